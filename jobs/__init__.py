@@ -1,0 +1,1 @@
+"""Who runs it: the command line, the Dask runner, progress and reports."""

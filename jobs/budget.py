@@ -1,0 +1,45 @@
+"""What work takes in memory, and the refusal of what would not fit."""
+
+from pipeline.exhaustive import BLOCK_ROWS
+from pipeline.search import SearchOptions
+from stores.codes import CodeStore
+from stores.errors import BudgetError
+from stores.vectors import Vectors
+
+INTERPRETER_BYTES = 400 << 20  # Python with numba, Dask and Zarr loaded and the loops compiled
+
+
+def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> None:
+    """Refuse work whose planned peak is above ``memory`` bytes, if that is given.
+
+    Raises
+    ------
+    BudgetError
+        Before any work.
+    """
+    total = INTERPRETER_BYTES + needed
+    if memory is not None and total > memory:
+        raise BudgetError(
+            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Mend: {mend}."
+        )
+
+
+def search_bytes(store: CodeStore | Vectors, options: SearchOptions) -> int:
+    """Return what searching takes beyond the interpreter: tables or queries, the lists of the best, and read buffers."""
+    kept = max(options.k, options.rerank or 0)
+    lists = options.batch * kept * 16 * (2 * options.threads + 2)
+    if isinstance(store, CodeStore):
+        m, d = store.model["dictionary"].shape
+        row = sum(store.store.stored_bytes.values()) / store.rows
+        read = 2 * options.threads * int(store.store.layout.part_rows * row * 2)
+        return m * d * 16 + m * options.batch * 12 + lists + read
+    chunk = store.part_rows * store.dims * store.dtype.itemsize
+    return (
+        options.batch * store.dims * 20
+        + lists
+        + options.threads * (3 * chunk + BLOCK_ROWS * (store.dims * 24 + options.batch * 8))
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

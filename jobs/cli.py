@@ -1,0 +1,155 @@
+"""The command line: verbs that parse, call the library, and print. Heavy imports wait until a verb runs."""
+
+import sys
+from typing import Any
+
+import click
+
+from jobs.options import ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
+from stores.errors import InputError, MercoreError
+
+ANSWER_IS_NO, USAGE = 1, 2
+
+
+class Verbs(click.Group):
+    """A group whose verbs end in one paragraph, not in a traceback, when mercore refuses."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
+        """Run the verb; errors of the library go to stderr, with exit code 2 for bad input and 1 for all else."""
+        try:
+            return super().invoke(ctx)
+        except MercoreError as error:
+            click.echo(f"mercore: {error}", err=True)
+            ctx.exit(USAGE if isinstance(error, InputError) else ANSWER_IS_NO)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="mercore")
+def main() -> None:
+    """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
+
+
+@main.command()
+@click.argument("source")
+@click.argument("store")
+@click.option("--drop-zero-rows", is_flag=True, help="Leave all-zero rows out; the others keep their ids.")
+@click.option(
+    "--compressor",
+    default="none",
+    show_default=True,
+    help="none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
+)
+@as_json
+def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, json: bool) -> None:
+    """Copy SOURCE (.bvecs .fvecs .ivecs .u8bin .fbin .ibin .npy or a 2-D Zarr array) into the vector store STORE."""
+    from jobs import tell, verbs
+
+    report = verbs.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
+    echo_json(report) if json else tell.tell_mapping(report)
+
+
+@main.command()
+@click.argument("vectors")
+@click.argument("codes")
+@KERNEL(required=True)
+@ENCODER
+@click.option(
+    "--part-rows", type=int, help="Rows of a part, the unit of work and of resumption. [default: about a 64th]"
+)
+@click.option(
+    "--compressor",
+    default="none",
+    show_default=True,
+    help="none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="Threads of this machine. [default: its cores]")
+@click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, instead of threads here.")
+@MEMORY
+@as_json
+def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Encode the vector store VECTORS into the code store CODES; run it again to resume."""
+    from jobs import tell, verbs
+
+    report = verbs.encode(vectors, codes, **options)
+    echo_json(report) if json else tell.tell_mapping(report)
+
+
+@main.command()
+@click.argument("store")
+@click.argument("queries")
+@click.option("-k", type=int, default=100, show_default=True, help="Neighbours a query.")
+@click.option("--rerank", type=int, metavar="R", help="Re-score the R best codes by the true kernel.")
+@click.option("--vectors", metavar="STORE", help="Where the encoded vectors lie now, if they moved. For --rerank.")
+@KERNEL(required=False)
+@click.option("--batch", type=int, default=1024, show_default=True, help="Queries answered in one pass over the store.")
+@THREADS
+@MEMORY
+@click.option("--out", metavar="HITS", help="Write .npz, .ivecs (+ .fvecs scores) or .ibin instead of printing.")
+@as_json
+def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Find the k nearest rows of STORE for each of QUERIES.
+
+    STORE is a code store (approximate scores, or true ones with --rerank) or a vector store (every row by the true
+    kernel; then --kernel is needed). Prints query, rank, id and score unless --out names a file.
+    """
+    from jobs import tell, verbs
+
+    report, hits = verbs.search(store, queries, **options)
+    if json:
+        echo_json(report if options["out"] else {**report, **verbs.hits_json(hits)})
+    else:
+        tell.tell_search(report, hits)
+
+
+@main.command()
+@click.argument("hits")
+@click.argument("truth")
+@click.option("--ranks", help="Ranks to report, with commas. [default: those of 1,10,100,1000 that the files hold]")
+@click.option("--vectors", metavar="STORE", help="Re-score the hits by the true kernel, for tie-aware recall.")
+@click.option("--queries", metavar="FILE", help="The queries of the hits, for --vectors.")
+@KERNEL(required=False)
+@as_json
+def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Compare HITS with TRUTH by each definition of recall in use, each named."""
+    from jobs import tell, verbs
+
+    report = verbs.evaluate(hits, truth, **options)
+    echo_json(report) if json else tell.tell_evaluation(report)
+
+
+@main.command()
+@click.argument("store")
+@as_json
+def info(store: str, *, json: bool) -> None:
+    """Say what STORE is: a vector store, a code store, or a file of a foreign format."""
+    from jobs import tell, verbs
+
+    report = verbs.info(store)
+    echo_json(report) if json else tell.tell_mapping(report)
+
+
+@main.command()
+@click.argument("store")
+@as_json
+def check(store: str, *, json: bool) -> None:
+    """Read every byte of STORE against its receipts; exit 1 if anything is missing or wrong."""
+    from jobs import tell, verbs
+
+    report = verbs.check(store)
+    echo_json(report) if json else tell.tell_check(report)
+    if report["faults"]:
+        sys.exit(ANSWER_IS_NO)
+
+
+@main.command()
+@click.option("--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page.")
+@click.option("--kernel", default="chi2", show_default=True, help="Any kernel of histograms.")
+@click.option("--atoms", type=int, default=4096, show_default=True, help="Dictionary size m.")
+@click.option("--tiles", type=int, help="Keep only so many tiles. [default: all, over 100 000]")
+@as_json
+def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
+    from jobs import demo as demonstration
+
+    report = demonstration.run(**options)
+    echo_json(report) if json else demonstration.tell(report)

@@ -1,0 +1,280 @@
+"""What each verb does: opens stores, calls the library, and returns a report that can be JSON."""
+
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from jobs.budget import check_budget, search_bytes
+from jobs.progress import progress
+from pipeline import encode as encoding
+from pipeline import evaluate as evaluation
+from pipeline import search as searching
+from pipeline.encoders.aska import AskaSpec
+from pipeline.ingest import ingest as ingest_source
+from pipeline.kernels import Kernel, kernel_from_spec, make_kernel
+from pipeline.rerank import true_scores
+from stores.codes import CodeStore, create_or_resume, open_code_store
+from stores.distinct import DistinctCounter
+from stores.errors import FormatError, InputError, NotFoundError
+from stores.foreign import open_vectors
+from stores.formats import open_source
+from stores.formats.source import Source
+from stores.header import open_header
+from stores.hits import Hits, check_hits_path, read_hits, write_hits
+from stores.parts import PartStore
+from stores.vector_writer import VectorWriter
+from stores.vectors import KIND as VECTORS
+from stores.vectors import VectorStore, open_vector_store, stored_rows
+
+Report = dict[str, Any]
+
+
+def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
+    """Copy a foreign source into a new vector store; return what is in it."""
+    began = time.perf_counter()
+    rows = open_source(source)
+    n, d = rows.shape
+    target = Path(store)
+    with (
+        VectorWriter(target, dims=d, dtype=rows.dtype, compressor=compressor) as writer,
+        closing(DistinctCounter(target.parent)) as counter,
+        progress("ingest", n, "rows") as advance,
+    ):
+        made = ingest_source(rows, writer, counter, drop_zero_rows=drop_zero_rows, advance=advance)
+    return {**_describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
+
+
+def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
+    """Encode a vector store, or what is still missing or wrong of its codes; return what was done."""
+    from jobs import encode as runner
+    from jobs.options import available_cores
+
+    began = time.perf_counter()
+    rows = open_vectors(vectors)
+    kernel = make_kernel(options["kernel"], gamma=options.get("gamma"), transform=options.get("transform"))
+    encoder = AskaSpec(
+        n_atoms=options["atoms"],
+        n_nonzero_coefs=options["sparsity"],
+        weights=options.get("weights", "int8"),
+        random_state=options.get("random_state", 0),
+    )
+    plan = encoding.plan_encode(
+        rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
+    )
+    workers = options.get("workers") or available_cores()
+    check_budget(
+        "encoding", encoding.encode_bytes(plan, rows, workers), options.get("memory"), "fewer --workers or --atoms"
+    )
+    store = create_or_resume(Path(codes), plan.spec, plan.layout, plan.model, source_path=Path(vectors).resolve())
+    undone = store.undone_parts()
+    for part, reason in undone.items():
+        if reason:
+            click.echo(f"doing part {part} again: {reason}", err=True)
+    if undone:
+        with (
+            progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance,
+            runner.connect(workers, options.get("scheduler")) as client,
+        ):
+            runner.encode_parts(client, Path(codes), vectors, list(undone), advance)
+    seconds = time.perf_counter() - began
+    return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
+
+
+def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
+    """Search a code store or a vector store; return what it took, and the hits, which ``out`` names a file for."""
+    if options.get("out"):
+        check_hits_path(options["out"])
+    settings = searching.SearchOptions(
+        k=options["k"],
+        rerank=options.get("rerank"),
+        batch=options.get("batch", 1024),
+        threads=options.get("threads", 1),
+    )
+    source = open_source(queries)
+    began = time.perf_counter()
+    with threadpool_limits(1), progress("search", source.shape[0], "queries") as advance:
+        if _kind(store) == "codes":
+            rows, hits = _search_codes(store, source, settings, options, advance)
+        else:
+            rows, hits = _search_vectors(store, source, settings, options, advance)
+    seconds = time.perf_counter() - began
+    nq = source.shape[0]
+    report: Report = {"store": store, "queries": nq, "k": settings.k, "rows": rows, "seconds": round(seconds, 3)}
+    report["ns_per_row_and_query"] = round(seconds / rows / nq * 1e9, 3)
+    if options.get("out"):
+        report["written"] = write_hits(options["out"], hits)
+    return report, hits
+
+
+def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
+    """Compare hits with the truth by each definition of recall."""
+    returned, true = read_hits(hits), read_hits(truth)
+    rescored = bool(options.get("vectors"))
+    if rescored:
+        returned = Hits(scores=_rescored(returned, options), ids=returned.ids)
+    result = evaluation.evaluate(returned, true, _ranks(options.get("ranks")), exact_scores=rescored)
+    return {"hits": hits, "truth": truth, "queries": result.queries, "recall": [vars(row) for row in result.recalls]}
+
+
+def info(store: str) -> Report:
+    """Return what a store or a foreign file is."""
+    kind = _kind(store)
+    if kind == "codes":
+        return _describe_codes(open_code_store(Path(store)))
+    if kind == VECTORS:
+        return _describe_vectors(open_vector_store(Path(store)))
+    source = open_source(store)
+    return {
+        "kind": "foreign",
+        "path": store,
+        "rows": source.shape[0],
+        "dims": source.shape[1],
+        "dtype": source.dtype.name,
+    }
+
+
+def check(store: str) -> Report:
+    """Read every byte of a store against its receipts; return the faults, a sentence each."""
+    kind = _kind(store)
+    if kind not in ("codes", VECTORS):
+        raise FormatError(f"{store} has no receipts to check against. Mend: mercore ingest {store} STORE")
+    parts = PartStore(Path(store), open_header(Path(store)))
+    with progress("check", parts.layout.parts, "parts") as advance:
+        faults = parts.check(advance)
+    return {"path": store, "kind": kind, "parts": parts.layout.parts, "faults": faults}
+
+
+def hits_json(hits: Hits) -> Report:
+    """Return hits as lists."""
+    assert hits.scores is not None
+    return {"ids": hits.ids.tolist(), "scores": hits.scores.astype(float).tolist()}
+
+
+def _search_codes(
+    store: str,
+    queries: Source,
+    settings: searching.SearchOptions,
+    options: Mapping[str, Any],
+    advance: searching.Advance,
+) -> tuple[int, Hits]:
+    """Search a code store; its kernel is the one it was encoded with."""
+    if options.get("kernel"):
+        raise InputError(
+            f"{store} has its kernel already: found --kernel {options['kernel']}. Mend: leave --kernel out."
+        )
+    codes = open_code_store(Path(store))
+    settings.check(codes.rows)
+    vectors = _vectors_of(codes, options.get("vectors")) if settings.rerank else None
+    check_budget(
+        "searching", search_bytes(codes, settings), options.get("memory"), "a smaller --batch, or fewer --threads"
+    )
+    return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
+
+
+def _search_vectors(
+    store: str,
+    queries: Source,
+    settings: searching.SearchOptions,
+    options: Mapping[str, Any],
+    advance: searching.Advance,
+) -> tuple[int, Hits]:
+    """Search a vector store by the true kernel."""
+    if not options.get("kernel"):
+        raise InputError(f"{store} holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2")
+    if settings.rerank:
+        raise InputError(f"{store} holds vectors: their scores are the true ones already. Mend: leave --rerank out.")
+    vectors = open_vectors(store)
+    kernel = _kernel(options)
+    encoding.check_domain(vectors, kernel)
+    check_budget(
+        "searching", search_bytes(vectors, settings), options.get("memory"), "a smaller --batch, or fewer --threads"
+    )
+    return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
+
+
+def _vectors_of(codes: CodeStore, moved: str | None) -> Any:  # noqa: ANN401
+    """Return the vector store that codes came from, where it lay then or where it lies now."""
+    try:
+        return open_vectors(moved or str(codes.source_path))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
+        ) from None
+
+
+def _rescored(hits: Hits, options: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the true scores of hits."""
+    if not (options.get("queries") and options.get("kernel")):
+        raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
+    vectors, queries = open_vectors(options["vectors"]), open_source(options["queries"])
+    if len(hits.ids) != queries.shape[0]:
+        raise InputError(
+            f"{queries.name} holds {queries.shape[0]} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
+        )
+    from jobs.options import available_cores
+
+    rows = stored_rows(hits.ids, vectors.dropped)
+    return true_scores(vectors, _kernel(options), queries.read(0, queries.shape[0]), rows, threads=available_cores())
+
+
+def _kernel(options: Mapping[str, Any]) -> Kernel:
+    return make_kernel(options["kernel"], gamma=options.get("gamma"), transform=options.get("transform"))
+
+
+def _ranks(text: str | None) -> list[int] | None:
+    """Return the ranks that a text like 1,10,100 names, or None for the usual ones."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise InputError(f"ranks are numbers above 0 with commas: found {text!r}. Mend: --ranks 1,10,100")
+    return sorted({int(word) for word in words})
+
+
+def _kind(store: str) -> str:
+    """Return "codes", "vectors" or "foreign"."""
+    path = Path(store)
+    if not path.exists():
+        raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
+    if (
+        path.is_dir()
+        and (path / "zarr.json").is_file()
+        and b'"node_type": "group"' in (path / "zarr.json").read_bytes()
+    ):
+        return open_header(path).kind
+    return "foreign"
+
+
+def _describe_vectors(vectors: VectorStore) -> Report:
+    return {
+        "kind": VECTORS,
+        "path": vectors.where,
+        "rows": vectors.rows,
+        "parts": vectors.parts,
+        "bytes": sum(vectors.store.stored_bytes.values()),
+        "fingerprint": vectors.fingerprint,
+        **{key: value for key, value in vars(vectors.spec).items() if key not in ("name", "version", "content")},
+    }
+
+
+def _describe_codes(codes: CodeStore) -> Report:
+    columns = codes.store.stored_bytes
+    total = sum(columns.values())
+    return {
+        "kind": "codes",
+        "path": codes.where,
+        "rows": codes.rows,
+        "parts": codes.parts,
+        "kernel": kernel_from_spec(codes.spec.kernel).spec(),
+        "encoder": codes.spec.encoder,
+        "bytes": total,
+        "bytes_per_row": round(total / codes.rows, 3),
+        "columns": columns,
+        "source": str(codes.source_path),
+    }

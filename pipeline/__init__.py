@@ -1,0 +1,1 @@
+"""What is done to vectors: kernels, encoders, scans, exact search, evaluation."""

@@ -1,0 +1,37 @@
+"""The k best rows of each query so far, and how several such lists become one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class Best:
+    """Scores [nq, k], descending, and row numbers int64[nq, k]; ties to the lower row; −1 at −inf where none is yet."""
+
+    def __init__(self, nq: int, k: int, dtype: DTypeLike) -> None:
+        self.scores: NDArray[np.floating] = np.full((nq, k), -np.inf, dtype)
+        self.ids: NDArray[np.int64] = np.full((nq, k), -1, np.int64)
+
+    @property
+    def kth(self) -> NDArray[np.floating]:
+        """The k-th best score of each query, −inf until there are k."""
+        return self.scores[:, -1]
+
+    def insert(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]) -> None:
+        """Take in the pairs (query, row) with their scores, each at most once."""
+        from pipeline.best_numba import insert_pairs
+
+        insert_pairs(self.scores, self.ids, queries, rows, scores)
+
+
+def merge(lists: Sequence[Best]) -> Best:
+    """Return the best of several lists over disjoint rows."""
+    nq, k = lists[0].ids.shape
+    scores = np.concatenate([best.scores for best in lists], axis=1)
+    ids = np.concatenate([best.ids for best in lists], axis=1)
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    merged = Best(nq, k, scores.dtype)
+    merged.scores = np.take_along_axis(scores, order, axis=1)
+    merged.ids = np.take_along_axis(ids, order, axis=1)
+    return merged

@@ -1,0 +1,54 @@
+"""Loops that keep the k best rows of each query: scores descending, ties to the lower id."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(nogil=True, cache=True)
+def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int) -> None:
+    """Put (score, row) into one query's descending lists, if it is among the k best."""
+    last = scores.size - 1
+    if score < scores[last] or (score == scores[last] and 0 <= ids[last] < row):
+        return
+    at = last
+    while at > 0 and (scores[at - 1] < score or (scores[at - 1] == score and ids[at - 1] > row)):
+        scores[at] = scores[at - 1]
+        ids[at] = ids[at - 1]
+        at -= 1
+    scores[at] = score
+    ids[at] = row
+
+
+@njit(nogil=True, cache=True)
+def insert_pairs(
+    scores: NDArray[np.floating],
+    ids: NDArray[np.int64],
+    queries: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    pair_scores: NDArray[np.floating],
+) -> None:
+    """Insert each (query, row, score)."""
+    for p in range(queries.size):
+        insert(scores[queries[p]], ids[queries[p]], pair_scores[p], rows[p])
+
+
+@njit(nogil=True, cache=True)
+def survivors(
+    block: NDArray[np.float32], least: NDArray[np.float32], rows: NDArray[np.int64], queries: NDArray[np.int64]
+) -> int:
+    """List the (row, query) whose ``block`` score reaches ``least[query]``; return how many, listed as far as they fit."""
+    count = 0
+    for i in range(block.shape[0]):
+        line = block[i]
+        hits = 0
+        for q in range(line.size):
+            hits += line[q] >= least[q]
+        if hits:
+            for q in range(line.size):
+                if line[q] >= least[q]:
+                    if count < rows.size:
+                        rows[count] = i
+                        queries[count] = q
+                    count += 1
+    return count

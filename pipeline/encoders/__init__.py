@@ -1,0 +1,1 @@
+"""Encoders: rows in, columns of codes out."""

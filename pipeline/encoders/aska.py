@@ -1,0 +1,145 @@
+"""ASKA: every row as a few weighted dictionary atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float32
+from stores.errors import InputError
+from stores.header import column_fields
+
+MAX_ATOMS = 1 << 16
+WEIGHTS = ("int8", "float16", "float32")
+BLOCK_ROWS = 256  # rows whose correlations with the dictionary are held at once
+RESIDUAL_TOLERANCE = 1e-6  # of residual²: what float32 correlations can still tell from zero
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskaSpec:
+    """Parameters of the encoder: ``m`` atoms drawn with a seed, α non-zeros a row, the weights' dtype."""
+
+    name: str = "aska"
+    version: int = 1
+    n_atoms: int = 8192
+    n_nonzero_coefs: int = 8
+    weights: str = "int8"
+    random_state: int = 0
+
+    def check(self, rows: int) -> None:
+        """Refuse parameters that ``rows`` vectors or the code's format cannot take.
+
+        Raises
+        ------
+        InputError
+            If a parameter is out of its range.
+        """
+        if not 1 <= self.n_atoms <= min(MAX_ATOMS, rows):
+            limit = f"{rows} rows in the store" if rows < MAX_ATOMS else f"{MAX_ATOMS}, for an atom is a uint16"
+            raise InputError(
+                f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Mend: --atoms {min(1024, rows)}"
+            )
+        if not 1 <= self.n_nonzero_coefs <= min(self.n_atoms, 256):
+            raise InputError(
+                f"sparsity is out of range: found {self.n_nonzero_coefs}, expected 1 to {min(self.n_atoms, 256)}. Mend: --sparsity 8"
+            )
+        if self.weights not in WEIGHTS:
+            raise InputError(
+                f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Mend: --weights int8"
+            )
+        if self.random_state < 0:
+            raise InputError(f"random_state must not be negative: found {self.random_state}. Mend: --random-state 0")
+
+    def draw(self, rows: int) -> NDArray[np.int64]:
+        """Return the rows that become atoms, int64[m], ascending: drawn without replacement, uniformly."""
+        rng = np.random.default_rng(self.random_state)
+        return np.sort(rng.choice(rows, self.n_atoms, replace=False, shuffle=False)).astype(np.int64)
+
+    def columns(self, compressor: str) -> list[dict[str, Any]]:
+        """Return the columns of a code: atoms, weights (with a scale a row if int8) and the residual."""
+        alpha = self.n_nonzero_coefs
+        scale = [column_fields("scale", "float16", None, compressor)] if self.weights == "int8" else []
+        return [
+            column_fields("atoms", "uint16", alpha, compressor),
+            column_fields("weights", self.weights, alpha, compressor),
+            *scale,
+            column_fields("residual", "float16", None, compressor),
+        ]
+
+
+class Aska:
+    """A dictionary in feature space, ready to encode rows and to tabulate queries.
+
+    Parameters
+    ----------
+    spec : AskaSpec
+    kernel : Kernel
+    dictionary : dtype[m, d], rows as they lie in the vector store
+    """
+
+    def __init__(self, spec: AskaSpec, kernel: Kernel, dictionary: NDArray[Any]) -> None:
+        self.spec = spec
+        self.kernel = kernel
+        self._atoms_t = np.ascontiguousarray(kernel.prepare(dictionary, label="atom").T)
+
+    def prepare_encoding(self) -> None:
+        """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m]."""
+        self._atoms32_t = self._atoms_t.astype(np.float32)
+        m = self.spec.n_atoms
+        self._gram = np.empty((m, m), np.float32)
+        atoms32 = np.ascontiguousarray(self._atoms32_t.T)
+        for first in range(0, m, BLOCK_ROWS):
+            self._gram[first : first + BLOCK_ROWS] = self.kernel.block(
+                atoms32[first : first + BLOCK_ROWS], self._atoms32_t
+            )
+
+    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
+        """Return the codes of a block of rows (Eq. 9 by OMP), one array a column.
+
+        Parameters
+        ----------
+        rows : dtype[b, d]
+        first : int
+            Number of the first row, for messages.
+        """
+        from pipeline.encoders import omp_numba
+
+        start = self.kernel.block(self.kernel.prepare(rows, first=first).astype(np.float32), self._atoms32_t)
+        atoms = np.zeros((len(rows), self.spec.n_nonzero_coefs), np.int64)
+        weights = np.zeros(atoms.shape)
+        omp_numba.omp(start, self._gram, RESIDUAL_TOLERANCE, atoms, weights)
+        stored = self._store_weights(weights)
+        residual = np.empty(len(rows))
+        omp_numba.residuals(start, self._gram, atoms, np.float64(self.weights(stored)), residual)
+        return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
+
+    def table(self, queries: NDArray[Any]) -> Float32:
+        """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded from the exact scores, so batches do not matter."""
+        return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
+
+    @staticmethod
+    def weights(code: Mapping[str, NDArray[Any]]) -> Float32:
+        """Return the weights of codes as float32[b, α]: int8 times the row's scale."""
+        if "scale" in code:
+            return code["weights"].astype(np.float32) * code["scale"].astype(np.float32)[:, None]
+        return np.asarray(code["weights"], np.float32)
+
+    def _store_weights(self, weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """Return the columns that hold ``weights`` [b, α]."""
+        from pipeline.encoders import omp_numba
+
+        if self.spec.weights != "int8":
+            return {"weights": weights.astype(self.spec.weights)}
+        scale = float16_above(np.abs(weights).max(axis=1) / 127)
+        rounded = np.zeros(weights.shape, np.int8)
+        omp_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
+        return {"weights": rounded, "scale": scale}
+
+
+def float16_above(values: NDArray[np.float64]) -> NDArray[np.float16]:
+    """Return the least float16 not below each of the non-negative ``values``."""
+    near = values.astype(np.float16)
+    return np.where(near < values, np.nextafter(near, np.float16(np.inf)), near)

@@ -1,0 +1,74 @@
+"""The Kernel contract: prepare rows once, score blocks fast, and decide scores in float64."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+
+
+class Kernel(ABC):
+    """A Mercer kernel with K(x, x) = 1 on prepared rows: K(x, y) = ⟨Φ(x), Φ(y)⟩.
+
+    ``block`` is fast, float32, and within ``block_error`` of the true score. ``exact`` and ``exact_pairs`` are the
+    true score: float64, terms added in ascending dimension, the same bits whatever the block, batch or thread.
+    """
+
+    name: ClassVar[str]
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The parameters that, with the name, make this kernel again."""
+        return {}
+
+    @abstractmethod
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Check the domain and return the normalised rows, float64[n, d].
+
+        Parameters
+        ----------
+        rows : uint8, float16 or float32 [n, d]
+        first : int
+            Number of the first row, for messages.
+        label : str
+            What a row is called in messages: "row", "query".
+
+        Raises
+        ------
+        InputError
+            If a value is NaN, infinite or (where the kernel has none) negative, or a row is zero that may not be.
+        """
+
+    @abstractmethod
+    def block(self, X: Float32, YT: Float32) -> Float32:
+        """Return K of prepared float32 rows, float32[n, m].
+
+        Parameters
+        ----------
+        X : float32[n, d]
+        YT : float32[d, m], C-contiguous
+        """
+
+    @abstractmethod
+    def exact(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores of prepared rows X [n, d] and columns YT [d, m], float64[n, m]."""
+
+    @abstractmethod
+    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+        """Return the true scores of the pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
+
+    @abstractmethod
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Return a bound of |block − exact| over these prepared rows, rounding of the rows to float32 included."""
+
+    def diagonal(self, X: Float64) -> Float64:
+        """Return K(x, x) of prepared rows, float64[n]: one."""
+        return np.ones(len(X))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON that names this kernel: ``{"name", "configuration"}``."""
+        return {"name": self.name, "configuration": self.configuration}

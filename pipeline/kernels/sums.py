@@ -1,0 +1,166 @@
+"""Kernels that are a sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import preparation
+from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+
+EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
+TINY = 1e-30  # far below any term that counts, far above the subnormals
+
+
+class SumKernel(Kernel):
+    """A kernel whose score is a sum of terms over the dimensions."""
+
+    terms: ClassVar[str]
+
+    def sums(self, X: NDArray[Any], YT: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums of terms in the dtype of the rows, [n, m]."""
+        from pipeline.kernels import loops_numba
+
+        out = np.empty((X.shape[0], YT.shape[1]), X.dtype)
+        tiny = X.dtype.type(TINY)
+        loops_numba.cross(
+            getattr(loops_numba, self.terms), np.ascontiguousarray(X), np.ascontiguousarray(YT), tiny, out
+        )
+        return out
+
+    def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+        """Return the sums of terms of pairs, float64[p]."""
+        from pipeline.kernels import loops_numba
+
+        out = np.empty(len(x_rows))
+        loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
+        return out
+
+    def block(self, X: Float32, YT: Float32) -> Float32:
+        """Return K of prepared rows, float32[n, m]."""
+        return self.sums(X, YT)
+
+    def exact(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores, float64[n, m]."""
+        return self.sums(X, YT)
+
+    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+        """Return the true scores of pairs, float64[p]."""
+        return self.pair_sums(X, Y, x_rows, y_rows)
+
+
+class _Histogram(SumKernel):
+    """An additive kernel of rows that sum to one: homogeneous, so a relative error of the rows is one of the score."""
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return rows that sum to one."""
+        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=False, zero_rows=False)
+        return preparation.l1_normalised(values)
+
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Return (d + 12) u: d for the sum, the rest for rounded rows and a term's few operations; K ≤ 1."""
+        return (X.shape[1] + 12) * EPS32 + X.shape[1] * TINY
+
+
+class Chi2(_Histogram):
+    """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs)."""
+
+    name = "chi2"
+    terms = "CHI2"
+
+
+class Intersection(_Histogram):
+    """K(x, y) = Σ min(x, y)."""
+
+    name = "intersection"
+    terms = "INTERSECTION"
+
+
+class JensenShannon(_Histogram):
+    """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)]."""
+
+    name = "jensen_shannon"
+    terms = "JENSEN_SHANNON"
+
+
+class _Inner(SumKernel):
+    """An inner product of unit vectors: its blocks are matrix products."""
+
+    terms = "PRODUCT"
+
+    def block(self, X: Float32, YT: Float32) -> Float32:
+        """Return the matrix product, float32[n, m]."""
+        return np.asarray(X @ YT)
+
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
+        return (X.shape[1] + 4) * EPS32 * 1.01
+
+
+class Cosine(_Inner):
+    """K(x, y) = ⟨x, y⟩ / (‖x‖ ‖y‖)."""
+
+    name = "cosine"
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return rows of unit norm."""
+        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=True, zero_rows=False)
+        return preparation.l2_normalised(values)
+
+
+class Hellinger(_Inner):
+    """K(x, y) = Σ √(xy) of rows that sum to one."""
+
+    name = "hellinger"
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return the square roots of rows that sum to one."""
+        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=False, zero_rows=False)
+        return np.sqrt(preparation.l1_normalised(values))
+
+
+class Rbf(SumKernel):
+    """K(x, y) = exp(−γ ‖x − y‖²)."""
+
+    name = "rbf"
+    terms = "SQUARED"
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """``gamma``."""
+        return {"gamma": self.gamma}
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return the rows as they are."""
+        return preparation.checked(rows, kernel=self.name, first=first, label=label, signed=True, zero_rows=True)
+
+    def block(self, X: Float32, YT: Float32) -> Float32:
+        """Return K of prepared rows, float32[n, m]."""
+        return _exp(-np.float32(self.gamma) * self.sums(X, YT))
+
+    def exact(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores, float64[n, m]."""
+        return _exp(-self.gamma * self.sums(X, YT))
+
+    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+        """Return the true scores of pairs, float64[p]."""
+        return _exp(-self.gamma * self.pair_sums(X, Y, x_rows, y_rows))
+
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Bound the error of the exponent t = γ‖x − y‖² and carry it through exp.
+
+        The sum's own rounding is relative, (d + 6) u t, and t exp(−t) ≤ 1/e. Rows rounded to float32 move the distance
+        by at most δ = u (‖x‖ + ‖y‖), hence t by √(4γt) δ√γ…, and 2√(γt) exp(−t) < 0.86.
+        """
+        d = X.shape[1]
+        reach = EPS32 * float(np.sqrt(np.square(X).sum(1).max()) + np.sqrt(np.square(Y).sum(1).max()))
+        moved = np.sqrt(self.gamma) * reach
+        return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
+
+
+def _exp(values: NDArray[Any]) -> NDArray[Any]:
+    """Return exp in place, in the dtype of ``values``."""
+    return np.exp(values, out=values)

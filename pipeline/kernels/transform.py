@@ -1,0 +1,66 @@
+"""The monotone transform of any kernel: exp(s (κ − 1)) (Jiang, Que & Kulis 2014, Eq. 6)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from pipeline.kernels.sums import EPS32, Chi2
+
+
+class Transformed(Kernel):
+    """K(x, y) = exp(s (κ(x, y) − 1)), s > 0: the same neighbours as κ, another geometry."""
+
+    name = "transformed"
+
+    def __init__(self, kernel: Kernel, scale: float) -> None:
+        self.kernel = kernel
+        self.scale = scale
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """``scale`` and the spec of κ."""
+        return {"scale": self.scale, "kernel": self.kernel.spec()}
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return the rows as κ wants them."""
+        return self.kernel.prepare(rows, first=first, label=label)
+
+    def block(self, X: Float32, YT: Float32) -> Float32:
+        """Return K of prepared rows, float32[n, m]."""
+        return self._apply(self.kernel.block(X, YT))
+
+    def exact(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores, float64[n, m]."""
+        return self._apply(self.kernel.exact(X, YT))
+
+    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+        """Return the true scores of pairs, float64[p]."""
+        return self._apply(self.kernel.exact_pairs(X, Y, x_rows, y_rows))
+
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Return exp(s ε) − 1 for κ's error ε, and the rounding of the exponent, at most 2s + 4 units of it; K ≤ 1."""
+        carried = float(np.expm1(self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32)))
+        return (carried + 4 * EPS32) * 1.01
+
+    def _apply(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Transform κ's scores in place."""
+        np.subtract(scores, 1, out=scores)
+        np.multiply(scores, scores.dtype.type(self.scale), out=scores)
+        return np.exp(scores, out=scores)
+
+
+class ExpChi2(Transformed):
+    """K(x, y) = exp(−γ Σ (x − y)²/(x + y)) of rows that sum to one: the transform of chi2 with s = 2γ."""
+
+    name = "exp_chi2"
+
+    def __init__(self, gamma: float) -> None:
+        super().__init__(Chi2(), 2 * gamma)
+        self.gamma = gamma
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """``gamma``."""
+        return {"gamma": self.gamma}

@@ -1,0 +1,53 @@
+"""Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
+    """Run ``work`` on every thread, each with an iterator that shares the parts out in ascending order.
+
+    An error on one thread stops the others at their next part, and is raised.
+    """
+    shared = iter(parts)
+    lock, failed = threading.Lock(), threading.Event()
+
+    def take() -> Iterator[int]:
+        while not failed.is_set():
+            with lock:
+                part = next(shared, None)
+            if part is None:
+                return
+            yield part
+
+    def guarded() -> Result:
+        try:
+            return work(take())
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="scan") as pool:
+        futures = [pool.submit(guarded) for _ in range(threads)]
+        return [future.result() for future in futures]
+
+
+def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
+    """Yield (part, value) while a thread reads the part after it.
+
+    ``read(part, slot)`` may reuse the buffers of its slot, 0 or 1: a slot is read anew only when its value is done with.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
+        pending: tuple[int, Future[Value]] | None = None
+        for turn, part in enumerate(parts):
+            future = pool.submit(read, part, turn % 2)
+            if pending is not None:
+                yield pending[0], pending[1].result()
+            pending = part, future
+        if pending is not None:
+            yield pending[0], pending[1].result()

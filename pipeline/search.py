@@ -1,0 +1,163 @@
+"""Search a store for a stream of queries, batch by batch: codes, codes reranked, or vectors by the true kernel."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.best import Best
+from pipeline.encode import encoder_of
+from pipeline.exhaustive import search_vectors
+from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.rerank import rerank
+from pipeline.scan import scan_codes
+from stores.codes import CodeStore
+from stores.errors import InputError, ShapeError
+from stores.formats.source import Source
+from stores.hits import Hits
+from stores.vectors import Vectors, original_ids
+
+MAX_BATCH = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked."""
+
+    k: int
+    rerank: int | None = None
+    batch: int = 1024
+    threads: int = 1
+
+    def check(self, rows: int) -> None:
+        """Refuse counts that a store of ``rows`` rows cannot serve.
+
+        Raises
+        ------
+        InputError
+            If one is out of range.
+        """
+        if not 1 <= self.k <= rows:
+            raise InputError(
+                f"k is out of range: found {self.k}, expected 1 to {rows}, the rows of the store. Mend: -k {min(100, rows)}"
+            )
+        if self.rerank is not None and not self.k <= self.rerank <= rows:
+            raise InputError(
+                f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, the rows of the store. "
+                f"Mend: --rerank {min(rows, 10 * self.k)}"
+            )
+        if not 1 <= self.batch <= MAX_BATCH:
+            raise InputError(
+                f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Mend: leave --batch out."
+            )
+        if self.threads < 1:
+            raise InputError(
+                f"threads is out of range: found {self.threads}, expected 1 or more. Mend: leave --threads out."
+            )
+
+
+Advance = Callable[[int], None]
+
+
+def search_code_store(
+    store: CodeStore,
+    queries: Source,
+    options: SearchOptions,
+    *,
+    vectors: Vectors | None = None,
+    advance: Advance = lambda queries: None,
+) -> Hits:
+    """Return each query's k best by ASKA score (float32), or by the true kernel (float64) if options ask to rerank.
+
+    Parameters
+    ----------
+    vectors : the rows that the codes came from; needed for reranking
+
+    Raises
+    ------
+    InputError, ShapeError
+        If the options or the queries do not fit the store.
+    IntegrityError
+        If a byte of the store is not the one that was written; no result is then returned.
+    """
+    kernel = kernel_from_spec(store.spec.kernel)
+    options.check(store.rows)
+    _check_queries(queries, kernel, store.spec.dims, store.where)
+    if vectors is not None and vectors.fingerprint != store.spec.source:
+        raise InputError(
+            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, expected {store.spec.source}. "
+            "Mend: name the right vector store with --vectors, or encode this one."
+        )
+    encoder = encoder_of(store)
+
+    def answer(batch: NDArray[Any]) -> Best:
+        best = scan_codes(store, encoder, batch, options.rerank or options.k, threads=options.threads)
+        if options.rerank is None:
+            return best
+        assert vectors is not None
+        return rerank(vectors, kernel, batch, best.ids, options.k, threads=options.threads)
+
+    return _collect(queries, options, answer, store.dropped, advance)
+
+
+def search_vector_store(
+    vectors: Vectors,
+    kernel: Kernel,
+    queries: Source,
+    options: SearchOptions,
+    *,
+    advance: Advance = lambda queries: None,
+) -> Hits:
+    """Return each query's k best rows by the true kernel, float64: exhaustive and exact.
+
+    Raises
+    ------
+    InputError, ShapeError
+        If the options or the queries do not fit the store.
+    IntegrityError
+        If a byte of the store is not the one that was written.
+    """
+    options.check(vectors.rows)
+    _check_queries(queries, kernel, vectors.dims, vectors.where)
+
+    def answer(batch: NDArray[Any]) -> Best:
+        return search_vectors(vectors, kernel, batch, options.k, threads=options.threads)
+
+    return _collect(queries, options, answer, vectors.dropped, advance)
+
+
+def _check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> None:
+    """Refuse queries of another dimension, none at all, or any outside the kernel's domain, before the first scan."""
+    nq, d = queries.shape
+    if d != dims:
+        raise ShapeError(
+            f"{queries.name} has d = {d}: expected {dims}, the dimension of {where}. Mend: name queries of the same kind."
+        )
+    if nq == 0:
+        raise ShapeError(f"{queries.name} holds no query: expected at least one. Mend: check the file.")
+    for start, batch in _batches(queries, 4096):
+        kernel.prepare(batch, first=start, label="query")
+
+
+def _collect(
+    queries: Source,
+    options: SearchOptions,
+    answer: Callable[[NDArray[Any]], Best],
+    dropped: NDArray[np.int64],
+    advance: Advance,
+) -> Hits:
+    """Answer the queries batch by batch and give the rows their original ids."""
+    answers = []
+    for _, batch in _batches(queries, options.batch):
+        answers.append(answer(batch))
+        advance(len(batch))
+    ids = np.concatenate([best.ids for best in answers])
+    return Hits(scores=np.concatenate([best.scores for best in answers]), ids=original_ids(ids, dropped))
+
+
+def _batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield (first query, block of at most ``size``)."""
+    for start in range(0, queries.shape[0], size):
+        yield start, queries.read(start, min(start + size, queries.shape[0]))

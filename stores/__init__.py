@@ -1,0 +1,1 @@
+"""What lies on disk: vectors, codes, models, receipts and foreign formats."""

@@ -1,0 +1,141 @@
+"""Code stores: one receipt a part, the model beside the codes, and the vector store they came from remembered."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import ExistsError, FormatError, IntegrityError
+from stores.header import Header, Layout, open_header
+from stores.parts import PartStore, create
+from stores.receipts import Receipt
+from stores.spec import from_json, to_json
+
+KIND = "codes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeSpec:
+    """What the codes are: of which vectors (their fingerprint), under which kernel, by which encoder."""
+
+    name: str = "mercore-codes"
+    version: int = 1
+    encoder: dict[str, Any]
+    kernel: dict[str, Any]
+    source: str
+    dims: int
+
+
+class CodeStore:
+    """An open code store, whole or still being written."""
+
+    def __init__(self, store: PartStore) -> None:
+        self.store = store
+        self.spec = from_json(CodeSpec, store.header.spec, store.where)
+        self.rows = store.layout.rows
+        self.parts = store.layout.parts
+        self.where = store.where
+
+    @cached_property
+    def model(self) -> dict[str, NDArray[Any]]:
+        """The encoder's arrays, every byte checked."""
+        return self.store.read_model()
+
+    @property
+    def dropped(self) -> NDArray[np.int64]:
+        """The source rows that ingest left out, int64, ascending."""
+        return self.model.get("dropped", np.empty(0, np.int64))
+
+    @cached_property
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all parts; an ``IntegrityError`` if any part is not done."""
+        return self.store.receipts()
+
+    @property
+    def source_path(self) -> Path:
+        """Where the vector store lay when the codes were made."""
+        return Path(self.store.header.notes["source_path"])
+
+    def undone_parts(self) -> dict[int, str]:
+        """Return the parts to be done, each with what is wrong, or "" if it was never done; all others are verified."""
+        reasons = {part: self._why_undone(part) for part in range(self.parts)}
+        return {part: reason for part, reason in reasons.items() if reason is not None}
+
+    def _why_undone(self, part: int) -> str | None:
+        try:
+            receipt = self.store.receipt(part)
+        except (IntegrityError, FormatError) as error:
+            return str(error)
+        return "" if receipt is None else self.store.check_part(part)
+
+
+def create_or_resume(
+    path: Path, spec: CodeSpec, layout: Layout, model: dict[str, NDArray[Any]], *, source_path: Path
+) -> CodeStore:
+    """Open the code store of this very job at ``path``, or create it.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies at ``path``; it names what differs.
+    """
+    if not path.exists():
+        notes = {
+            "source_path": str(source_path),
+            "mend": "Mend: run the same mercore encode again: it redoes what is wrong, and only that.",
+        }
+        try:
+            return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
+        except ExistsError:
+            pass  # another process made it a moment ago: the same job, or the error below
+    try:
+        found = open_header(path)
+    except FormatError:
+        raise ExistsError(
+            f"{path} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
+        ) from None
+    wanted = Header(kind=KIND, spec=to_json(spec), layout=layout)
+    if found.job != wanted.job:
+        raise ExistsError(
+            f"{path} holds another job: it differs in {_difference(found, wanted)}. Mend: name another path, or remove it."
+        )
+    return CodeStore(PartStore(path, found))
+
+
+def open_code_store(path: Path) -> CodeStore:
+    """Open a code store that ``encode`` wrote.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        If it is not there or is something else.
+    """
+    header = open_header(path)
+    if header.kind != KIND:
+        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Mend: name the code store.")
+    return CodeStore(PartStore(path, header))
+
+
+def _difference(found: Header, wanted: Header) -> str:
+    """Return which fields of two jobs differ, with both values."""
+    if found.kind != wanted.kind:
+        return f"kind ({found.kind}, not {wanted.kind})"
+    ours, theirs = _leaves(wanted), _leaves(found)
+    differing = [key for key in ours if ours[key] != theirs.get(key)]
+    return ", ".join(f"{key} ({theirs.get(key)}, not {ours[key]})" for key in differing) or "its model"
+
+
+def _leaves(header: Header) -> dict[str, Any]:
+    """Return a job's parameters by name."""
+    spec = header.spec
+    return {
+        "source": spec["source"],
+        "kernel": spec["kernel"],
+        "rows": header.layout.rows,
+        "part_rows": header.layout.part_rows,
+        "compressor": header.layout.columns[0]["compressor"],
+        **{f"encoder {key}": value for key, value in spec["encoder"].items()},
+    }

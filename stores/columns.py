@@ -1,0 +1,115 @@
+"""One column of a store: a Zarr array whose chunks are whole parts, encoded and decoded one chunk at a time."""
+
+import struct
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.buffer.cpu import Buffer
+from zarr.storage import MemoryStore
+
+from stores.compressors import chunk_codecs
+
+CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What a column holds: ``dtype[rows]``, or ``dtype[rows, width]``, in chunks of ``part_rows`` whole rows."""
+
+    name: str
+    dtype: str
+    width: int | None
+    rows: int
+    part_rows: int
+    compressor: str = "none"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole column."""
+        return (self.rows,) if self.width is None else (self.rows, self.width)
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Shape of one chunk, the last and ragged one included: Zarr stores it whole."""
+        return (self.part_rows,) if self.width is None else (self.part_rows, self.width)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one decoded chunk."""
+        return int(np.prod(self.chunk_shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a chunk's file is its array's bytes and a checksum, nothing else."""
+        return self.compressor == "none"
+
+    def chunk_key(self, part: int) -> str:
+        """Return the key of a part's chunk below the store."""
+        return f"{self.name}/c/{part}" + ("" if self.width is None else "/0")
+
+
+def column_metadata(column: Column) -> bytes:
+    """Return the ``zarr.json`` of ``column``."""
+    files: dict[str, Buffer] = {}
+    _create(files, column)
+    return bytes(files["zarr.json"].to_bytes())
+
+
+def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
+    """Return the bytes of a part's chunk as Zarr itself encodes them: the codecs, then the checksum.
+
+    Parameters
+    ----------
+    values : dtype[rows of the part(, width)]
+    """
+    files: dict[str, Buffer] = {}
+    array = _create(files, column)
+    start = part * column.part_rows
+    array[start : start + len(values)] = values
+    return bytes(files[_local_key(column, part)].to_bytes())
+
+
+def decode_chunk(column: Column, part: int, data: bytes) -> NDArray[Any]:
+    """Return ``dtype[rows of the part(, width)]``, decoded by Zarr from a chunk's verified bytes."""
+    files: dict[str, Buffer] = {}
+    array = _create(files, column)
+    files[_local_key(column, part)] = Buffer.from_bytes(data)
+    start = part * column.part_rows
+    return np.asarray(array[start : min(start + column.part_rows, column.rows)])
+
+
+def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:
+    """Return the crc32c of a chunk file's payload, or None if the file's own trailer says another."""
+    view = np.frombuffer(data, np.uint8)
+    if view.size < CHECKSUM_BYTES:
+        return None
+    view.flags.writeable = False  # the checksum takes read-only buffers without a copy, and no others
+    found = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
+    (stored,) = struct.unpack("<I", view[-CHECKSUM_BYTES:].tobytes())
+    return found if found == stored else None
+
+
+def _local_key(column: Column, part: int) -> str:
+    """Return the key of a part's chunk below the column."""
+    return column.chunk_key(part).removeprefix(f"{column.name}/")
+
+
+def _create(files: dict[str, Buffer], column: Column) -> zarr.Array[Any]:
+    """Return an empty array with the column's metadata whose files are the entries of ``files``."""
+    with warnings.catch_warnings():  # numcodecs' codecs warn at every use
+        warnings.simplefilter("ignore", UserWarning)
+        return zarr.create_array(
+            MemoryStore(files),
+            shape=column.shape,
+            chunks=column.chunk_shape,
+            dtype=column.dtype,
+            compressors=chunk_codecs(column.compressor),
+            filters=None,
+            fill_value=0,
+            config={"write_empty_chunks": True},  # else a part of zeros would look like a missing one
+        )

@@ -1,0 +1,47 @@
+"""Foreign vector files: one format, one file; each opens as a ``Source``."""
+
+import stat
+from collections.abc import Callable
+from pathlib import PurePath
+
+from stores.errors import FormatError
+from stores.formats import bigann, texmex
+from stores.formats.bigann import open_bigann
+from stores.formats.binary import path_status
+from stores.formats.npy import open_npy
+from stores.formats.source import Source
+from stores.formats.texmex import open_texmex
+from stores.formats.zarr_array import open_zarr
+
+OPENERS: dict[str, Callable[[str], Source]] = {
+    **dict.fromkeys(texmex.STORED, open_texmex),
+    **dict.fromkeys(bigann.STORED, open_bigann),
+    ".npy": open_npy,
+}
+
+__all__ = ["OPENERS", "Source", "open_source"]
+
+
+def open_source(path: str) -> Source:
+    """Open a foreign vector file by its suffix, or a folder that is a Zarr array.
+
+    Raises
+    ------
+    NotFoundError
+        If there is nothing at ``path``.
+    FormatError
+        If the suffix is unknown, or the header does not fit the format or the file's size.
+    StorageError
+        If the operating system refuses.
+    """
+    if stat.S_ISDIR(path_status(path).st_mode):
+        return open_zarr(path)
+    suffix = PurePath(path).suffix
+    opener = OPENERS.get(suffix.lower())
+    if opener is None:
+        message = (
+            f"{path}: unknown suffix {suffix!r}, expected {' '.join(OPENERS)}, or a Zarr array's folder. "
+            f"Mend: rename the file by its true format, or convert it."
+        )
+        raise FormatError(message)
+    return opener(path)

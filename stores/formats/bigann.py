@@ -1,0 +1,80 @@
+"""Big-ann files, ``.fbin .u8bin .i8bin .ibin``, and ground truth: n and d (uint32, little-endian), then the numbers."""
+
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import FormatError
+from stores.formats.binary import BinaryFile, BinarySource, Layout
+
+STORED: dict[str, np.dtype[Any]] = {
+    ".fbin": np.dtype("<f4"),
+    ".u8bin": np.dtype("u1"),
+    ".i8bin": np.dtype("i1"),
+    ".ibin": np.dtype("<i4"),
+}
+HEADER_BYTES = 8
+
+
+def open_bigann(path: str) -> BinarySource:
+    """Open a big-ann vector file.
+
+    Raises
+    ------
+    FormatError
+        If d is out of range, or the size is not what the header says.
+    NotFoundError, StorageError
+        If the file is not there, or may not be read.
+    """
+    file = BinaryFile(path)
+    layout = _layout(file, STORED[PurePath(path).suffix.lower()], HEADER_BYTES)
+    source = BinarySource(file, layout)
+    if file.size != layout.end:
+        _refuse_size(file, layout, str(layout.end))
+    return source
+
+
+def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
+    """Return the ids, int32[nq, k], and scores, float32[nq, k] or None, of a big-ann ground truth file.
+
+    Raises
+    ------
+    FormatError
+        If k is out of range, or the size is neither that of ids alone nor that of ids and scores.
+    NotFoundError, StorageError
+        If the file is not there, or may not be read.
+    """
+    file = BinaryFile(path)
+    layout = _layout(file, STORED[".ibin"], HEADER_BYTES)
+    ids = BinarySource(file, layout)
+    beyond = _layout(file, STORED[".fbin"], layout.end)
+    if file.size not in (layout.end, beyond.end):
+        _refuse_size(file, layout, f"{layout.end} (ids) or {beyond.end} (ids and scores)")
+    scores = None if file.size == layout.end else BinarySource(file, beyond).read_stored(0, beyond.n)
+    return ids.read_stored(0, layout.n), scores
+
+
+def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> bytes:
+    """Return the big-ann ground truth file of ``ids`` and ``scores``, both [nq, k]."""
+    header = np.array(ids.shape, "<u4").tobytes()
+    return header + ids.astype("<i4").tobytes() + (b"" if scores is None else scores.astype("<f4").tobytes())
+
+
+def _layout(file: BinaryFile, stored: np.dtype[Any], offset: int) -> Layout:
+    """Read the header and lay the rows out from byte ``offset`` on."""
+    if file.size < HEADER_BYTES:
+        message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Mend: fetch the file again."
+        raise FormatError(message)
+    n, d = (int(count) for count in np.frombuffer(file.read_prefix(HEADER_BYTES), "<u4"))
+    return Layout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
+
+
+def _refuse_size(file: BinaryFile, layout: Layout, expected: str) -> None:
+    """Raise the error that the file is shorter or longer than its header says."""
+    message = (
+        f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, d = {layout.d} "
+        f"of {layout.stored.itemsize} bytes. Mend: fetch the file again, or check that its suffix is right."
+    )
+    raise FormatError(message)

@@ -1,0 +1,91 @@
+"""NumPy's ``.npy`` files: a 2-D array in C order; nothing is ever unpickled."""
+
+import tokenize
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from stores.errors import FormatError
+from stores.formats.binary import BinaryFile, BinarySource, Layout
+
+PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
+# What NumPy's parser raises on bytes that are no header: it evaluates a literal.
+BAD_HEADER = (ValueError, SyntaxError, TypeError, LookupError, OverflowError, RecursionError, tokenize.TokenError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpyHeader:
+    """What the header of a ``.npy`` says, and the byte at which the numbers begin."""
+
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+    offset: int
+
+
+def open_npy(path: str) -> BinarySource:
+    """Open a ``.npy`` of two dimensions in C order.
+
+    Raises
+    ------
+    FormatError
+        If the header is no header, the array is not 2-D, not in C order or not of numbers, or the size is not
+        what the header says.
+    NotFoundError, StorageError
+        If the file is not there, or may not be read.
+    """
+    file = BinaryFile(path)
+    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
+    if len(header.shape) != 2:
+        message = f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). Mend: reshape it."
+        raise FormatError(message)
+    if header.fortran_order:
+        message = (
+            f"{path}: the array is in Fortran order, expected C order (a row's numbers together). "
+            f"Mend: numpy.save(path, numpy.ascontiguousarray(array))."
+        )
+        raise FormatError(message)
+    n, d = header.shape
+    layout = Layout(kind="npy", n=n, d=d, stored=header.dtype, offset=header.offset)
+    source = BinarySource(file, layout)
+    if file.size != layout.end:
+        message = (
+            f"{path}: {file.size} bytes, expected {layout.end} for the header's {header.shape} of {header.dtype}. "
+            f"Mend: fetch or save the file again."
+        )
+        raise FormatError(message)
+    return source
+
+
+def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
+    """Return what the header says; ``prefix`` is the first 16 KiB of the file.
+
+    Raises
+    ------
+    FormatError
+        If the bytes are no header of version 1.0 or 2.0, or say that the array holds Python objects.
+    """
+    stream = BytesIO(prefix)
+    try:
+        version = npy_format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            message = f"version {version[0]}.{version[1]}"
+            raise ValueError(message)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran_order, dtype = read(stream)
+    except BAD_HEADER as error:
+        message = f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Mend: save it with numpy.save."
+        raise FormatError(message) from error
+    if dtype.hasobject or min(shape, default=0) < 0:
+        what = "Python objects" if dtype.hasobject else f"shape {shape}"
+        message = f"{name}: the header says {what}, expected an array of numbers. Mend: save it again as float32."
+        raise FormatError(message)
+    return NpyHeader(shape=shape, fortran_order=fortran_order, dtype=dtype, offset=stream.tell())
+
+
+def _short(error: BaseException) -> str:
+    """Return the first line of an error's text, cut to a length that a person reads."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:100].rstrip(".")

@@ -1,0 +1,72 @@
+"""NumPy's ``.npz`` files in memory: equal arrays give equal bytes, and nothing is ever unpickled."""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from stores.errors import FormatError
+from stores.formats.binary import path_status
+from stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from stores.publish import storage_errors
+
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
+BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, RuntimeError)
+
+
+def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the ``.npz`` of ``arrays``, uncompressed, in their order, without the time of day."""
+    stream = BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            member = BytesIO()
+            npy_format.write_array(member, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
+            entry.create_system = 3  # Unix, whatever the machine
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, member.getbuffer())
+    return stream.getvalue()
+
+
+def read_npz(path: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a ``.npz`` by their names.
+
+    Raises
+    ------
+    FormatError
+        If the zip is damaged, or a member's size is not what its header says.
+    NotFoundError, StorageError
+        If the file is not there, or may not be read.
+    """
+    path_status(path)
+    with storage_errors("read", path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return {
+                    entry.filename.removesuffix(".npy"): _read_member(archive, entry, f"{path}[{entry.filename}]")
+                    for entry in archive.infolist()
+                }
+        except BAD_ZIP as error:
+            message = f"{path}: the zip is damaged ({error}). Mend: fetch or write the file again."
+            raise FormatError(message) from error
+
+
+def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
+    """Return one array, its size checked against its header before its numbers are read."""
+    with archive.open(entry) as stream:
+        header = parse_npy_header(stream.read(PREFIX_BYTES), where)
+    count = 1
+    for extent in header.shape:
+        count *= extent
+    expected = header.offset + count * header.dtype.itemsize
+    if entry.file_size != expected:
+        message = f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. Mend: fetch it again."
+        raise FormatError(message)
+    data = bytearray(archive.read(entry))
+    flat = np.frombuffer(data, header.dtype, count, header.offset)
+    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

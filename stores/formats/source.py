@@ -1,0 +1,88 @@
+"""What every foreign vector file looks like to the rest of mercore: rows to read, and a fingerprint."""
+
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import FormatError, ShapeError
+
+MAX_D = 1_000_000
+FINGERPRINT_ROWS = 64
+
+
+class Source(Protocol):
+    """Rows on disk that are read in blocks; any number of threads may read at once."""
+
+    @property
+    def name(self) -> str:
+        """The path as the user wrote it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, d)``."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What ``read`` returns: uint8, float16 or float32, in the machine's byte order."""
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)``, C-contiguous.
+
+        Raises
+        ------
+        ShapeError
+            If ``0 ≤ start ≤ stop ≤ n`` does not hold.
+        FormatError
+            If the rows cannot be decoded, or the file has changed since it was opened.
+        InputError
+            If a value has no float32 (see ``stores.formats.dtypes``).
+        StorageError
+            If the operating system refuses.
+        """
+
+    def fingerprint(self) -> str:
+        """Return a digest of the format, shape, stored dtype, size and 64 evenly spaced rows; a rename keeps it."""
+
+
+def check_shape(name: str, n: int, d: int) -> None:
+    """Refuse a shape that no vector file has.
+
+    Raises
+    ------
+    FormatError
+        If ``n`` is negative, or ``d`` is not in ``[1, MAX_D]``.
+    """
+    if n < 0 or not 1 <= d <= MAX_D:
+        message = (
+            f"{name}: the header says n = {n} rows of d = {d}, expected n ≥ 0 and 1 ≤ d ≤ {MAX_D}. "
+            f"Mend: check that the suffix names the file's true format, or fetch the file again."
+        )
+        raise FormatError(message)
+
+
+def check_range(source: Source, start: int, stop: int) -> None:
+    """Refuse rows that ``source`` does not have.
+
+    Raises
+    ------
+    ShapeError
+        If ``0 ≤ start ≤ stop ≤ n`` does not hold.
+    """
+    n = source.shape[0]
+    if not 0 <= start <= stop <= n:
+        message = f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Mend: ask for rows it has."
+        raise ShapeError(message)
+
+
+def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) -> str:
+    """Return the blake2b-16 hex digest of a source's header facts and of 64 evenly spaced rows."""
+    n, d = source.shape
+    digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
+    last = FINGERPRINT_ROWS - 1
+    rows = range(n) if n <= FINGERPRINT_ROWS else [i * (n - 1) // last for i in range(FINGERPRINT_ROWS)]
+    little = source.dtype.newbyteorder("<")
+    for row in rows:
+        digest.update(source.read(row, row + 1).astype(little, copy=False).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,79 @@
+"""Hits in TEXMEX files: ids in an ``.ivecs``, their scores in the ``.fvecs`` of the same stem beside it."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import ExistsError, FormatError
+from stores.formats.texmex import open_texmex, texmex_bytes
+from stores.publish import publish, storage_errors
+
+
+def check_beside(path: str) -> None:
+    """Refuse to let the scores of the hits ``path`` overwrite vectors of the same stem.
+
+    Raises
+    ------
+    ExistsError
+        If the ``.fvecs`` beside is there and is not the scores of the ``.ivecs``.
+    """
+    beside = _beside(path)
+    if beside.exists() and not _are_scores(beside, Path(path)):
+        message = (
+            f"{path}: its scores would overwrite {beside}, which holds something else. "
+            f"Mend: name another path, or move that file."
+        )
+        raise ExistsError(message)
+
+
+def write_texmex_hits(path: str, ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> list[str]:
+    """Write ids, then scores, both [nq, k], and return the paths written.
+
+    A stop between the two leaves ids without scores, never with the scores of other ids.
+
+    Raises
+    ------
+    StorageError
+        If the operating system refuses.
+    """
+    beside = _beside(path)
+    with storage_errors("write", beside):
+        beside.unlink(missing_ok=True)
+    publish(Path(path), texmex_bytes(ids))
+    if scores is None:
+        return [path]
+    publish(beside, texmex_bytes(scores))
+    return [path, str(beside)]
+
+
+def read_texmex_hits(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
+    """Return ids, int32[nq, k], and the scores beside, float32[nq, k], or None if there are none of that shape.
+
+    Raises
+    ------
+    FormatError
+        If a file's size or rows do not fit the format.
+    NotFoundError, StorageError
+        If a file is not there, or may not be read.
+    """
+    source = open_texmex(path)
+    nq = source.shape[0]
+    beside = _beside(path)
+    scores = open_texmex(str(beside)).read_stored(0, nq) if _are_scores(beside, Path(path)) else None
+    return source.read_stored(0, nq), scores
+
+
+def _beside(path: str) -> Path:
+    """Return the path of the scores."""
+    return Path(path).with_suffix(".fvecs")
+
+
+def _are_scores(beside: Path, ids: Path) -> bool:
+    """Say whether ``beside`` can be the scores of ``ids``: both exist and have one shape."""
+    if not (beside.is_file() and ids.is_file()):
+        return False
+    try:
+        return open_texmex(str(beside)).shape == open_texmex(str(ids)).shape
+    except FormatError:
+        return False

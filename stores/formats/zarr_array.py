@@ -1,0 +1,79 @@
+"""Zarr arrays of two dimensions, v2 or v3, written by any tool and opened read-only."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from stores.errors import FormatError
+from stores.formats.dtypes import convert, returned_dtype
+from stores.formats.source import check_range, check_shape, digest_rows
+from stores.publish import storage_errors
+
+METADATA = ("zarr.json", ".zarray", ".zgroup")
+# Zarr checks metadata and chunks piecemeal: these are what bad JSON, unknown codecs and broken chunks raise.
+BAD_ZARR = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
+
+
+class ZarrSource:
+    """A ``Source`` over a Zarr array; a chunk that is not on disk holds the fill value, as Zarr has it."""
+
+    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+        n, d = array.shape
+        check_shape(name, n, d)
+        self.name = name
+        self.shape = (n, d)
+        self.dtype = returned_dtype(array.dtype, name)
+        self._array = array
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+        check_range(self, start, stop)
+        with storage_errors("read", self.name):
+            try:
+                block = np.asarray(self._array[start:stop])
+            except BAD_ZARR as error:
+                message = f"{self.name}: rows [{start}, {stop}) cannot be decoded ({error}). Mend: copy the store anew."
+                raise FormatError(message) from error
+        return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
+
+    def fingerprint(self) -> str:
+        """Return the digest that ``Source.fingerprint`` describes; the size is that of the rows, however chunked."""
+        size = self.shape[0] * self.shape[1] * self._array.dtype.itemsize
+        return digest_rows(self, kind="zarr", stored=self._array.dtype, size=size)
+
+
+def open_zarr(path: str) -> ZarrSource:
+    """Open a folder that is a Zarr array.
+
+    Raises
+    ------
+    FormatError
+        If the folder is no Zarr, is a group, or its array is not two-dimensional or not of numbers.
+    StorageError
+        If it may not be read.
+    """
+    node = _open_node(path)
+    if isinstance(node, zarr.Group):
+        names = ", ".join(sorted(node.array_keys())) or "none"
+        message = f"{path}: a Zarr group, expected an array; arrays in it: {names}. Mend: name one, as {path}/ARRAY."
+        raise FormatError(message)
+    if len(node.shape) != 2:
+        message = f"{path}: a Zarr array of shape {node.shape}, expected two dimensions, (n, d). Mend: reshape it."
+        raise FormatError(message)
+    return ZarrSource(path, node)
+
+
+def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+    """Return what lies at ``path``, an array or a group."""
+    with storage_errors("read", path):
+        if not any((Path(path) / name).exists() for name in METADATA):
+            message = f"{path}: a folder without Zarr metadata, expected a Zarr array. Mend: name a file or the array."
+            raise FormatError(message)
+        try:
+            return zarr.open(path, mode="r")
+        except BAD_ZARR as error:
+            message = f"{path}: the Zarr metadata cannot be read ({error}). Mend: copy or write the store again."
+            raise FormatError(message) from error

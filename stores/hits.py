@@ -1,0 +1,183 @@
+"""The k best rows of each query, written to and read from ``.ivecs``, big-ann ``.ibin`` and ``.npz`` files."""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
+from stores.formats.bigann import read_truth, truth_bytes
+from stores.formats.binary import path_status
+from stores.formats.npz import npz_bytes, read_npz
+from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
+from stores.publish import publish
+
+MAX_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hits:
+    """The k best rows of each query.
+
+    ``scores`` float32 or float64 [nq, k], descending, or None if the file has none; ``ids`` int64[nq, k], -1 where a
+    query has fewer than k.
+
+    Raises
+    ------
+    ShapeError
+        If ``ids`` is not int64 of two dimensions, or ``scores`` is neither floating nor of the shape of ``ids``.
+    """
+
+    scores: NDArray[np.floating[Any]] | None
+    ids: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.ids.ndim != 2 or self.ids.dtype != np.int64:
+            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Mend: pass one row of ids a query."
+            raise ShapeError(message)
+        if self.scores is not None and (self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"):
+            message = (
+                f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape {list(self.ids.shape)}. "
+                f"Mend: pass one score an id."
+            )
+            raise ShapeError(message)
+
+
+def check_hits_path(path: str) -> None:
+    """Refuse a path to which ``write_hits`` could not write, before any work is done for it.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown.
+    NotFoundError
+        If the folder does not exist.
+    ExistsError
+        If the path is a folder, or ``.ivecs`` hits would overwrite an ``.fvecs`` beside that is not their scores.
+    StorageError
+        If the folder cannot be written.
+    """
+    suffix = _suffix(path)
+    target = Path(path)
+    if not target.parent.is_dir():
+        message = f"{path}: the folder {target.parent} does not exist. Mend: create it, or name another path."
+        raise NotFoundError(message)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        message = f"{path}: the folder {target.parent} cannot be written. Mend: grant access, or name another path."
+        raise StorageError(message)
+    if target.is_dir():
+        message = f"{path}: a folder, expected a file to write. Mend: name another path."
+        raise ExistsError(message)
+    if suffix == ".ivecs":
+        check_beside(path)
+
+
+def write_hits(path: str, hits: Hits) -> list[str]:
+    """Write ``hits`` by the suffix of ``path`` and return the paths written; files of an earlier search are replaced.
+
+    ``.ivecs`` holds int32 ids, with the scores as float32 in the ``.fvecs`` of the same stem; ``.ibin`` is big-ann's
+    ground truth, int32 ids and float32 scores; ``.npz`` holds ``ids`` and ``scores`` as they are.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown, or an id is above int32 in ``.ivecs`` or ``.ibin``.
+    ShapeError
+        If there are no hits and the suffix is not ``.npz``.
+    NotFoundError, ExistsError, StorageError
+        If the path cannot be written; see ``check_hits_path``.
+    """
+    check_hits_path(path)
+    if _suffix(path) == ".npz":
+        arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
+        publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
+        return [path]
+    ids = _int32_ids(path, hits.ids)
+    scores = None if hits.scores is None else hits.scores.astype(np.float32)
+    if _suffix(path) == ".ibin":
+        publish(Path(path), truth_bytes(ids, scores))
+        return [path]
+    return write_texmex_hits(path, ids, scores)
+
+
+def read_hits(path: str) -> Hits:
+    """Read hits, or another tool's ground truth; ``scores`` is None where there are only ids.
+
+    The scores of a foreign file are given as they are: distances, if it holds distances.
+
+    Raises
+    ------
+    NotFoundError
+        If there is nothing at ``path``.
+    InputError
+        If the suffix is unknown.
+    FormatError
+        If the size or the arrays do not fit the format, or an id is below -1.
+    StorageError
+        If the operating system refuses.
+    """
+    suffix = _suffix(path)
+    if not stat.S_ISREG(path_status(path).st_mode):
+        message = f"{path}: not a regular file, expected hits. Mend: name the file."
+        raise FormatError(message)
+    ids, scores = READERS[suffix](path)
+    low = np.argwhere(ids < -1)
+    if low.size:
+        row, column = (int(i) for i in low[0])
+        message = (
+            f"{path}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ 0, or -1 for none. "
+            f"Mend: fetch the file again, or check that it holds hits."
+        )
+        raise FormatError(message)
+    return Hits(scores=scores, ids=ids.astype(np.int64))
+
+
+def _suffix(path: str) -> str:
+    """Return the suffix in lower case, or refuse one that names no format of hits."""
+    suffix = Path(path).suffix
+    if suffix.lower() not in READERS:
+        message = f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Mend: rename the file."
+        raise InputError(message)
+    return suffix.lower()
+
+
+def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
+    if ids.size == 0:
+        message = f"{path}: hits of shape {list(ids.shape)}, expected at least one. Mend: write them as .npz."
+        raise ShapeError(message)
+    if ids.max() > MAX_INT32:
+        message = f"{path}: id {ids.max()} is above int32's {MAX_INT32}. Mend: write the hits as .npz."
+        raise InputError(message)
+    return ids.astype(np.int32)
+
+
+def _read_arrays(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """Read the arrays ``ids`` and, if it is there, ``scores`` of a ``.npz``."""
+    arrays = read_npz(path)
+    ids, scores = arrays.get("ids"), arrays.get("scores")
+    if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
+        found = "no array ids" if ids is None else f"ids {_kind(ids)}"
+        message = f"{path}: {found}, expected ids int64[nq, k]. Mend: name a file of hits."
+        raise FormatError(message)
+    if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
+        message = f"{path}: id {ids.max()} is above int64. Mend: name a file of hits."
+        raise FormatError(message)
+    if scores is not None and (scores.shape != ids.shape or scores.dtype.kind != "f"):
+        message = f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Mend: write the file again."
+        raise FormatError(message)
+    return ids.astype(np.int64), scores
+
+
+def _kind(array: NDArray[Any]) -> str:
+    """Return dtype[shape]."""
+    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+
+
+Reader = Callable[[str], tuple[NDArray[Any], NDArray[Any] | None]]
+READERS: dict[str, Reader] = {".ivecs": read_texmex_hits, ".ibin": read_truth, ".npz": _read_arrays}

@@ -1,0 +1,286 @@
+"""A store of parts: a Zarr v3 group, one array a column, a model beside them, and one receipt a part."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.columns import Column, column_metadata, decode_chunk, encode_chunk, payload_checksum
+from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from stores.header import Header, header_attributes, model_column
+from stores.publish import publish, storage_errors, sync_folder
+from stores.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
+
+
+class PartStore:
+    """An open store of parts. Reading and writing parts is safe from any number of threads and processes.
+
+    Attributes
+    ----------
+    path : Path
+    header : Header
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        self.header = header
+        self.layout = header.layout
+
+    @property
+    def where(self) -> str:
+        """The path as messages show it."""
+        return str(self.path)
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """Return the first row of a part and the row behind its last."""
+        start = part * self.layout.part_rows
+        return start, min(start + self.layout.part_rows, self.layout.rows)
+
+    def chunk_path(self, column: Column, part: int) -> Path:
+        """Return the file of a part's chunk of a column."""
+        return self.path / column.chunk_key(part)
+
+    def write_part(self, part: int, columns: Mapping[str, NDArray[Any]]) -> Receipt:
+        """Publish every column's chunk of a part, then its receipt; writing a part again is harmless.
+
+        Parameters
+        ----------
+        columns : dtype[rows of the part(, width)] a column
+
+        Raises
+        ------
+        StorageError
+            If the disk refuses; the part is then not done, and no part is half done.
+        """
+        start, stop = self.bounds(part)
+        chunks: dict[str, dict[str, Any]] = {}
+        for name in self.layout.column_names:
+            column = self.layout.column(name)
+            assert columns[name].shape == (stop - start, *column.shape[1:]), name
+            data = encode_chunk(column, part, columns[name])
+            publish(self.chunk_path(column, part), data)
+            chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+        receipt = Receipt(part=part, start=start, stop=stop, job=self.header.job, chunks=chunks)
+        publish(self.receipt_path(part), receipt_bytes(receipt, self.layout.parts))
+        return receipt
+
+    def receipt(self, part: int) -> Receipt | None:
+        """Return a part's receipt, or None if there is none.
+
+        Raises
+        ------
+        IntegrityError
+            If the receipt is there but damaged, or belongs to another job.
+        """
+        path = self.receipt_path(part)
+        try:
+            with storage_errors("read", path):
+                data = path.read_bytes()
+        except NotFoundError:
+            return None
+        receipt = parse_receipt(data, str(path))
+        if receipt is None:
+            raise self.fault(
+                part, "its receipt is damaged: found bytes that fail their own checksum, expected the ones published"
+            )
+        if receipt.job != self.header.job or (receipt.part, receipt.start, receipt.stop) != (part, *self.bounds(part)):
+            raise self.fault(
+                part, f"its receipt is of job {receipt.job}, part {receipt.part}: expected job {self.header.job}"
+            )
+        return receipt
+
+    def receipts(self) -> list[Receipt]:
+        """Return all receipts in the parts' order.
+
+        Raises
+        ------
+        IntegrityError
+            If any is missing or damaged, or a chunk's file is missing or of the wrong size.
+        """
+        receipts = []
+        for part in range(self.layout.parts):
+            receipt = self.receipt(part)
+            if receipt is None:
+                raise self.fault(part, "it has no receipt, so it is not done: expected one for every part")
+            for name in self.layout.column_names:
+                self._check_size(receipt, self.layout.column(name))
+            receipts.append(receipt)
+        return receipts
+
+    def read_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> NDArray[Any]:
+        """Return ``dtype[rows of the part(, width)]`` of a column, every byte checked against the receipt.
+
+        Parameters
+        ----------
+        buffer : uint8[at least the file's bytes], optional
+            Where to read to; the result is then a view of it, unless the column is compressed.
+
+        Raises
+        ------
+        IntegrityError
+            If the chunk is missing, truncated, or differs by a bit.
+        """
+        column = self.layout.column(name)
+        data = self._read_file(receipt, column, buffer)
+        self.check_bytes(receipt, column, data)
+        if not column.is_plain:
+            return decode_chunk(column, receipt.part, data.tobytes())
+        values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
+        return values[: receipt.stop - receipt.start]
+
+    def check_bytes(self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]) -> None:
+        """Raise ``IntegrityError`` unless ``data`` is the chunk's file that the receipt vouches for."""
+        expected = receipt.chunks[column.name]
+        found = payload_checksum(data)
+        if len(data) != expected["bytes"] or found is None or f"{found:08x}" != expected["crc32c"]:
+            told = "no checksum of its own bytes" if found is None else f"crc32c {found:08x}"
+            raise self.fault(
+                receipt.part,
+                f"column {column.name} has {told}: its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
+            )
+
+    def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
+        """Return all that is wrong with the store, a sentence each; every byte of the parts and the model is read."""
+        faults = []
+        try:
+            self.read_model()
+        except IntegrityError as error:
+            faults.append(str(error))
+        for part in range(self.layout.parts):
+            fault = self.check_part(part)
+            if fault is not None:
+                faults.append(fault)
+            advance(1)
+        return faults
+
+    def check_part(self, part: int) -> str | None:
+        """Return what is wrong with a part, or None; every byte is read."""
+        try:
+            receipt = self.receipt(part)
+            if receipt is None:
+                return f"{self.where}: part {part} has no receipt: it is not done. {self.mend}"
+            for name in self.layout.column_names:
+                self.read_chunk(receipt, name)
+        except (IntegrityError, FormatError) as error:
+            return str(error)
+        return None
+
+    def read_model(self) -> dict[str, NDArray[Any]]:
+        """Return the model's arrays, every byte checked.
+
+        Raises
+        ------
+        IntegrityError
+            If one is missing or differs by a bit.
+        """
+        return {name: self._read_model_array(name) for name in self.layout.model}
+
+    @property
+    def stored_bytes(self) -> dict[str, int]:
+        """Bytes on disk by column, as the receipts state them."""
+        receipts = self.receipts()
+        return {name: sum(r.chunks[name]["bytes"] for r in receipts) for name in self.layout.column_names}
+
+    @property
+    def mend(self) -> str:
+        """What mends a damaged part."""
+        return self.header.notes.get("mend", "Mend: restore the file from a copy, or write the store anew.")
+
+    def fault(self, part: int, what: str) -> IntegrityError:
+        """Return the error that says what is wrong with a part."""
+        return IntegrityError(f"{self.where}: part {part}: {what}. {self.mend}")
+
+    def receipt_path(self, part: int) -> Path:
+        """Return the file of a part's receipt."""
+        return self.path / receipts_column(self.layout.parts).chunk_key(part)
+
+    def _read_file(self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """Return the bytes of a chunk's file, its size checked before a byte is read."""
+        self._check_size(receipt, column)
+        path = self.chunk_path(column, receipt.part)
+        size = receipt.chunks[column.name]["bytes"]
+        data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
+        with storage_errors("read", path), path.open("rb", buffering=0) as file:
+            done = 0
+            while done < size and (count := file.readinto(data[done:])):
+                done += count
+        return data[:done]
+
+    def _check_size(self, receipt: Receipt, column: Column) -> None:
+        path = self.chunk_path(column, receipt.part)
+        expected = receipt.chunks[column.name]["bytes"]
+        try:
+            with storage_errors("read", path):
+                found = path.stat().st_size
+        except NotFoundError:
+            raise self.fault(
+                receipt.part, f"column {column.name} is missing: expected {expected} bytes at {path}"
+            ) from None
+        if found != expected:
+            raise self.fault(receipt.part, f"column {column.name} has {found} bytes: its receipt says {expected}")
+
+    def _read_model_array(self, name: str) -> NDArray[Any]:
+        entry = self.layout.model[name]
+        column = model_column(name, entry)
+        path = self.path / "model" / column.chunk_key(0)
+        try:
+            with storage_errors("read", path):
+                data = path.read_bytes()
+        except NotFoundError:
+            data = b""
+        found = payload_checksum(data)
+        if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
+            raise IntegrityError(
+                f"{self.where}: model array {name} is missing or damaged: expected crc32c {entry['crc32c']} at {path}. {self.mend}"
+            )
+        return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
+
+
+def create(path: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:
+    """Publish an empty store: every array's metadata and the whole model appear at once under ``path``.
+
+    Raises
+    ------
+    ExistsError
+        If ``path`` exists.
+    StorageError
+        If the disk refuses; nothing is left behind.
+    """
+    if path.exists():
+        raise ExistsError(f"{path} exists: expected a new path. Mend: name another, or remove it.")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with storage_errors("write", path):
+        try:
+            write_store_files(scratch, header, model)
+            scratch.rename(path)
+            sync_folder(path.parent)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+    return PartStore(path, header)
+
+
+def write_store_files(folder: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
+    """Write the metadata and the model of a store into a folder that nobody reads yet."""
+    publish(folder / "zarr.json", _group_json(header_attributes(header)))
+    columns = [header.layout.column(name) for name in header.layout.column_names]
+    for column in (*columns, receipts_column(header.layout.parts)):
+        publish(folder / column.name / "zarr.json", column_metadata(column))
+    if model:
+        publish(folder / "model" / "zarr.json", _group_json({}))
+    for name, values in model.items():
+        column = model_column(name, header.layout.model[name])
+        publish(folder / "model" / name / "zarr.json", column_metadata(column))
+        publish(folder / "model" / column.chunk_key(0), encode_chunk(column, 0, np.asarray(values)))
+
+
+def _group_json(attributes: Mapping[str, Any]) -> bytes:
+    """Return the ``zarr.json`` of a Zarr v3 group."""
+    group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    return (json.dumps(group, indent=2, sort_keys=True) + "\n").encode()

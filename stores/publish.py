@@ -1,0 +1,59 @@
+"""Publish files atomically and durably: a reader sees the whole file or none, a power cut included."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from stores.errors import NotFoundError, StorageError
+
+
+def publish(path: Path, data: bytes | memoryview) -> None:
+    """Write ``data`` to ``path`` under a name of its own, fsync it, then rename it into place.
+
+    Two writers never share a temporary name, so whoever renames last wins with a whole file.
+
+    Raises
+    ------
+    StorageError
+        If the disk is full or the folder cannot be written; nothing is left behind.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with storage_errors("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with scratch.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.rename(path)
+        except BaseException:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside ``folder`` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def storage_errors(verb: str, path: Path | str) -> Iterator[None]:
+    """Turn an ``OSError`` of the block into a ``StorageError`` or ``NotFoundError`` that names the path and the mend."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist: cannot {verb} it. Mend: check the path.") from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        message = (
+            f"cannot {verb} {path}: {reason}. Mend: free space or grant access there, then run the same command again."
+        )
+        raise StorageError(message) from error

@@ -1,0 +1,54 @@
+"""Specs on disk: frozen dataclasses as canonical JSON, strict about what they do not know, named by their digest."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from stores.errors import FormatError
+
+Spec = TypeVar("Spec")
+
+
+def canonical_json(value: object) -> str:
+    """Return the one JSON text of ``value``: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: object) -> str:
+    """Return the 32 hexadecimal digits that name the JSON-able ``value``."""
+    return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
+
+
+def to_json(spec: object) -> dict[str, Any]:
+    """Return a spec dataclass as a JSON-able mapping."""
+    if not dataclasses.is_dataclass(spec) or isinstance(spec, type):
+        raise TypeError(f"not a spec: {spec!r}")
+    mapping: dict[str, Any] = json.loads(canonical_json(dataclasses.asdict(spec)))
+    return mapping
+
+
+def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
+    """Return the ``kind`` that ``mapping`` describes.
+
+    Raises
+    ------
+    FormatError
+        If the name or version is another, or a field is missing or unknown.
+    """
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in ("name", "version"):
+        expected = fields[key].default
+        if mapping.get(key) != expected:
+            raise FormatError(
+                f"{where}: {key} is {mapping.get(key)!r}, expected {expected!r}. "
+                "Mend: read it with the version of mercore that wrote it, or write it anew."
+            )
+    if set(mapping) != set(fields):
+        missing, unknown = sorted(set(fields) - set(mapping)), sorted(set(mapping) - set(fields))
+        raise FormatError(
+            f"{where}: its fields do not fit {fields['name'].default} version {fields['version'].default}: "
+            f"missing {missing}, unknown {unknown}. Mend: restore the file from the store that was copied, or write it anew."
+        )
+    return kind(**mapping)

@@ -1,0 +1,164 @@
+"""Vector stores: the rows, what is known of them, and the original ids where rows were dropped."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import FormatError
+from stores.header import Header, open_header
+from stores.parts import PartStore
+from stores.receipts import Receipt
+from stores.spec import from_json
+
+KIND = "vectors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSpec:
+    """What a vector store holds, and what was seen in the source while it was read.
+
+    ``content`` is the digest of all chunks' checksums; the counts are of source rows; ``value_min`` and ``value_max``
+    are of the finite values, None where there is none.
+    """
+
+    name: str = "mercore-vectors"
+    version: int = 1
+    dims: int
+    dtype: str
+    content: str
+    source: str
+    source_dtype: str
+    source_rows: int
+    dropped_rows: int
+    zero_rows: int
+    nan_rows: int
+    infinite_rows: int
+    negative_rows: int
+    duplicate_rows: int
+    value_min: float | None
+    value_max: float | None
+
+
+class Vectors(ABC):
+    """Rows that can be read part by part, from any number of threads.
+
+    ``dropped`` are the source rows that ingest left out, int64, ascending: see ``original_ids``.
+    """
+
+    rows: int
+    dims: int
+    dtype: np.dtype[Any]
+    where: str
+    fingerprint: str
+    part_rows: int
+    dropped: NDArray[np.int64]
+
+    @property
+    def parts(self) -> int:
+        """Number of parts; the last may be ragged."""
+        return -(-self.rows // self.part_rows)
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """Return the first row of a part and the row behind its last."""
+        return part * self.part_rows, min((part + 1) * self.part_rows, self.rows)
+
+    @abstractmethod
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
+
+
+def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield (first row, dtype[≤ block_rows, d]) over rows [start, stop), reading each part once.
+
+    Where blocks begin depends on the store and ``block_rows`` alone, never on who asks.
+    """
+    for part in range(start // vectors.part_rows, (stop - 1) // vectors.part_rows + 1):
+        first, last = vectors.bounds(part)
+        values = vectors.read_part(part)
+        for row in range(max(first, start), min(last, stop), block_rows):
+            end = min(row + block_rows, last, stop)
+            yield row, values[row - first : end - first]
+
+
+def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the named rows, dtype[len(rows), d], in their order, reading each part once.
+
+    Parameters
+    ----------
+    rows : int64[p], any order, repeats allowed
+    """
+    out = np.empty((len(rows), vectors.dims), vectors.dtype)
+    order = np.argsort(rows, kind="stable")
+    at = 0
+    ranked = rows[order]
+    while at < len(order):
+        part = int(ranked[at]) // vectors.part_rows
+        first, last = vectors.bounds(part)
+        behind = int(np.searchsorted(ranked, last, side="left"))
+        chosen = order[at:behind]
+        out[chosen] = vectors.read_part(part)[rows[chosen] - first]
+        at = behind
+    return out
+
+
+def original_ids(rows: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the ids that stored rows had in the source: their number plus the rows dropped before them; −1 stays −1.
+
+    Parameters
+    ----------
+    rows : int64[any shape]
+    dropped : int64[dropped rows], ascending
+    """
+    kept_before = dropped - np.arange(len(dropped))
+    return np.where(rows < 0, rows, rows + np.searchsorted(kept_before, rows, side="right"))
+
+
+def stored_rows(ids: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the stored rows of source ids, the inverse of ``original_ids``; a dropped id gives −1, as −1 does."""
+    rows = ids - np.searchsorted(dropped, ids)
+    return np.where((ids < 0) | np.isin(ids, dropped), -1, rows)
+
+
+class VectorStore(Vectors):
+    """A vector store written by ``ingest``: see ``Vectors``."""
+
+    def __init__(self, store: PartStore) -> None:
+        self.store = store
+        self.spec = from_json(VectorSpec, store.header.spec, store.where)
+        self.rows = store.layout.rows
+        self.dims = self.spec.dims
+        self.dtype = np.dtype(self.spec.dtype)
+        self.where = store.where
+        self.fingerprint = store.header.job
+        self.part_rows = store.layout.part_rows
+        self._receipts: list[Receipt] = store.receipts()
+        self.dropped: NDArray[np.int64] = store.read_model().get("dropped", np.empty(0, np.int64))
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part, dtype[rows of the part, d].
+
+        Raises
+        ------
+        IntegrityError
+            If a byte is not the one that was ingested.
+        """
+        return self.store.read_chunk(self._receipts[part], "vectors")
+
+
+def open_vector_store(path: Path) -> VectorStore:
+    """Open a vector store that ``ingest`` wrote.
+
+    Raises
+    ------
+    NotFoundError, FormatError, IntegrityError
+        If it is not there, is something else, or is not whole.
+    """
+    header: Header = open_header(path)
+    if header.kind != KIND:
+        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Mend: name the vector store.")
+    return VectorStore(PartStore(path, header))

@@ -1,0 +1,176 @@
+"""Slow, obvious truths in plain NumPy float64: every loop of the product is judged against these."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf")
+DEPENDENT = 1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
+SILENT = 1e-12  # a correlation that is nothing but rounding
+
+
+def prepare(name: str, X: ArrayLike) -> Floats:
+    """The rows that ``kernel`` expects: L2- or L1-normalised, square-rooted or as they are; ValueError off the domain."""
+    rows: Floats = np.array(X, dtype=np.float64)
+    _check_domain(name, rows)
+    if name == "rbf":
+        return rows
+    if name == "cosine":
+        norms: Floats = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+        return rows / norms
+    shares: Floats = rows / rows.sum(axis=1, keepdims=True)
+    return np.sqrt(shares) if name == "hellinger" else shares
+
+
+def _check_domain(name: str, rows: Floats) -> None:
+    if name not in KERNELS:
+        raise ValueError(f"unknown kernel {name}")
+    if not np.isfinite(rows).all():
+        raise ValueError("NaN or inf")
+    if name not in ("cosine", "rbf") and (rows < 0).any():
+        raise ValueError("negative value")
+    if name != "rbf" and (rows == 0).all(axis=1).any():
+        raise ValueError("all-zero row")
+
+
+def kernel(name: str, X: ArrayLike, Y: ArrayLike, gamma: float = 1.0, s: float | None = None) -> Floats:
+    """K[i, j] = K(X[i], Y[j]) of rows *prepared* already; with ``s``, exp(s(K − 1)) (Jiang et al. 2014, Eq. 6)."""
+    A, B = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+    K: Floats = np.zeros((len(A), len(B)))
+    for i, x in enumerate(A):
+        K[i] = _row(name, x, B, gamma)
+    return K if s is None else np.exp(s * (K - 1))
+
+
+def _row(name: str, x: Floats, Y: Floats, gamma: float) -> Floats:
+    """K(x, y) for every y of Y."""
+    both = np.where(x + Y > 0, x + Y, 1.0)  # a term where both are zero is zero: any divisor will do
+    terms: dict[str, Callable[[], Floats]] = {
+        "cosine": lambda: x * Y,
+        "hellinger": lambda: x * Y,
+        "chi2": lambda: 2 * x * Y / both,
+        "intersection": lambda: np.minimum(x, Y),
+        "jensen_shannon": lambda: 0.5 * (_entropy_gain(x + 0 * Y, Y) + _entropy_gain(Y, x)),
+        "exp_chi2": lambda: (x - Y) ** 2 / both,
+        "rbf": lambda: (x - Y) ** 2,
+    }
+    total: Floats = terms[name]().sum(axis=1)
+    return np.exp(-gamma * total) if name in ("exp_chi2", "rbf") else total
+
+
+def _entropy_gain(X: Floats, Y: Floats) -> Floats:
+    """x log2((x + y) / x), 0 where x = 0; as a difference of logarithms, for (x + y) / x may overflow."""
+    safe = np.where(X > 0, X, 1.0)
+    return np.where(X > 0, X * (np.log2(safe + Y) - np.log2(safe)), 0.0)
+
+
+def exact_l1(x: Sequence[float | int | Fraction]) -> list[Fraction]:
+    """x / Σx without rounding."""
+    values = [_exact(value) for value in x]
+    return [value / sum(values) for value in values]
+
+
+def exact_additive(name: str, x: Sequence[float | int | Fraction], y: Sequence[float | int | Fraction]) -> Fraction:
+    """chi2 or intersection of two *prepared* rows without rounding: a float is the rational that it is."""
+    pairs = [(_exact(a), _exact(b)) for a, b in zip(x, y, strict=True)]
+    if name == "chi2":
+        return sum((2 * a * b / (a + b) for a, b in pairs if a + b > 0), Fraction(0))
+    if name == "intersection":
+        return sum((min(a, b) for a, b in pairs), Fraction(0))
+    raise ValueError(f"{name} is not rational")
+
+
+def _exact(value: float | int | Fraction) -> Fraction:
+    return value if isinstance(value, Fraction) else Fraction(float(value))
+
+
+def omp(
+    c0: ArrayLike, G: ArrayLike, alpha: int, tolerance: float = 1e-6, self_score: float = 1.0
+) -> tuple[Ids, Floats]:
+    """Kernel orthogonal matching pursuit (Pati et al. 1993) of one row: atoms int64[alpha], weights float64[alpha].
+
+    ``c0`` is K(D, y), ``G`` is K(D, D), ``self_score`` is K(y, y). Ends early when residual² ≤ tolerance · K(y, y),
+    when no atom left correlates, or when the next atom depends on those chosen. Unused slots hold atom 0, weight 0.
+    """
+    start, gram = np.asarray(c0, dtype=np.float64), np.asarray(G, dtype=np.float64)
+    support: list[int] = []
+    w: Floats = np.zeros(0)
+    while len(support) < min(alpha, len(start)):
+        c = start - gram[:, support] @ w
+        strength = np.abs(c)
+        strength[support] = -1
+        pick = int(np.argmax(strength))  # the first of equals: the lower index
+        if strength[pick] <= SILENT or _distance_to_span(gram, support, pick) < DEPENDENT:
+            break
+        support.append(pick)
+        w = np.linalg.solve(gram[np.ix_(support, support)], start[support]).astype(np.float64)
+        if self_score - w @ start[support] <= tolerance * self_score:
+            break
+    atoms, weights = np.zeros(alpha, np.int64), np.zeros(alpha)
+    atoms[: len(support)], weights[: len(support)] = support, w
+    return atoms, weights
+
+
+def _distance_to_span(gram: Floats, support: list[int], atom: int) -> float:
+    """Squared distance in feature space of an atom to the span of the support."""
+    if not support:
+        return float(gram[atom, atom])
+    cross = gram[support, atom]
+    return float(gram[atom, atom] - cross @ np.linalg.solve(gram[np.ix_(support, support)], cross))
+
+
+def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike) -> Floats:
+    """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq] is K(D, x)."""
+    A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float64), np.asarray(table, np.float64)
+    scores: Floats = np.zeros((T.shape[1], A.shape[0]))
+    for i in range(A.shape[0]):
+        for a in range(A.shape[1]):
+            scores[:, i] += W[i, a] * T[A[i, a]]
+    return scores
+
+
+def top_k(scores: ArrayLike, k: int) -> tuple[Floats, Ids]:
+    """The k greatest of each row of ``scores`` [nq, n], descending, ties to the lower id: (scores, ids) [nq, k]."""
+    S: Floats = np.array(scores, dtype=np.float64)
+    ids: Ids = np.zeros((len(S), min(k, S.shape[1])), np.int64)
+    for q, row in enumerate(S):
+        ids[q] = np.lexsort((np.arange(len(row)), -row))[:k]
+    return np.take_along_axis(S, ids, axis=1), ids
+
+
+def k_recall(returned: Ids, true: Ids, k: int) -> float:
+    """Mean of |returned top k ∩ true top k| / k; −1 is nobody."""
+    pairs = zip(returned.tolist(), true.tolist(), strict=True)
+    return float(np.mean([len((set(r[:k]) & set(t[:k])) - {-1}) / k for r, t in pairs]))
+
+
+def texmex_recall(returned: Ids, true: Ids, r: int) -> float:
+    """Share of queries whose true first neighbour is among the first r returned (Jégou et al. 2011)."""
+    pairs = zip(returned.tolist(), true.tolist(), strict=True)
+    return float(np.mean([t[0] != -1 and t[0] in row[:r] for row, t in pairs]))
+
+
+def aska_recall(returned: Ids, true: Ids, r: int) -> float:
+    """Share of queries whose first returned row is among the true first r (Davis et al. 2014, §3.2)."""
+    pairs = zip(returned.tolist(), true.tolist(), strict=True)
+    return float(np.mean([row[0] != -1 and row[0] in t[:r] for row, t in pairs]))
+
+
+def tie_aware_recall(returned: Ids, returned_scores: Floats, true: Ids, true_scores: Floats, k: int) -> float:
+    """Mean share of k that reaches the k-th true score, or the last there is: absent never, a repeated id once."""
+    shares = []
+    for q in range(len(returned)):
+        present = [score for i, score in zip(true[q, :k], true_scores[q, :k], strict=True) if i != -1]
+        good: set[int] = set()
+        seen: set[int] = set()
+        for i, score in zip(returned[q, :k].tolist(), returned_scores[q, :k].tolist(), strict=True):
+            if i != -1 and i not in seen and present and score >= present[-1]:
+                good.add(i)
+            seen.add(i)
+        shares.append(len(good) / k)
+    return float(np.mean(shares))
