@@ -25,14 +25,14 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> None:
 
 
 def search_bytes(store: CodeStore | Vectors, options: SearchOptions) -> int:
-    """Return what searching takes beyond the interpreter: tables or queries, the lists of the best, and read buffers."""
+    """Return what searching takes beyond the interpreter: tables or queries, lists of the best, and read buffers."""
     kept = max(options.k, options.rerank or 0)
     lists = options.batch * kept * 16 * (2 * options.threads + 2)
     if isinstance(store, CodeStore):
         m, d = store.model["dictionary"].shape
         row = sum(store.store.stored_bytes.values()) / store.rows
         read = 2 * options.threads * int(store.store.layout.part_rows * row * 2)
-        return m * d * 16 + m * options.batch * 12 + lists + read
+        return int(m * d * 16 + m * options.batch * 12 + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     return (
         options.batch * store.dims * 20

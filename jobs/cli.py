@@ -144,7 +144,7 @@ def check(store: str, *, json: bool) -> None:
 @main.command()
 @click.option("--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page.")
 @click.option("--kernel", default="chi2", show_default=True, help="Any kernel of histograms.")
-@click.option("--atoms", type=int, default=4096, show_default=True, help="Dictionary size m.")
+@click.option("--atoms", type=int, default=8192, show_default=True, help="Dictionary size m.")
 @click.option("--tiles", type=int, help="Keep only so many tiles. [default: all, over 100 000]")
 @as_json
 def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401

@@ -2,32 +2,44 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future, LocalCluster, Worker, WorkerPlugin, as_completed, get_worker
+from distributed import (
+    Client,
+    Future,
+    KilledWorker,
+    Scheduler,
+    SpecCluster,
+    Worker,
+    WorkerPlugin,
+    as_completed,
+    get_worker,
+)
 from threadpoolctl import threadpool_limits
 
 from pipeline.encode import encode_part, encoder_of
 from stores.codes import open_code_store
+from stores.errors import ClusterError
 from stores.foreign import open_vectors
 
-PLUGIN = "mercore-encoder"
 FUTURES_A_THREAD = 2
+CONNECT_SECONDS = 10
+LOGGERS = ("distributed", "distributed.client", "distributed.scheduler", "distributed.worker")
 
 
 class EncoderPlugin(WorkerPlugin):
-    """What a worker needs to encode parts: both stores open, and the encoder with its Gram matrix, shared by threads."""
-
-    name = PLUGIN
+    """What a worker needs to encode parts: both stores open, and the encoder with its Gram matrix, for all threads."""
 
     def __init__(self, codes: str, vectors: str) -> None:
+        self.name = plugin_name(codes)
         self.codes = codes
         self.vectors = vectors
 
     def setup(self, worker: Worker) -> None:
-        """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own threads fill the cores."""
+        """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own fill the cores."""
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(Path(self.codes))
         self.vector_store = open_vectors(self.vectors)
@@ -39,13 +51,19 @@ class EncoderPlugin(WorkerPlugin):
         self.limits.restore_original_limits()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel as the two paths alone."""
-        return {"codes": self.codes, "vectors": self.vectors}
+        """Travel as the paths alone."""
+        return {"name": self.name, "codes": self.codes, "vectors": self.vectors}
 
 
-def encode_one(part: int) -> int:
+def plugin_name(codes: str) -> str:
+    """Return the name of a store's plugin: two jobs on one cluster keep out of each other's way."""
+    return f"mercore-encoder {codes}"
+
+
+def encode_one(codes: str, part: int) -> int:
     """Encode and publish one part on this worker; return its rows."""
-    plugin: EncoderPlugin = get_worker().plugins[PLUGIN]
+    plugin = get_worker().plugins[plugin_name(codes)]
+    assert isinstance(plugin, EncoderPlugin)
     store = plugin.code_store.store
     start, stop = store.bounds(part)
     store.write_part(part, encode_part(plugin.encoder, plugin.vector_store, start, stop))
@@ -58,41 +76,97 @@ def encode_parts(
     """Encode the named parts, a window of futures at a time, so that neither n nor the parts' number costs memory.
 
     A part whose worker dies is done again elsewhere; an error in a part is raised here, and what is done stays done.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster goes away, or workers keep dying of one part.
     """
-    client.register_plugin(EncoderPlugin(str(codes.resolve()), str(Path(vectors).resolve())))
-    threads = sum(client.nthreads().values())
+    where = str(codes.resolve())
+    plugin = EncoderPlugin(where, str(Path(vectors).resolve()))
+    client.register_plugin(plugin)
     waiting = iter(parts)
-    flow = as_completed(_submit(client, waiting, max(1, threads) * FUTURES_A_THREAD))
-    for future in flow:
-        advance(future.result())
-        flow.update(_submit(client, waiting, 1))
 
+    def submit(count: int) -> list["Future[int]"]:
+        chosen = [part for _, part in zip(range(count), waiting, strict=False)]
+        return [client.submit(encode_one, where, part, pure=False) for part in chosen]
 
-def _submit(client: Client, waiting: Iterator[int], count: int) -> list[Future]:
-    """Submit the next few parts."""
-    parts = [part for _, part in zip(range(count), waiting, strict=False)]
-    return [client.submit(encode_one, part, pure=False) for part in parts]
+    try:
+        flow = as_completed(submit(max(1, sum(client.nthreads().values())) * FUTURES_A_THREAD))
+        for future in flow:
+            advance(future.result())
+            flow.update(submit(1))
+    except (KilledWorker, CancelledError) as error:
+        raise ClusterError(
+            f"the cluster lost a part of {codes}: {type(error).__name__}, expected its workers to stay. "
+            "Mend: see to the cluster, then run the same command again: what is done stays done."
+        ) from error
+    client.unregister_worker_plugin(plugin.name)
 
 
 @contextmanager
 def connect(workers: int, scheduler: str | None) -> Iterator[Client]:
     """Yield a Dask client: threads of this process, or the cluster at ``scheduler``.
 
-    The threads' cluster talks within the process: it opens no port and no dashboard.
+    Raises
+    ------
+    ClusterError
+        If the cluster cannot be reached, or has no worker.
     """
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
-    if scheduler is not None:
-        with Client(scheduler, timeout=30) as client:
-            yield client
-        return
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
+    with _threads_here(workers) if scheduler is None else _cluster_at(scheduler) as client:
+        yield client
+
+
+class SilentScheduler(Scheduler):
+    """A scheduler that serves no pages: Dask's own listens on every interface, even where no dashboard is wanted."""
+
+    def start_http_server(self, *args: object, **options: object) -> None:
+        """Open no port."""
+
+
+class SilentWorker(Worker):
+    """A worker that serves no pages."""
+
+    def start_http_server(self, *args: object, **options: object) -> None:
+        """Open no port."""
+
+
+@contextmanager
+def _threads_here(workers: int) -> Iterator[Client]:
+    """Yield a client of a cluster of threads, which talks within the process and opens no port."""
+    worker = {"nthreads": workers, "memory_limit": 0}  # the plan bounds the memory; pausing half-way would only stall
     with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=workers,
-            processes=False,
-            dashboard_address=None,
-            memory_limit=0,  # the plan bounds the memory; pausing half-way would only stall
+        SpecCluster(
+            scheduler={"cls": SilentScheduler, "options": {"protocol": "inproc://", "port": 0}},
+            workers={0: {"cls": SilentWorker, "options": {"protocol": "inproc://", **worker}}},
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+@contextmanager
+def _cluster_at(address: str) -> Iterator[Client]:
+    """Yield a client of a cluster that runs already."""
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ClusterError(
+            f"no Dask scheduler answers at {address}: {_first_line(error)}. Mend: dask scheduler --host 127.0.0.1"
+        ) from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"the cluster at {address} has no worker: expected at least one. Mend: dask worker {address}"
+            ) from error
+        yield client
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, without its full stop."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

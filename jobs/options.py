@@ -12,20 +12,12 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-class Size(click.ParamType):
-    """A number of bytes, such as 1.5GB or 8GiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """Return the bytes that the text names."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", str(value).strip().lower())
-        if not match or match[2] not in UNITS:
-            self.fail(f"{value!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB", param, ctx)
-        return int(float(match[1]) * UNITS[match[2]])
-
-
-size = Size()
+def size(text: str) -> int:
+    """Return the bytes that a text such as 1.5GB or 8GiB names."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if not match or match[2] not in UNITS:
+        raise click.BadParameter(f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB")
+    return int(float(match[1]) * UNITS[match[2]])
 
 
 def as_json(verb: Verb) -> Verb:

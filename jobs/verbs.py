@@ -11,6 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from jobs.budget import check_budget, search_bytes
+from jobs.options import available_cores
 from jobs.progress import progress
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
@@ -22,7 +23,7 @@ from pipeline.rerank import true_scores
 from stores.codes import CodeStore, create_or_resume, open_code_store
 from stores.distinct import DistinctCounter
 from stores.errors import FormatError, InputError, NotFoundError
-from stores.foreign import open_vectors
+from stores.foreign import is_store, open_rows, open_vectors
 from stores.formats import open_source
 from stores.formats.source import Source
 from stores.header import open_header
@@ -30,17 +31,20 @@ from stores.hits import Hits, check_hits_path, read_hits, write_hits
 from stores.parts import PartStore
 from stores.vector_writer import VectorWriter
 from stores.vectors import KIND as VECTORS
-from stores.vectors import VectorStore, open_vector_store, stored_rows
+from stores.vectors import Vectors, VectorStore, open_vector_store, stored_rows
 
 Report = dict[str, Any]
 
 
 def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
     """Copy a foreign source into a new vector store; return what is in it."""
+    return ingest_rows(open_source(source), Path(store), drop_zero_rows=drop_zero_rows, compressor=compressor)
+
+
+def ingest_rows(rows: Source, target: Path, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
+    """Copy rows that are open already into a new vector store; return what is in it."""
     began = time.perf_counter()
-    rows = open_source(source)
     n, d = rows.shape
-    target = Path(store)
     with (
         VectorWriter(target, dims=d, dtype=rows.dtype, compressor=compressor) as writer,
         closing(DistinctCounter(target.parent)) as counter,
@@ -53,11 +57,10 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor:
 def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     """Encode a vector store, or what is still missing or wrong of its codes; return what was done."""
     from jobs import encode as runner
-    from jobs.options import available_cores
 
     began = time.perf_counter()
     rows = open_vectors(vectors)
-    kernel = make_kernel(options["kernel"], gamma=options.get("gamma"), transform=options.get("transform"))
+    kernel = _kernel(options)
     encoder = AskaSpec(
         n_atoms=options["atoms"],
         n_nonzero_coefs=options["sparsity"],
@@ -72,18 +75,28 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         "encoding", encoding.encode_bytes(plan, rows, workers), options.get("memory"), "fewer --workers or --atoms"
     )
     store = create_or_resume(Path(codes), plan.spec, plan.layout, plan.model, source_path=Path(vectors).resolve())
-    undone = store.undone_parts()
-    for part, reason in undone.items():
-        if reason:
-            click.echo(f"doing part {part} again: {reason}", err=True)
+    undone = _resume(store, plan)
     if undone:
         with (
             progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance,
             runner.connect(workers, options.get("scheduler")) as client,
         ):
-            runner.encode_parts(client, Path(codes), vectors, list(undone), advance)
+            runner.encode_parts(client, Path(codes), vectors, undone, advance)
+        store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
+
+
+def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
+    """Mend what surrounds the parts, say what is wrong with any, and return the parts to be done."""
+    store.store.sweep()
+    for key in store.restore(plan.model):
+        click.echo(f"writing {key} again: it was missing or damaged", err=True)
+    undone = store.undone_parts()
+    for part, reason in undone.items():
+        if reason:
+            click.echo(f"doing part {part} again: {reason}", err=True)
+    return list(undone)
 
 
 def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
@@ -96,7 +109,7 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
         batch=options.get("batch", 1024),
         threads=options.get("threads", 1),
     )
-    source = open_source(queries)
+    source = open_rows(queries)
     began = time.perf_counter()
     with threadpool_limits(1), progress("search", source.shape[0], "queries") as advance:
         if _kind(store) == "codes":
@@ -115,11 +128,36 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
 def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
     """Compare hits with the truth by each definition of recall."""
     returned, true = read_hits(hits), read_hits(truth)
-    rescored = bool(options.get("vectors"))
-    if rescored:
-        returned = Hits(scores=_rescored(returned, options), ids=returned.ids)
-    result = evaluation.evaluate(returned, true, _ranks(options.get("ranks")), exact_scores=rescored)
-    return {"hits": hits, "truth": truth, "queries": result.queries, "recall": [vars(row) for row in result.recalls]}
+    vectors = options.get("vectors")
+    if vectors:
+        if not (options.get("queries") and options.get("kernel")):
+            raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
+        returned = rescored(returned, vectors, options["queries"], **_kernel_options(options))
+    recall = recalls(returned, true, _ranks(options.get("ranks")), exact_scores=bool(vectors))
+    return {"hits": hits, "truth": truth, "queries": len(returned.ids), "recall": recall}
+
+
+def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False) -> list[Report]:
+    """Return each definition of recall at each rank, as mappings."""
+    result = evaluation.evaluate(returned, truth, ranks, exact_scores=exact_scores)
+    return [vars(row) for row in result.recalls]
+
+
+def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # noqa: ANN401
+    """Return hits with the true scores of their rows; ``kernel`` are the options that name one."""
+    vectors, rows = open_vectors(store), open_rows(queries)
+    nq = rows.shape[0]
+    if len(hits.ids) != nq:
+        raise InputError(
+            f"{queries} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
+        )
+    stored = stored_rows(hits.ids, vectors.dropped)
+    batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
+    scores = [
+        true_scores(vectors, _kernel(kernel), rows.read(at.start, at.stop), stored[at], threads=available_cores())
+        for at in batches
+    ]
+    return Hits(scores=np.concatenate(scores), ids=hits.ids)
 
 
 def info(store: str) -> Report:
@@ -198,7 +236,7 @@ def _search_vectors(
     return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
 
 
-def _vectors_of(codes: CodeStore, moved: str | None) -> Any:  # noqa: ANN401
+def _vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
     """Return the vector store that codes came from, where it lay then or where it lies now."""
     try:
         return open_vectors(moved or str(codes.source_path))
@@ -208,23 +246,14 @@ def _vectors_of(codes: CodeStore, moved: str | None) -> Any:  # noqa: ANN401
         ) from None
 
 
-def _rescored(hits: Hits, options: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the true scores of hits."""
-    if not (options.get("queries") and options.get("kernel")):
-        raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
-    vectors, queries = open_vectors(options["vectors"]), open_source(options["queries"])
-    if len(hits.ids) != queries.shape[0]:
-        raise InputError(
-            f"{queries.name} holds {queries.shape[0]} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
-        )
-    from jobs.options import available_cores
-
-    rows = stored_rows(hits.ids, vectors.dropped)
-    return true_scores(vectors, _kernel(options), queries.read(0, queries.shape[0]), rows, threads=available_cores())
-
-
 def _kernel(options: Mapping[str, Any]) -> Kernel:
-    return make_kernel(options["kernel"], gamma=options.get("gamma"), transform=options.get("transform"))
+    """Return the kernel that the options name."""
+    return make_kernel(**{"name" if key == "kernel" else key: value for key, value in _kernel_options(options).items()})
+
+
+def _kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that name a kernel."""
+    return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
 
 
 def _ranks(text: str | None) -> list[int] | None:
@@ -242,11 +271,7 @@ def _kind(store: str) -> str:
     path = Path(store)
     if not path.exists():
         raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
-    if (
-        path.is_dir()
-        and (path / "zarr.json").is_file()
-        and b'"node_type": "group"' in (path / "zarr.json").read_bytes()
-    ):
+    if is_store(path):
         return open_header(path).kind
     return "foreign"
 

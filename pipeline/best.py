@@ -27,11 +27,22 @@ class Best:
 
 def merge(lists: Sequence[Best]) -> Best:
     """Return the best of several lists over disjoint rows."""
-    nq, k = lists[0].ids.shape
     scores = np.concatenate([best.scores for best in lists], axis=1)
     ids = np.concatenate([best.ids for best in lists], axis=1)
+    return best_of(scores, ids, lists[0].ids.shape[1])
+
+
+def best_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> Best:
+    """Return the k best of each query's candidates; ties to the lower row.
+
+    Parameters
+    ----------
+    scores : floating[nq, R], −inf for none
+    ids : int64[nq, R], −1 for none
+    k : int, 1 ≤ k ≤ R
+    """
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    merged = Best(nq, k, scores.dtype)
-    merged.scores = np.take_along_axis(scores, order, axis=1)
-    merged.ids = np.take_along_axis(ids, order, axis=1)
-    return merged
+    best = Best(len(ids), k, scores.dtype)
+    best.scores = np.take_along_axis(scores, order, axis=1)
+    best.ids = np.take_along_axis(ids, order, axis=1)
+    return best

@@ -37,7 +37,7 @@ def insert_pairs(
 def survivors(
     block: NDArray[np.float32], least: NDArray[np.float32], rows: NDArray[np.int64], queries: NDArray[np.int64]
 ) -> int:
-    """List the (row, query) whose ``block`` score reaches ``least[query]``; return how many, listed as far as they fit."""
+    """List the (row, query) whose ``block`` score reaches ``least[query]``, as far as they fit; return how many do."""
     count = 0
     for i in range(block.shape[0]):
         line = block[i]

@@ -87,7 +87,8 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
         if count and not _accepts(kernel, samples[what]):
             mend = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
             raise InputError(
-                f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} does not take them. Mend: {mend}."
+                f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} does not take them. "
+                f"Mend: {mend}."
             )
 
 
@@ -116,7 +117,7 @@ def encode_bytes(plan: EncodePlan, vectors: Vectors, workers: int) -> int:
     row = sum(np.dtype(c["dtype"]).itemsize * (c["width"] or 1) for c in plan.layout.columns)
     first, last = vectors.bounds(0)
     chunk = (last - first) * d * vectors.dtype.itemsize
-    return shared + workers * (4 * plan.layout.part_rows * row + 2 * chunk + BLOCK_ROWS * (m * 8 + d * 24))
+    return int(shared + workers * (4 * plan.layout.part_rows * row + 2 * chunk + BLOCK_ROWS * (m * 8 + d * 24)))
 
 
 def _accepts(kernel: Kernel, rows: NDArray[np.float64]) -> bool:

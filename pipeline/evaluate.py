@@ -347,5 +347,6 @@ def _check_descending(scores: Scores, present: NDArray[np.bool_], first: int) ->
         query, rank = np.argwhere(rising)[0].tolist()
         raise InputError(
             f"the true scores rise: found {scores[query, rank]} before {scores[query, rank + 1]}, expected "
-            f"descending kernel values; query {first + query}, rank {rank + 1}. Mend: give kernel values, best first, not distances."
+            f"descending kernel values; query {first + query}, rank {rank + 1}. "
+            "Mend: give kernel values, best first, not distances."
         )

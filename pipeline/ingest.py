@@ -82,7 +82,8 @@ def ingest(
     dropped = np.concatenate(report.dropped) if report.dropped else np.empty(0, np.int64)
     if n == dropped.size:
         raise InputError(
-            f"{source.name} has no row to store: found {n} rows, {dropped.size} of them all zero. Mend: check the source."
+            f"{source.name} has no row to store: found {n} rows, {dropped.size} of them all zero. "
+            "Mend: check the source."
         )
     facts = {
         "source": source.name,

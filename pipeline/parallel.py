@@ -40,7 +40,7 @@ def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], R
 def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
     """Yield (part, value) while a thread reads the part after it.
 
-    ``read(part, slot)`` may reuse the buffers of its slot, 0 or 1: a slot is read anew only when its value is done with.
+    ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read anew only when its value is done with.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
         pending: tuple[int, Future[Value]] | None = None

@@ -6,30 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.parallel import over_parts
 from stores.vectors import Vectors
-
-
-def rerank(
-    vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: NDArray[np.int64], k: int, *, threads: int
-) -> Best:
-    """Return the k best of each query's candidate rows by the true score, float64, ties to the lower row.
-
-    Parameters
-    ----------
-    queries : dtype[nq, d], raw rows
-    rows : int64[nq, R], candidates; −1 for none
-    k : int, 1 ≤ k ≤ R
-    """
-    scores = true_scores(vectors, kernel, queries, rows, threads=threads)
-    order = np.lexsort((rows, -scores), axis=1)[:, :k]
-    best = Best(len(queries), k, np.float64)
-    best.scores = np.take_along_axis(scores, order, axis=1)
-    best.ids = np.take_along_axis(rows, order, axis=1)
-    return best
 
 
 def true_scores(

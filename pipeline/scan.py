@@ -39,10 +39,11 @@ def scan_codes(store: CodeStore, encoder: Aska, queries: NDArray[Any], k: int, *
     """
     tables = Tables(encoder, queries)
     receipts = store.receipts
+    names = store.store.layout.column_names  # all, scored or not: a store with a wrong byte gives no answer
 
     def work(parts: Iterator[int]) -> Best:
         best = Best(len(queries), k, np.float32)
-        readers = [PartReader(store.store, receipts, ["atoms", "weights", "scale"]) for _ in range(2)]
+        readers = [PartReader(store.store, receipts, names) for _ in range(2)]
         for part, columns in read_ahead(parts, lambda part, slot: readers[slot].read(part)):
             first, _ = store.store.bounds(part)
             scan_columns(encoder, columns, tables, first, best)

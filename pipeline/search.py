@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from pipeline.best import Best, best_of
 from pipeline.encode import encoder_of
 from pipeline.exhaustive import search_vectors
 from pipeline.kernels import Kernel, kernel_from_spec
-from pipeline.rerank import rerank
+from pipeline.rerank import true_scores
 from pipeline.scan import scan_codes
 from stores.codes import CodeStore
 from stores.errors import InputError, ShapeError
@@ -41,7 +41,8 @@ class SearchOptions:
         """
         if not 1 <= self.k <= rows:
             raise InputError(
-                f"k is out of range: found {self.k}, expected 1 to {rows}, the rows of the store. Mend: -k {min(100, rows)}"
+                f"k is out of range: found {self.k}, expected 1 to {rows}, the rows of the store. "
+                f"Mend: -k {min(100, rows)}"
             )
         if self.rerank is not None and not self.k <= self.rerank <= rows:
             raise InputError(
@@ -87,8 +88,8 @@ def search_code_store(
     _check_queries(queries, kernel, store.spec.dims, store.where)
     if vectors is not None and vectors.fingerprint != store.spec.source:
         raise InputError(
-            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, expected {store.spec.source}. "
-            "Mend: name the right vector store with --vectors, or encode this one."
+            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
+            f"expected {store.spec.source}. Mend: name the right vector store with --vectors, or encode this one."
         )
     encoder = encoder_of(store)
 
@@ -97,7 +98,8 @@ def search_code_store(
         if options.rerank is None:
             return best
         assert vectors is not None
-        return rerank(vectors, kernel, batch, best.ids, options.k, threads=options.threads)
+        scores = true_scores(vectors, kernel, batch, best.ids, threads=options.threads)
+        return best_of(scores, best.ids, options.k)
 
     return _collect(queries, options, answer, store.dropped, advance)
 
@@ -133,7 +135,8 @@ def _check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> No
     nq, d = queries.shape
     if d != dims:
         raise ShapeError(
-            f"{queries.name} has d = {d}: expected {dims}, the dimension of {where}. Mend: name queries of the same kind."
+            f"{queries.name} has d = {d}: expected {dims}, the dimension of {where}. "
+            "Mend: name queries of the same kind."
         )
     if nq == 0:
         raise ShapeError(f"{queries.name} holds no query: expected at least one. Mend: check the file.")

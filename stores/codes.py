@@ -64,6 +64,12 @@ class CodeStore:
         reasons = {part: self._why_undone(part) for part in range(self.parts)}
         return {part: reason for part, reason in reasons.items() if reason is not None}
 
+    def restore(self, model: dict[str, NDArray[Any]]) -> list[str]:
+        """Write the metadata and model files that are missing or damaged again; return their keys."""
+        written = self.store.restore(model)
+        self.__dict__.pop("model", None)
+        return written
+
     def _why_undone(self, part: int) -> str | None:
         try:
             receipt = self.store.receipt(part)
@@ -100,7 +106,8 @@ def create_or_resume(
     wanted = Header(kind=KIND, spec=to_json(spec), layout=layout)
     if found.job != wanted.job:
         raise ExistsError(
-            f"{path} holds another job: it differs in {_difference(found, wanted)}. Mend: name another path, or remove it."
+            f"{path} holds another job: it differs in {_difference(found, wanted)}. "
+            "Mend: name another path, or remove it."
         )
     return CodeStore(PartStore(path, found))
 

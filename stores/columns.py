@@ -9,7 +9,8 @@ import google_crc32c
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.buffer.cpu import Buffer
+from zarr.abc.buffer import Buffer
+from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
 from stores.compressors import chunk_codecs
@@ -60,6 +61,20 @@ def column_metadata(column: Column) -> bytes:
     return bytes(files["zarr.json"].to_bytes())
 
 
+def same_metadata(found: bytes, expected: bytes) -> bool:
+    """Return whether two ``zarr.json`` describe the same array, though another version of Zarr may have worded one."""
+    try:
+        with warnings.catch_warnings():  # numcodecs' codecs warn at every use
+            warnings.simplefilter("ignore", UserWarning)
+            one, other = (
+                zarr.open_array(MemoryStore({"zarr.json": Buffer.from_bytes(text)}), mode="r").metadata
+                for text in (found, expected)
+            )
+    except Exception:  # noqa: BLE001 - whatever Zarr raises on bytes that are no metadata of an array
+        return False
+    return bool(one == other)
+
+
 def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
     """Return the bytes of a part's chunk as Zarr itself encodes them: the codecs, then the checksum.
 
@@ -78,7 +93,7 @@ def decode_chunk(column: Column, part: int, data: bytes) -> NDArray[Any]:
     """Return ``dtype[rows of the part(, width)]``, decoded by Zarr from a chunk's verified bytes."""
     files: dict[str, Buffer] = {}
     array = _create(files, column)
-    files[_local_key(column, part)] = Buffer.from_bytes(data)
+    files[_local_key(column, part)] = cpu.Buffer.from_bytes(data)
     start = part * column.part_rows
     return np.asarray(array[start : min(start + column.part_rows, column.rows)])
 
@@ -99,7 +114,7 @@ def _local_key(column: Column, part: int) -> str:
     return column.chunk_key(part).removeprefix(f"{column.name}/")
 
 
-def _create(files: dict[str, Buffer], column: Column) -> zarr.Array[Any]:
+def _create(files: dict[str, Buffer], column: Column) -> "zarr.Array[Any]":
     """Return an empty array with the column's metadata whose files are the entries of ``files``."""
     with warnings.catch_warnings():  # numcodecs' codecs warn at every use
         warnings.simplefilter("ignore", UserWarning)

@@ -33,7 +33,8 @@ class DistinctCounter:
     def count(self) -> int:
         """Return the number of distinct digests, and forget them all."""
         if not self._files:
-            return self._unique(np.concatenate(self._blocks)) if self._blocks else 0
+            blocks, self._blocks, self._held = self._blocks, [], 0
+            return self._unique(np.concatenate(blocks)) if blocks else 0
         self._spill()
         total = 0
         for file in self._files:
@@ -55,10 +56,14 @@ class DistinctCounter:
         cuts = [0, *np.searchsorted(digests, np.array(edges[1:-1], np.uint64)), digests.size]
         with storage_errors("write", self._scratch):
             if not self._files:
-                self._files = [tempfile.TemporaryFile(dir=self._scratch) for _ in range(BUCKETS)]
+                self._files = [self._scratch_file() for _ in range(BUCKETS)]
             for file, first, last in zip(self._files, cuts[:-1], cuts[1:], strict=True):
                 file.write(digests[first:last].tobytes())
         self._blocks, self._held = [], 0
+
+    def _scratch_file(self) -> BinaryIO:
+        """Return an empty file without a name, gone when it is closed."""
+        return tempfile.TemporaryFile(dir=self._scratch)
 
     @staticmethod
     def _unique(digests: NDArray[np.uint64]) -> int:

@@ -51,6 +51,12 @@ class BudgetError(MercoreError):
     code = "budget"
 
 
+class ClusterError(MercoreError):
+    """The Dask cluster cannot be reached, or lost the work."""
+
+    code = "cluster"
+
+
 class StorageError(MercoreError):
     """The operating system refused to read or write (disk full, no permission)."""
 

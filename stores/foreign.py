@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, NotFoundError
 from stores.formats import open_source
 from stores.formats.source import Source
+from stores.publish import storage_errors
 from stores.vector_writer import chunk_rows
-from stores.vectors import Vectors, open_vector_store
+from stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
 
 class SourceVectors(Vectors):
@@ -49,6 +50,40 @@ def open_vectors(path: str) -> Vectors:
         )
     if not folder.is_dir():
         raise FormatError(f"{path} is a file: expected a vector store. Mend: mercore ingest {path} STORE")
-    if (folder / "zarr.json").exists() and b'"node_type": "group"' in (folder / "zarr.json").read_bytes():
+    if is_store(folder):
         return open_vector_store(folder)
     return SourceVectors(open_source(path))
+
+
+class StoredRows:
+    """A vector store seen as a source of rows, for queries that were ingested."""
+
+    def __init__(self, vectors: VectorStore) -> None:
+        self._vectors = vectors
+        self.name = vectors.where
+        self.shape = (vectors.rows, vectors.dims)
+        self.dtype = vectors.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop), dtype[stop − start, d]."""
+        return np.concatenate([rows for _, rows in blocks(self._vectors, start, stop, stop - start)])
+
+    def fingerprint(self) -> str:
+        """Return the store's own."""
+        return self._vectors.fingerprint
+
+
+def open_rows(path: str) -> Source:
+    """Open rows to read in order: a foreign file, a Zarr array, or a vector store of mercore's."""
+    if is_store(Path(path)):
+        return StoredRows(open_vector_store(Path(path)))
+    return open_source(path)
+
+
+def is_store(folder: Path) -> bool:
+    """Return whether ``folder`` is a Zarr v3 group, as every store of mercore's is, rather than an array."""
+    metadata = folder / "zarr.json"
+    if not metadata.is_file():
+        return False
+    with storage_errors("read", metadata):
+        return b'"node_type": "group"' in metadata.read_bytes()

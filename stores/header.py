@@ -98,7 +98,8 @@ def open_header(path: Path) -> Header:
     header = _parse_header(mapping, str(path))
     if digest(mapping) != stored:
         raise IntegrityError(
-            f"{path}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. Mend: restore it from a copy."
+            f"{path}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
+            "Mend: restore it from a copy."
         )
     return header
 

@@ -15,7 +15,7 @@ from stores.formats.bigann import read_truth, truth_bytes
 from stores.formats.binary import path_status
 from stores.formats.npz import npz_bytes, read_npz
 from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
-from stores.publish import publish
+from stores.publish import publish, storage_errors
 
 MAX_INT32 = 2**31 - 1
 
@@ -63,18 +63,10 @@ def check_hits_path(path: str) -> None:
         If the folder cannot be written.
     """
     suffix = _suffix(path)
-    target = Path(path)
-    if not target.parent.is_dir():
-        message = f"{path}: the folder {target.parent} does not exist. Mend: create it, or name another path."
-        raise NotFoundError(message)
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        message = f"{path}: the folder {target.parent} cannot be written. Mend: grant access, or name another path."
-        raise StorageError(message)
-    if target.is_dir():
-        message = f"{path}: a folder, expected a file to write. Mend: name another path."
-        raise ExistsError(message)
-    if suffix == ".ivecs":
-        check_beside(path)
+    with storage_errors("write", path):
+        _check_target(path, Path(path))
+        if suffix == ".ivecs":
+            check_beside(path)
 
 
 def write_hits(path: str, hits: Hits) -> list[str]:
@@ -146,6 +138,19 @@ def _suffix(path: str) -> str:
     return suffix.lower()
 
 
+def _check_target(path: str, target: Path) -> None:
+    """Refuse a target that is a folder, or whose folder is missing or cannot be written."""
+    if not target.parent.is_dir():
+        message = f"{path}: the folder {target.parent} does not exist. Mend: create it, or name another path."
+        raise NotFoundError(message)
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        message = f"{path}: the folder {target.parent} cannot be written. Mend: grant access, or name another path."
+        raise StorageError(message)
+    if target.is_dir():
+        message = f"{path}: a folder, expected a file to write. Mend: name another path."
+        raise ExistsError(message)
+
+
 def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
@@ -168,10 +173,12 @@ def _read_arrays(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
         message = f"{path}: id {ids.max()} is above int64. Mend: name a file of hits."
         raise FormatError(message)
-    if scores is not None and (scores.shape != ids.shape or scores.dtype.kind != "f"):
+    if scores is None:
+        return ids.astype(np.int64), None
+    if scores.shape != ids.shape or scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
         message = f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Mend: write the file again."
         raise FormatError(message)
-    return ids.astype(np.int64), scores
+    return ids.astype(np.int64), scores.astype(np.result_type(scores.dtype, np.float32))  # native bytes, not float16
 
 
 def _kind(array: NDArray[Any]) -> str:

@@ -1,9 +1,7 @@
 """A store of parts: a Zarr v3 group, one array a column, a model beside them, and one receipt a part."""
 
-import json
+import errno
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.columns import Column, column_metadata, decode_chunk, encode_chunk, payload_checksum
-from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from stores.header import Header, header_attributes, model_column
+from stores.columns import Column, decode_chunk, encode_chunk, payload_checksum
+from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError, StorageError
+from stores.header import Header, model_column
 from stores.publish import publish, storage_errors, sync_folder
 from stores.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
+from stores.scratch import scratch_folder, sweep, sweep_tree
+from stores.skeleton import write_skeleton, wrong_metadata
 
 
 class PartStore:
@@ -142,12 +142,16 @@ class PartStore:
             told = "no checksum of its own bytes" if found is None else f"crc32c {found:08x}"
             raise self.fault(
                 receipt.part,
-                f"column {column.name} has {told}: its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
+                f"column {column.name} has {told}: "
+                f"its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
             )
 
     def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
-        """Return all that is wrong with the store, a sentence each; every byte of the parts and the model is read."""
-        faults = []
+        """Return all that is wrong with the store, a sentence each; every byte of every file is read."""
+        faults = [
+            f"{self.where}: {key} is missing or damaged: expected what the header says. {self.mend}"
+            for key in wrong_metadata(self.path, self.header)
+        ]
         try:
             self.read_model()
         except IntegrityError as error:
@@ -171,6 +175,19 @@ class PartStore:
             return str(error)
         return None
 
+    def restore(self, model: Mapping[str, NDArray[Any]]) -> list[str]:
+        """Write the metadata and model files that are missing or damaged again; return their keys.
+
+        Parameters
+        ----------
+        model : the arrays that the store was created with
+        """
+        return write_skeleton(self.path, self.header, model)
+
+    def sweep(self) -> None:
+        """Remove the scratch files that killed writers left in the store."""
+        sweep_tree(self.path)
+
     def read_model(self) -> dict[str, NDArray[Any]]:
         """Return the model's arrays, every byte checked.
 
@@ -190,7 +207,7 @@ class PartStore:
     @property
     def mend(self) -> str:
         """What mends a damaged part."""
-        return self.header.notes.get("mend", "Mend: restore the file from a copy, or write the store anew.")
+        return str(self.header.notes.get("mend", "Mend: restore the file from a copy, or write the store anew."))
 
     def fault(self, part: int, what: str) -> IntegrityError:
         """Return the error that says what is wrong with a part."""
@@ -208,7 +225,7 @@ class PartStore:
         data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
         with storage_errors("read", path), path.open("rb", buffering=0) as file:
             done = 0
-            while done < size and (count := file.readinto(data[done:])):
+            while done < size and (count := file.readinto(data.data[done:])):
                 done += count
         return data[:done]
 
@@ -237,7 +254,8 @@ class PartStore:
         found = payload_checksum(data)
         if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
             raise IntegrityError(
-                f"{self.where}: model array {name} is missing or damaged: expected crc32c {entry['crc32c']} at {path}. {self.mend}"
+                f"{self.where}: model array {name} is missing or damaged: "
+                f"expected crc32c {entry['crc32c']} at {path}. {self.mend}"
             )
         return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
@@ -252,35 +270,43 @@ def create(path: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> Par
     StorageError
         If the disk refuses; nothing is left behind.
     """
-    if path.exists():
-        raise ExistsError(f"{path} exists: expected a new path. Mend: name another, or remove it.")
-    scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    with storage_errors("write", path):
-        try:
-            write_store_files(scratch, header, model)
-            scratch.rename(path)
-            sync_folder(path.parent)
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
+    check_new_path(path)
+    sweep(path.parent, path.name)
+    with storage_errors("write", path), scratch_folder(path) as scratch:
+        write_skeleton(scratch, header, model)
+        take_name(scratch, path)
     return PartStore(path, header)
 
 
-def write_store_files(folder: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
-    """Write the metadata and the model of a store into a folder that nobody reads yet."""
-    publish(folder / "zarr.json", _group_json(header_attributes(header)))
-    columns = [header.layout.column(name) for name in header.layout.column_names]
-    for column in (*columns, receipts_column(header.layout.parts)):
-        publish(folder / column.name / "zarr.json", column_metadata(column))
-    if model:
-        publish(folder / "model" / "zarr.json", _group_json({}))
-    for name, values in model.items():
-        column = model_column(name, header.layout.model[name])
-        publish(folder / "model" / name / "zarr.json", column_metadata(column))
-        publish(folder / "model" / column.chunk_key(0), encode_chunk(column, 0, np.asarray(values)))
+def check_new_path(path: Path) -> None:
+    """Refuse a path at which no store can be made, before any work is done for it.
+
+    Raises
+    ------
+    ExistsError
+        If something is there.
+    StorageError
+        If its folder is not there.
+    """
+    with storage_errors("write", path):
+        if os.path.lexists(path):
+            raise ExistsError(f"{path} exists: expected a new path. Mend: name another, or remove it.")
+        if not path.parent.is_dir():
+            raise StorageError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
 
 
-def _group_json(attributes: Mapping[str, Any]) -> bytes:
-    """Return the ``zarr.json`` of a Zarr v3 group."""
-    group = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    return (json.dumps(group, indent=2, sort_keys=True) + "\n").encode()
+def take_name(scratch: Path, path: Path) -> None:
+    """Give a finished folder its name, durably.
+
+    Raises
+    ------
+    ExistsError
+        If another process was quicker.
+    """
+    try:
+        scratch.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise ExistsError(f"{path} appeared a moment ago: expected a new path. Mend: name another.") from None
+    sync_folder(path.parent)

@@ -1,12 +1,12 @@
 """Publish files atomically and durably: a reader sees the whole file or none, a power cut included."""
 
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from stores.errors import NotFoundError, StorageError
+from stores.scratch import scratch_file
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:
@@ -19,19 +19,13 @@ def publish(path: Path, data: bytes | memoryview) -> None:
     StorageError
         If the disk is full or the folder cannot be written; nothing is left behind.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with scratch.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with scratch_file(path) as (scratch, file):
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
             scratch.rename(path)
-        except BaseException:
-            with suppress(OSError):
-                scratch.unlink(missing_ok=True)
-            raise
         sync_folder(path.parent)
 
 
@@ -46,7 +40,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def storage_errors(verb: str, path: Path | str) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into a ``StorageError`` or ``NotFoundError`` that names the path and the mend."""
+    """Turn an ``OSError`` of the block into a ``StorageError`` or ``NotFoundError`` that names path and mend."""
     try:
         yield
     except FileNotFoundError as error:

@@ -4,11 +4,14 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stores.errors import FormatError
 
-Spec = TypeVar("Spec")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Spec = TypeVar("Spec", bound="DataclassInstance")
 
 
 def canonical_json(value: object) -> str:
@@ -37,7 +40,7 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
     FormatError
         If the name or version is another, or a field is missing or unknown.
     """
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in ("name", "version"):
         expected = fields[key].default
         if mapping.get(key) != expected:
@@ -49,6 +52,7 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
         missing, unknown = sorted(set(fields) - set(mapping)), sorted(set(mapping) - set(fields))
         raise FormatError(
             f"{where}: its fields do not fit {fields['name'].default} version {fields['version'].default}: "
-            f"missing {missing}, unknown {unknown}. Mend: restore the file from the store that was copied, or write it anew."
+            f"missing {missing}, unknown {unknown}. "
+            "Mend: restore the file from the store that was copied, or write it anew."
         )
     return kind(**mapping)

@@ -1,9 +1,7 @@
 """Writing a vector store: chunks stream into a scratch folder that takes the store's name when all is there."""
 
-import os
-import secrets
-import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,11 +11,12 @@ from numpy.typing import NDArray
 
 from stores.columns import Column, encode_chunk, payload_checksum
 from stores.compressors import check_compressor
-from stores.errors import ExistsError, StorageError
 from stores.header import Header, Layout, column_fields, model_entries
-from stores.parts import PartStore, write_store_files
-from stores.publish import publish, storage_errors, sync_folder
+from stores.parts import PartStore, check_new_path, take_name
+from stores.publish import publish, storage_errors
 from stores.receipts import Receipt, receipt_bytes
+from stores.scratch import scratch_folder, sweep
+from stores.skeleton import write_skeleton
 from stores.spec import digest, to_json
 from stores.vectors import KIND, VectorSpec, VectorStore
 
@@ -34,29 +33,25 @@ class VectorWriter:
     """Collect rows into chunks; leaving the ``with`` block without ``finish`` removes all that was written."""
 
     def __init__(self, path: Path, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
-        if path.exists():
-            raise ExistsError(
-                f"{path} exists: expected a new path for the vector store. Mend: name another, or remove it."
-            )
-        if not path.parent.is_dir():
-            raise StorageError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
+        check_new_path(path)
         self.path = path
         self.part_rows = chunk_rows(dims, dtype)
         self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
         self._pending = np.empty((self.part_rows, dims), dtype)
         self._filled = 0
         self._chunks: list[dict[str, Any]] = []
-        self._scratch = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-        with storage_errors("write", path):
-            self._scratch.mkdir()
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
+        sweep(self.path.parent, self.path.name)
+        with storage_errors("write", self.path):
+            self._scratch = self._open.enter_context(scratch_folder(self.path))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._open.close()
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows, dtype[any, d]."""
@@ -86,19 +81,14 @@ class VectorWriter:
         model = {"dropped": dropped} if dropped.size else {}
         layout = Layout(rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model))
         header = Header(kind=KIND, spec=to_json(spec), layout=layout)
-        write_store_files(self._scratch, header, model)
+        write_skeleton(self._scratch, header, model)
         store = PartStore(self._scratch, header)
         for part, chunk in enumerate(self._chunks):
             start, stop = store.bounds(part)
             receipt = Receipt(part=part, start=start, stop=stop, job=header.job, chunks={"vectors": chunk})
             publish(store.receipt_path(part), receipt_bytes(receipt, layout.parts))
         with storage_errors("write", self.path):
-            if self.path.exists():
-                raise ExistsError(
-                    f"{self.path} appeared while its rows were read. Mend: remove it, or name another path."
-                )
-            self._scratch.rename(self.path)
-            sync_folder(self.path.parent)
+            take_name(self._scratch, self.path)
         return VectorStore(PartStore(self.path, header))
 
     def _flush(self) -> None:

@@ -15,7 +15,7 @@ SILENT = 1e-12  # a correlation that is nothing but rounding
 
 
 def prepare(name: str, X: ArrayLike) -> Floats:
-    """The rows that ``kernel`` expects: L2- or L1-normalised, square-rooted or as they are; ValueError off the domain."""
+    """The rows that ``kernel`` expects: L2- or L1-normalised, square-rooted or as is; ValueError off the domain."""
     rows: Floats = np.array(X, dtype=np.float64)
     _check_domain(name, rows)
     if name == "rbf":

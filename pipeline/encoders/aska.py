@@ -44,7 +44,8 @@ class AskaSpec:
             )
         if not 1 <= self.n_nonzero_coefs <= min(self.n_atoms, 256):
             raise InputError(
-                f"sparsity is out of range: found {self.n_nonzero_coefs}, expected 1 to {min(self.n_atoms, 256)}. Mend: --sparsity 8"
+                f"sparsity is out of range: found {self.n_nonzero_coefs}, expected 1 to {min(self.n_atoms, 256)}. "
+                "Mend: --sparsity 8"
             )
         if self.weights not in WEIGHTS:
             raise InputError(
@@ -113,11 +114,11 @@ class Aska:
         omp_numba.omp(start, self._gram, RESIDUAL_TOLERANCE, atoms, weights)
         stored = self._store_weights(weights)
         residual = np.empty(len(rows))
-        omp_numba.residuals(start, self._gram, atoms, np.float64(self.weights(stored)), residual)
+        omp_numba.residuals(start, self._gram, atoms, self.weights(stored).astype(np.float64), residual)
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def table(self, queries: NDArray[Any]) -> Float32:
-        """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded from the exact scores, so batches do not matter."""
+        """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded exact scores, so batches do not matter."""
         return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
 
     @staticmethod

@@ -12,6 +12,7 @@ __all__ = ["KERNELS", "Kernel", "kernel_from_spec", "make_kernel"]
 
 _PLAIN: dict[str, type[Kernel]] = {kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon)}
 KERNELS = (*_PLAIN, ExpChi2.name, Rbf.name)
+LEAST, MOST = 1e-30, 1e30  # of gamma and s: beyond them float32 blocks would over- or underflow
 
 
 def make_kernel(name: str, *, gamma: float | None = None, transform: float | None = None) -> Kernel:
@@ -20,11 +21,13 @@ def make_kernel(name: str, *, gamma: float | None = None, transform: float | Non
     Raises
     ------
     InputError
-        If the name is unknown, or a parameter is missing, not positive, or not the kernel's.
+        If the name is unknown, or a parameter is missing, out of range, or not the kernel's.
     """
     for option, value in (("gamma", gamma), ("transform", transform)):
-        if value is not None and not 0 < value < float("inf"):
-            raise InputError(f"{option} must be a positive number: found {value}. Mend: --{option} 1")
+        if value is not None and not LEAST <= value <= MOST:
+            raise InputError(
+                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Mend: --{option} 1"
+            )
     kernel = _untransformed(name, gamma)
     return kernel if transform is None else Transformed(kernel, transform)
 
@@ -37,15 +40,24 @@ def kernel_from_spec(spec: Mapping[str, Any]) -> Kernel:
     FormatError
         If this version of mercore does not know it.
     """
+    kernel = _described(spec)
+    if kernel is None or kernel.spec() != spec:  # it may say more than this version reads
+        raise FormatError(
+            f"a kernel of the store is unknown: found {spec}. Mend: use the version of mercore that wrote it."
+        )
+    return kernel
+
+
+def _described(spec: Mapping[str, Any]) -> Kernel | None:
+    """Return the kernel that a spec names, or None if none can be made of it."""
     try:
         name, configuration = spec["name"], spec["configuration"]
-        if name == Transformed.name:
-            return Transformed(kernel_from_spec(configuration["kernel"]), configuration["scale"])
-        return make_kernel(name, **configuration)
-    except (InputError, KeyError, TypeError) as error:
-        raise FormatError(
-            f"a kernel of the store is unknown: found {dict(spec)}. Mend: use the version of mercore that wrote it."
-        ) from error
+        if name != Transformed.name:
+            return make_kernel(name, **configuration)
+        kernel = configuration["kernel"]
+        return make_kernel(kernel["name"], **kernel["configuration"], transform=configuration["scale"])
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 def _untransformed(name: str, gamma: float | None) -> Kernel:
@@ -61,7 +73,8 @@ def _untransformed(name: str, gamma: float | None) -> Kernel:
     if name == Rbf.name:
         if gamma is None:
             raise InputError(
-                "kernel rbf needs a gamma: found none. Mend: --gamma G; 1 / (median squared distance) is a usual choice."
+                "kernel rbf needs a gamma: found none. "
+                "Mend: --gamma G; 1 / (median squared distance) is a usual choice."
             )
         return Rbf(gamma)
     raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Mend: --kernel chi2")

@@ -59,7 +59,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
-        """Return the true scores of the pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
+        """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
 
     @abstractmethod
     def block_error(self, X: Float64, Y: Float64) -> float:

@@ -1,8 +1,11 @@
-"""Kernel loops: sums over dimensions in one fixed order, so that a pair's score never depends on the block around it."""
+"""Kernel loops: sums over dimensions in one fixed order, so that a pair's score is the same in whatever block."""
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+Real = float | np.floating
+Reals = NDArray[np.floating]
 
 # What is summed over the dimensions of a pair.
 PRODUCT, CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED = range(5)
@@ -15,9 +18,10 @@ MANTISSA_BITS = np.int64(52)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def log2(value: float) -> float:
-    """Return log2 of a positive normal float64 to within 2 ulp, branch-free so that it vectorises (infinity gives 1024).
+def log2(value: Real) -> Real:
+    """Return log2 of a positive normal float64 to within 2 ulp; infinity gives 1024.
 
+    Free of branches, so that it vectorises:
     ``value = 2^e (1 + f)`` with 1 + f in [√½, √2); ``ln(1 + f) = 2 atanh(s)``, s = f / (2 + f), by its Taylor series.
     """
     bits = np.float64(value).view(np.int64)
@@ -32,28 +36,26 @@ def log2(value: float) -> float:
 
 
 @njit(nogil=True, cache=True, inline="always")
-def chi2_term(x: float, y: float, tiny: float) -> float:
+def chi2_term(x: Real, y: Real, tiny: Real) -> Real:
     """Return 2xy / (x + y); ``tiny`` makes it 0 where both are."""
     return (x + x) * y / ((x + y) + tiny)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def jensen_shannon_term(x: float, y: float) -> float:
+def jensen_shannon_term(x: Real, y: Real) -> Real:
     """Return ½ [x log2((x+y)/x) + y log2((x+y)/y)] for x > 0, y ≥ 0."""
     total = np.float64(x) + np.float64(y)
     return 0.5 * (x * log2(total / x) + y * log2(total / y))
 
 
 @njit(nogil=True, cache=True, inline="always")
-def squared_term(x: float, y: float) -> float:
+def squared_term(x: Real, y: Real) -> Real:
     """Return (x − y)²."""
     return (x - y) * (x - y)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def cross(
-    terms: int, X: NDArray[np.floating], YT: NDArray[np.floating], tiny: np.floating, out: NDArray[np.floating]
-) -> None:
+def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
     ``X`` [n, d], ``YT`` [d, m], ``out`` [n, m]: C-contiguous, of one dtype. Dimensions where X is zero are passed
@@ -81,14 +83,14 @@ def cross(
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_four(
     terms: int,
-    x: NDArray[np.floating],
-    YT: NDArray[np.floating],
+    x: Reals,
+    YT: Reals,
     first: int,
     dims: NDArray[np.int64],
-    tiny: np.floating,
-    sums: NDArray[np.floating],
+    tiny: Real,
+    sums: Reals,
 ) -> None:
-    """Add four dimensions' terms of the columns from ``first`` on to the sums, in order: one load and store for four."""
+    """Add four dimensions' terms of the columns from ``first`` on to the sums, in order, with one load and store."""
     a, b, c, e = x[dims[0]], x[dims[1]], x[dims[2]], x[dims[3]]
     last = first + sums.size
     p, q = YT[dims[0], first:last], YT[dims[1], first:last]
@@ -121,7 +123,7 @@ def add_four(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_one(terms: int, x: np.floating, y: NDArray[np.floating], tiny: np.floating, sums: NDArray[np.floating]) -> None:
+def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
     """Add the terms of one dimension to the sums."""
     if terms == JENSEN_SHANNON:
         for j in range(sums.size):
@@ -132,7 +134,7 @@ def add_one(terms: int, x: np.floating, y: NDArray[np.floating], tiny: np.floati
 
 
 @njit(nogil=True, cache=True, inline="always", error_model="numpy")
-def cheap_term(terms: int, x: np.floating, y: np.floating, tiny: np.floating) -> np.floating:
+def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     """Return one term that needs no logarithm."""
     if terms == PRODUCT:
         return x * y
@@ -153,10 +155,10 @@ def pairs(
     tiny: float,
     out: NDArray[np.float64],
 ) -> None:
-    """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p]]`` and ``Y[y_rows[p]]``: to the bit what ``cross`` gives."""
+    """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p]]`` and ``Y[y_rows[p]]``, to the bit as ``cross`` does."""
     for p in range(out.size):
         x, y = X[x_rows[p]], Y[y_rows[p]]
-        total = 0.0
+        total: Real = 0.0
         for k in range(x.size):
             if terms == JENSEN_SHANNON:
                 if x[k] != 0:

@@ -1,5 +1,7 @@
 """Domain checks and normalisations of rows."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,9 +10,16 @@ from numpy.typing import NDArray
 from stores.errors import InputError
 
 
-def checked(
-    rows: NDArray[Any], *, kernel: str, first: int, label: str, signed: bool, zero_rows: bool
-) -> NDArray[np.float64]:
+@dataclass(frozen=True)
+class Domain:
+    """Which rows a kernel takes: finite ones, and if it says so those with negative values or all zero."""
+
+    kernel: str
+    signed: bool
+    zero_rows: bool
+
+
+def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> NDArray[np.float64]:
     """Return the rows as float64[n, d] if all lie in the kernel's domain.
 
     Raises
@@ -19,33 +28,13 @@ def checked(
         Naming the first row that does not.
     """
     values = np.ascontiguousarray(rows, dtype=np.float64)
-    if rows.dtype.kind == "f":
-        _refuse(
-            ~np.isfinite(values).all(axis=1),
-            rows,
-            first,
-            f"{label} {{}} has a NaN or infinite value",
-            f"kernel {kernel} needs finite ones",
-            "clean the data",
-        )
-        if not signed:
-            _refuse(
-                (values < 0).any(axis=1),
-                rows,
-                first,
-                f"{label} {{}} has a negative value",
-                f"kernel {kernel} is defined for values ≥ 0",
-                "use cosine or rbf, or shift the data",
+    for bad, what, expected, mend in _faults(values, domain, integers=rows.dtype.kind != "f"):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InputError(
+                f"{label} {first + row} {what}: found {_shown(rows[row])}, but kernel {domain.kernel} {expected}. "
+                f"Mend: {mend}."
             )
-    if not zero_rows:
-        _refuse(
-            ~values.any(axis=1),
-            rows,
-            first,
-            f"{label} {{}} is all zero",
-            f"kernel {kernel} needs a non-zero row",
-            "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others",
-        )
     return values
 
 
@@ -62,10 +51,23 @@ def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(scaled / np.sqrt(np.square(scaled).sum(axis=1, keepdims=True)))
 
 
-def _refuse(bad: NDArray[np.bool_], rows: NDArray[Any], first: int, what: str, expected: str, mend: str) -> None:
-    """Raise for the first bad row."""
-    if bad.any():
-        row = int(np.argmax(bad))
-        shown = np.array2string(rows[row, :4], separator=", ", precision=4).rstrip("]")
-        more = ", …" if rows.shape[1] > 4 else ""
-        raise InputError(f"{what.format(first + row)}: found {shown}{more}], but {expected}. Mend: {mend}.")
+def _faults(
+    values: NDArray[np.float64], domain: Domain, *, integers: bool
+) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
+    """Yield (rows outside the domain, what they have, what the kernel expects, the mend), one fault at a time."""
+    if not integers:
+        finite = np.asarray(np.isfinite(values).all(axis=1))
+        yield ~finite, "has a NaN or infinite value", "needs finite ones", "clean the data"
+    if not integers and not domain.signed:
+        negative = np.asarray((values < 0).any(axis=1))
+        yield negative, "has a negative value", "is defined for values ≥ 0", "use cosine or rbf, or shift the data"
+    if not domain.zero_rows:
+        zero = ~np.asarray(values.any(axis=1))
+        mend = "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others"
+        yield zero, "is all zero", "needs a non-zero row", mend
+
+
+def _shown(row: NDArray[Any]) -> str:
+    """Return the first values of a row as messages show them."""
+    values = np.array2string(row[:4], separator=", ", precision=4).rstrip("]")
+    return f"{values}{', …' if row.size > 4 else ''}]"

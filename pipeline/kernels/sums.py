@@ -1,4 +1,4 @@
-"""Kernels that are a sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
+"""Kernels that sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
 
 from typing import Any, ClassVar
 
@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import preparation
 from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from pipeline.kernels.preparation import Domain
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 TINY = 1e-30  # far below any term that counts, far above the subnormals
@@ -54,12 +55,12 @@ class _Histogram(SumKernel):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows that sum to one."""
-        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=False, zero_rows=False)
+        values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
         return preparation.l1_normalised(values)
 
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return (d + 12) u: d for the sum, the rest for rounded rows and a term's few operations; K ≤ 1."""
-        return (X.shape[1] + 12) * EPS32 + X.shape[1] * TINY
+        return float((X.shape[1] + 12) * EPS32 + X.shape[1] * TINY)
 
 
 class Chi2(_Histogram):
@@ -94,7 +95,7 @@ class _Inner(SumKernel):
 
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
-        return (X.shape[1] + 4) * EPS32 * 1.01
+        return float((X.shape[1] + 4) * EPS32 * 1.01)
 
 
 class Cosine(_Inner):
@@ -104,7 +105,7 @@ class Cosine(_Inner):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows of unit norm."""
-        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=True, zero_rows=False)
+        values = preparation.checked(rows, Domain(self.name, signed=True, zero_rows=False), first=first, label=label)
         return preparation.l2_normalised(values)
 
 
@@ -115,7 +116,7 @@ class Hellinger(_Inner):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the square roots of rows that sum to one."""
-        values = preparation.checked(rows, kernel=self.name, first=first, label=label, signed=False, zero_rows=False)
+        values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
         return np.sqrt(preparation.l1_normalised(values))
 
 
@@ -135,11 +136,12 @@ class Rbf(SumKernel):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the rows as they are."""
-        return preparation.checked(rows, kernel=self.name, first=first, label=label, signed=True, zero_rows=True)
+        return preparation.checked(rows, Domain(self.name, signed=True, zero_rows=True), first=first, label=label)
 
     def block(self, X: Float32, YT: Float32) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
-        return _exp(-np.float32(self.gamma) * self.sums(X, YT))
+        with np.errstate(over="ignore"):  # an infinite distance scores zero, as it should
+            return _exp(-np.float32(self.gamma) * self.sums(X, YT))
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -163,4 +165,5 @@ class Rbf(SumKernel):
 
 def _exp(values: NDArray[Any]) -> NDArray[Any]:
     """Return exp in place, in the dtype of ``values``."""
-    return np.exp(values, out=values)
+    np.exp(values, out=values)
+    return values

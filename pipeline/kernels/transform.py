@@ -40,15 +40,20 @@ class Transformed(Kernel):
         return self._apply(self.kernel.exact_pairs(X, Y, x_rows, y_rows))
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return exp(s ε) − 1 for κ's error ε, and the rounding of the exponent, at most 2s + 4 units of it; K ≤ 1."""
-        carried = float(np.expm1(self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32)))
+        """Return exp(s ε) − 1 for κ's error ε, and the rounding of the exponent, at most 2s + 4 units of it; K ≤ 1.
+
+        Both scores lie in [0, 1], so what exceeds 1 need not be known.
+        """
+        carried = float(np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32))))
         return (carried + 4 * EPS32) * 1.01
 
     def _apply(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Transform κ's scores in place."""
+        """Transform κ's scores in place; one that rounding put above 1 must not grow with s."""
+        np.minimum(scores, 1, out=scores)
         np.subtract(scores, 1, out=scores)
         np.multiply(scores, scores.dtype.type(self.scale), out=scores)
-        return np.exp(scores, out=scores)
+        np.exp(scores, out=scores)
+        return scores
 
 
 class ExpChi2(Transformed):

@@ -1,5 +1,6 @@
 """NumPy's ``.npz`` files in memory: equal arrays give equal bytes, and nothing is ever unpickled."""
 
+import errno
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a ``.npz`` by their names.
+    """Return the arrays of a ``.npz``, read-only, by their names.
 
     Raises
     ------
@@ -51,7 +52,9 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
                     entry.filename.removesuffix(".npy"): _read_member(archive, entry, f"{path}[{entry.filename}]")
                     for entry in archive.infolist()
                 }
-        except BAD_ZIP as error:
+        except (*BAD_ZIP, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a seek to where no file has bytes
+                raise
             message = f"{path}: the zip is damaged ({error}). Mend: fetch or write the file again."
             raise FormatError(message) from error
 
@@ -67,6 +70,5 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -
     if entry.file_size != expected:
         message = f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. Mend: fetch it again."
         raise FormatError(message)
-    data = bytearray(archive.read(entry))
-    flat = np.frombuffer(data, header.dtype, count, header.offset)
+    flat = np.frombuffer(archive.read(entry), header.dtype, count, header.offset)
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

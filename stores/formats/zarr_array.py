@@ -20,7 +20,8 @@ BAD_ZARR = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 class ZarrSource:
     """A ``Source`` over a Zarr array; a chunk that is not on disk holds the fill value, as Zarr has it."""
 
-    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+    # In quotes, because the class takes no parameter in the first releases of zarr that will do.
+    def __init__(self, name: str, array: "zarr.Array[Any]") -> None:
         n, d = array.shape
         check_shape(name, n, d)
         self.name = name
@@ -66,7 +67,7 @@ def open_zarr(path: str) -> ZarrSource:
     return ZarrSource(path, node)
 
 
-def _open_node(path: str) -> zarr.Array[Any] | zarr.Group:
+def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     """Return what lies at ``path``, an array or a group."""
     with storage_errors("read", path):
         if not any((Path(path) / name).exists() for name in METADATA):

@@ -106,6 +106,24 @@ def test_a_truth_with_nobody_is_reached_by_nobody() -> None:
     assert tie_aware_recall(returned, true, 1) == 0
 
 
+@pytest.mark.parametrize("filler", [0.0, 9.0, np.inf, -np.inf, np.nan])
+def test_whatever_stands_beside_an_absent_id_is_not_read(filler: float) -> None:
+    returned = Found(ids=ids([4, -1, 6]), scores=np.array([[-0.5, filler, -0.75]]))
+    true = Found(ids=ids([-1, 4, -1]), scores=np.array([[filler, -0.5, filler]]))
+    assert tie_aware_recall(returned, true, 3) == 1 / 3
+
+
+def test_a_repeated_id_counts_where_it_stands_first() -> None:
+    n = 300  # long and mixed enough for an unstable sort to show
+    repeated = np.random.default_rng(0).integers(0, 5, (1, n))
+    falling = np.ones((1, n))
+    for i in range(5):
+        falling[repeated == i] = np.linspace(1, 0, int((repeated == i).sum()))
+    true = Found(ids=np.arange(n)[None, :], scores=np.ones((1, n)))
+    assert tie_aware_recall(Found(ids=repeated, scores=falling), true, n) == 5 / n
+    assert tie_aware_recall(Found(ids=repeated[:, ::-1], scores=falling[:, ::-1]), true, n) == 0
+
+
 def test_repeated_ids_count_once() -> None:
     returned, true = ids([4, 4, 4, 1]), ids([4, 1, 2, 2])
     assert k_recall(returned, true, 3) == 1 / 3
@@ -114,17 +132,15 @@ def test_repeated_ids_count_once() -> None:
     assert tie_aware_recall(same, Found(ids=true, scores=np.ones((1, 4))), 4) == 1 / 2
 
 
-def test_a_true_neighbour_stored_as_float32_is_not_lost_to_rounding() -> None:
-    score = np.array([[0.3, 0.1]])
-    stored = score.astype(np.float32)
-    down = np.array([[1 / 3 + 1e-9, 0.1]])  # float32 rounds the first down, below the truth in float64
-    assert tie_aware_recall(Found(ids=ids([0, 1]), scores=stored), Found(ids=ids([0, 1]), scores=score), 2) == 1
-    assert (
-        tie_aware_recall(
-            Found(ids=ids([0]), scores=down.astype(np.float32)[:, :1]), Found(ids=ids([0, 1]), scores=down), 1
-        )
-        == 1
-    )
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_true_neighbour_stored_as_float32_is_not_lost_to_rounding(swap: bool) -> None:
+    exact = np.array([[0.7, 0.3]])  # float32 rounds the first down, the second up
+    stored = exact.astype(np.float32)
+    assert stored[0, 0] < exact[0, 0]
+    assert stored[0, 1] > exact[0, 1]
+    one, other = Found(ids=ids([4, 5]), scores=stored), Found(ids=ids([4, 5]), scores=exact)
+    returned, true = (other, one) if swap else (one, other)
+    assert tie_aware_recall(returned, true, 1) == tie_aware_recall(returned, true, 2) == 1
 
 
 # Against the slow forms
@@ -161,7 +177,7 @@ def test_tie_aware_recall_is_at_least_k_recall(case: tuple[Found, Found, int]) -
 def test_recalls_lie_between_0_and_1_and_agree_at_rank_1(pair: tuple[Ids, Ids]) -> None:
     returned, true = pair
     assert k_recall(returned, true, 1) == texmex_recall(returned, true, 1) == aska_recall(returned, true, 1)
-    assert all(0 <= recall.value <= 1 for recall in evaluate(*map(found, pair)).recalls)
+    assert all(0 <= recall.value <= 1 for recall in evaluate(Found(ids=returned), Found(ids=true)).recalls)
 
 
 @given(scored())
@@ -170,10 +186,6 @@ def test_the_truth_is_its_own_recall_of_1(case: tuple[Found, Found, int]) -> Non
     if (true.ids >= 0).all():
         recalls = evaluate(true, true, range(1, true.ids.shape[1] + 1), exact_scores=True).recalls
         assert {recall.value for recall in recalls} == {1.0}
-
-
-def found(some: Ids) -> Found:
-    return Found(ids=some)
 
 
 def test_the_size_of_a_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,8 +295,8 @@ def test_a_rank_that_is_not_held_is_refused(rank: int) -> None:
 @pytest.mark.parametrize(("ranks", "told"), [([0, 1], "0"), ([1, 4, 9], "4, 9"), ([], "none")])
 def test_ranks_that_neither_side_holds_are_refused(ranks: list[int], told: str) -> None:
     message = (
-        f"the ranks are out of range: found {told}, expected 1 to 3, the most neighbours of a query that either side holds. "
-        "Mend: ask for ranks within it, or search with a greater k."
+        f"the ranks are out of range: found {told}, expected 1 to 3, the most neighbours of a query "
+        "that either side holds. Mend: ask for ranks within it, or search with a greater k."
     )
     refused(ShapeError, message, lambda: evaluate(Found(ids=ids([1, 2])), Found(ids=ids([1, 2, 3])), ranks))
 
