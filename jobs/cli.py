@@ -8,7 +8,7 @@ import click
 from jobs.options import ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
 from stores.errors import InputError, MercoreError
 
-ANSWER_IS_NO, USAGE = 1, 2
+ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is what shells say of a command that Ctrl-C ended
 
 
 class Verbs(click.Group):
@@ -21,6 +21,11 @@ class Verbs(click.Group):
         except MercoreError as error:
             click.echo(f"mercore: {error}", err=True)
             ctx.exit(USAGE if isinstance(error, InputError) else ANSWER_IS_NO)
+        except KeyboardInterrupt:
+            click.echo(
+                "mercore: interrupted. Mend: run the same command again; encode keeps the parts it did.", err=True
+            )
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

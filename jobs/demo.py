@@ -133,13 +133,13 @@ def _gallery(held: tiling.HeldOut, report: Report, found: Hits, truth: Hits) -> 
     return Gallery(
         title=f"{report['kernel']} neighbours among {len(held.base):,} tiles",
         paragraphs=(
-            f"Two photographs were cut into tiles of 32 × 32 pixels at {len(tiling.SCALES)} scales, mirrored too; each tile is a "
-            f"GIST of {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells; it sees no colour), and each GIST "
-            f"{SPARSITY} weighted atoms of a dictionary of {report['encode']['encoder']['n_atoms']:,} other tiles. "
-            "The hits were found from those codes alone.",
-            f"Around {len(held.windows)} windows of 64 × 64 pixels everything was left out of the search: no tile's rectangle "
-            "overlaps a query's. The queries were drawn inside the windows by a seed, in turn; these are the first "
-            f"{SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were dropped beforehand.",
+            f"Two photographs were cut into tiles of 32 × 32 pixels at {len(tiling.SCALES)} scales, mirrored too. "
+            f"Each tile is a GIST of {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells; it sees no colour), "
+            f"and each GIST {SPARSITY} weighted atoms of a dictionary of {report['encode']['encoder']['n_atoms']:,} "
+            "other tiles. The hits were found from those codes alone.",
+            f"Around {len(held.windows)} windows of 64 × 64 pixels everything was left out of the search: no tile's "
+            "rectangle overlaps a query's. The queries were drawn inside the windows by a seed, in turn; these are the "
+            f"first {SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were dropped before.",
             f"A green frame: among the true {HITS} nearest, by the kernel on every vector. Gold: the true nearest.",
         ),
         rows=tuple(_row(held, found, truth, query) for query in range(SHOWN)),

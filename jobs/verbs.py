@@ -29,9 +29,10 @@ from stores.formats.source import Source
 from stores.header import open_header
 from stores.hits import Hits, check_hits_path, read_hits, write_hits
 from stores.parts import PartStore
+from stores.publish import exists
 from stores.vector_writer import VectorWriter
 from stores.vectors import KIND as VECTORS
-from stores.vectors import Vectors, VectorStore, open_vector_store, stored_rows
+from stores.vectors import Vectors, VectorStore, open_vector_store, original_ids, stored_rows
 
 Report = dict[str, Any]
 
@@ -74,15 +75,13 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     check_budget(
         "encoding", encoding.encode_bytes(plan, rows, workers), options.get("memory"), "fewer --workers or --atoms"
     )
-    store = create_or_resume(Path(codes), plan.spec, plan.layout, plan.model, source_path=Path(vectors).resolve())
-    undone = _resume(store, plan)
-    if undone:
-        with (
-            progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance,
-            runner.connect(workers, options.get("scheduler")) as client,
-        ):
-            runner.encode_parts(client, Path(codes), vectors, undone, advance)
-        store.store.sweep()  # a worker killed on the way may have left scratch files
+    with runner.connect(workers, options.get("scheduler")) as client:  # before anything is written
+        store = create_or_resume(Path(codes), plan.spec, plan.layout, plan.model, source_path=Path(vectors).resolve())
+        undone = _resume(store, plan)
+        if undone:
+            with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
+                runner.encode_parts(client, Path(codes), vectors, undone, advance)
+            store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
 
@@ -152,6 +151,11 @@ def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # no
             f"{queries} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
         )
     stored = stored_rows(hits.ids, vectors.dropped)
+    if stored.max(initial=-1) >= vectors.rows:
+        raise InputError(
+            f"the hits name row {hits.ids.max()}: expected rows of {store}, the last of which is number "
+            f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. Mend: name the vectors that were searched."
+        )
     batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
     scores = [
         true_scores(vectors, _kernel(kernel), rows.read(at.start, at.stop), stored[at], threads=available_cores())
@@ -269,7 +273,7 @@ def _ranks(text: str | None) -> list[int] | None:
 def _kind(store: str) -> str:
     """Return "codes", "vectors" or "foreign"."""
     path = Path(store)
-    if not path.exists():
+    if not exists(path):
         raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
     if is_store(path):
         return open_header(path).kind

@@ -7,11 +7,15 @@ from numpy.typing import DTypeLike, NDArray
 
 
 class Best:
-    """Scores [nq, k], descending, and row numbers int64[nq, k]; ties to the lower row; −1 at −inf where none is yet."""
+    """Scores [nq, k], descending, and row numbers int64[nq, k]; ties to the lower row; −1 at −inf where none is yet.
+
+    ``rescored`` counts the pairs (query, row) that a filter could not rule out, and that were then scored in full.
+    """
 
     def __init__(self, nq: int, k: int, dtype: DTypeLike) -> None:
         self.scores: NDArray[np.floating] = np.full((nq, k), -np.inf, dtype)
         self.ids: NDArray[np.int64] = np.full((nq, k), -1, np.int64)
+        self.rescored = 0
 
     @property
     def kth(self) -> NDArray[np.floating]:
@@ -29,7 +33,9 @@ def merge(lists: Sequence[Best]) -> Best:
     """Return the best of several lists over disjoint rows."""
     scores = np.concatenate([best.scores for best in lists], axis=1)
     ids = np.concatenate([best.ids for best in lists], axis=1)
-    return best_of(scores, ids, lists[0].ids.shape[1])
+    merged = best_of(scores, ids, lists[0].ids.shape[1])
+    merged.rescored = sum(best.rescored for best in lists)
+    return merged
 
 
 def best_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> Best:

@@ -48,6 +48,8 @@ def plan_encode(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Mend: leave --part-rows out."
         )
     check_domain(vectors, kernel)
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)
     chosen = encoder.draw(vectors.rows)
     dictionary = gather(vectors, chosen)
     kernel.prepare(dictionary, label="atom")
@@ -90,6 +92,18 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
                 f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} does not take them. "
                 f"Mend: {mend}."
             )
+
+
+def check_every_row(vectors: Vectors, kernel: Kernel) -> None:
+    """Refuse rows outside the kernel's domain where no ingest counted them; a pass costs little beside encoding.
+
+    Raises
+    ------
+    InputError
+        Naming the first such row.
+    """
+    for row, rows in blocks(vectors, 0, vectors.rows, BLOCK_ROWS):
+        kernel.prepare(rows, first=row)
 
 
 def encode_part(encoder: Aska, vectors: Vectors, start: int, stop: int) -> dict[str, NDArray[Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stores.errors import ExistsError, FormatError, IntegrityError
 from stores.header import Header, Layout, open_header
 from stores.parts import PartStore, create
+from stores.publish import exists
 from stores.receipts import Receipt
 from stores.spec import from_json, to_json
 
@@ -88,7 +89,7 @@ def create_or_resume(
     ExistsError
         If something else lies at ``path``; it names what differs.
     """
-    if not path.exists():
+    if not exists(path):
         notes = {
             "source_path": str(source_path),
             "mend": "Mend: run the same mercore encode again: it redoes what is wrong, and only that.",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, NotFoundError
 from stores.formats import open_source
 from stores.formats.source import Source
-from stores.publish import storage_errors
+from stores.publish import exists, storage_errors
 from stores.vector_writer import chunk_rows
 from stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
@@ -44,7 +44,7 @@ def open_vectors(path: str) -> Vectors:
         If a vector store is not whole.
     """
     folder = Path(path)
-    if not folder.exists():
+    if not exists(folder):
         raise NotFoundError(
             f"{path} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {path}"
         )
@@ -83,7 +83,7 @@ def open_rows(path: str) -> Source:
 def is_store(folder: Path) -> bool:
     """Return whether ``folder`` is a Zarr v3 group, as every store of mercore's is, rather than an array."""
     metadata = folder / "zarr.json"
-    if not metadata.is_file():
+    if not exists(metadata):
         return False
     with storage_errors("read", metadata):
         return b'"node_type": "group"' in metadata.read_bytes()

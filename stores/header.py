@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stores.columns import Column, encode_chunk, payload_checksum
 from stores.errors import FormatError, IntegrityError, NotFoundError
-from stores.publish import storage_errors
+from stores.publish import exists, storage_errors
 from stores.spec import digest, from_json
 
 
@@ -83,12 +83,12 @@ def open_header(path: Path) -> Header:
     FormatError
         If it is no store of mercore's, its metadata is damaged, or it is of another format version.
     """
-    if not path.exists():
+    if not exists(path):
         raise NotFoundError(f"{path} does not exist: expected a store. Mend: check the path.")
     try:
         with storage_errors("read", path):
-            group = json.loads((path / "zarr.json").read_bytes())
-        mapping = dict(group["attributes"]["mercore"])
+            data = (path / "zarr.json").read_bytes() if path.is_dir() else b""
+        mapping = dict(json.loads(data)["attributes"]["mercore"])
         stored = mapping.pop("digest")
     except (NotFoundError, ValueError, KeyError, TypeError):
         raise FormatError(
@@ -106,13 +106,13 @@ def open_header(path: Path) -> Header:
 
 def _parse_header(mapping: dict[str, Any], where: str) -> Header:
     """Return the header that the attributes hold; the layout's version is checked first."""
-    layout = from_json(Layout, mapping.get("layout") or {}, where)
-    try:
-        return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
-    except KeyError as missing:
+    layout = from_json(Layout, mapping.get("layout", {}), where)
+    if set(mapping) != {"kind", "spec", "layout", "notes"}:
         raise FormatError(
-            f"{where}: zarr.json lacks {missing}: expected kind, spec, layout and notes. Mend: restore it from a copy."
-        ) from None
+            f"{where}: zarr.json has the fields {', '.join(sorted(mapping))}: expected kind, layout, notes, spec. "
+            "Mend: restore it from a copy, or read it with the version of mercore that wrote it."
+        )
+    return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
 
 
 def header_attributes(header: Header) -> dict[str, Any]:

@@ -134,6 +134,11 @@ class PartStore:
         values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
         return values[: receipt.stop - receipt.start]
 
+    def check_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> None:
+        """Read a column's chunk and raise ``IntegrityError`` unless every byte is the one its receipt vouches for."""
+        column = self.layout.column(name)
+        self.check_bytes(receipt, column, self._read_file(receipt, column, buffer))
+
     def check_bytes(self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]) -> None:
         """Raise ``IntegrityError`` unless ``data`` is the chunk's file that the receipt vouches for."""
         expected = receipt.chunks[column.name]
@@ -170,7 +175,7 @@ class PartStore:
             if receipt is None:
                 return f"{self.where}: part {part} has no receipt: it is not done. {self.mend}"
             for name in self.layout.column_names:
-                self.read_chunk(receipt, name)
+                self.check_chunk(receipt, name)
         except (IntegrityError, FormatError) as error:
             return str(error)
         return None

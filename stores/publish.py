@@ -29,6 +29,22 @@ def publish(path: Path, data: bytes | memoryview) -> None:
         sync_folder(path.parent)
 
 
+def exists(path: Path) -> bool:
+    """Return whether there is something at ``path``.
+
+    Raises
+    ------
+    StorageError
+        If that may not be looked at.
+    """
+    with storage_errors("read", path):
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return True
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside ``folder`` survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

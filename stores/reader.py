@@ -13,7 +13,8 @@ from stores.receipts import Receipt
 class PartReader:
     """Read checked parts; what ``read`` returns is overwritten by the next ``read``. One reader, one thread.
 
-    Columns that the store does not have are passed over.
+    Columns that the store does not have are passed over; those it has but ``names`` lacks are checked and not returned,
+    so that a store with a wrong byte anywhere gives no answer.
     """
 
     def __init__(self, store: PartStore, receipts: Sequence[Receipt], names: Sequence[str]) -> None:
@@ -21,9 +22,10 @@ class PartReader:
         self._receipts = receipts
         self._buffers = {
             name: np.empty(max(receipt.chunks[name]["bytes"] for receipt in receipts), np.uint8)
-            for name in names
-            if name in store.layout.column_names
+            for name in store.layout.column_names
         }
+        self._names = [name for name in names if name in self._buffers]
+        self._checked = [name for name in self._buffers if name not in names]
 
     def read(self, part: int) -> dict[str, NDArray[Any]]:
         """Return the part's columns, every byte checked.
@@ -34,4 +36,6 @@ class PartReader:
             If a chunk is missing or differs from what its receipt vouches for.
         """
         receipt = self._receipts[part]
-        return {name: self._store.read_chunk(receipt, name, buffer) for name, buffer in self._buffers.items()}
+        for name in self._checked:
+            self._store.check_chunk(receipt, name, self._buffers[name])
+        return {name: self._store.read_chunk(receipt, name, self._buffers[name]) for name in self._names}

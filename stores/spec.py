@@ -38,9 +38,14 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
     Raises
     ------
     FormatError
-        If the name or version is another, or a field is missing or unknown.
+        If it is no mapping, the name or version is another, or a field is missing or unknown.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
+    if not isinstance(mapping, Mapping):  # JSON can be anything
+        raise FormatError(
+            f"{where}: found {mapping!r}, expected the fields of {fields['name'].default}. "
+            "Mend: restore the file from the store that was copied, or write it anew."
+        )
     for key in ("name", "version"):
         expected = fields[key].default
         if mapping.get(key) != expected:

@@ -75,14 +75,16 @@ class Vectors(ABC):
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield (first row, dtype[≤ block_rows, d]) over rows [start, stop), reading each part once.
 
-    Where blocks begin depends on the store and ``block_rows`` alone, never on who asks.
+    Blocks end at multiples of ``block_rows`` and at the ends of parts, whoever asks for which rows.
     """
     for part in range(start // vectors.part_rows, (stop - 1) // vectors.part_rows + 1):
         first, last = vectors.bounds(part)
         values = vectors.read_part(part)
-        for row in range(max(first, start), min(last, stop), block_rows):
-            end = min(row + block_rows, last, stop)
+        row, behind = max(first, start), min(last, stop)
+        while row < behind:
+            end = min((row // block_rows + 1) * block_rows, behind)
             yield row, values[row - first : end - first]
+            row = end
 
 
 def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:

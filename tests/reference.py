@@ -1,6 +1,8 @@
 """Slow, obvious truths in plain NumPy float64: every loop of the product is judged against these."""
 
+import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +14,7 @@ Ids = NDArray[np.int64]
 KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf")
 DEPENDENT = 1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
 SILENT = 1e-12  # a correlation that is nothing but rounding
+GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ / golden ratio, odd
 
 
 def prepare(name: str, X: ArrayLike) -> Floats:
@@ -40,15 +43,23 @@ def _check_domain(name: str, rows: Floats) -> None:
 
 def kernel(name: str, X: ArrayLike, Y: ArrayLike, gamma: float = 1.0, s: float | None = None) -> Floats:
     """K[i, j] = K(X[i], Y[j]) of rows *prepared* already; with ``s``, exp(s(K − 1)) (Jiang et al. 2014, Eq. 6)."""
-    A, B = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
-    K: Floats = np.zeros((len(A), len(B)))
-    for i, x in enumerate(A):
-        K[i] = _row(name, x, B, gamma)
+    K = term_sums(name, X, Y)
+    if name in ("exp_chi2", "rbf"):
+        K = np.exp(-gamma * K)
     return K if s is None else np.exp(s * (K - 1))
 
 
-def _row(name: str, x: Floats, Y: Floats, gamma: float) -> Floats:
-    """K(x, y) for every y of Y."""
+def term_sums(name: str, X: ArrayLike, Y: ArrayLike) -> Floats:
+    """The sums over dimensions that a kernel is, or (exp_chi2, rbf) is the exponential of, [n, m]."""
+    A, B = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
+    sums: Floats = np.zeros((len(A), len(B)))
+    for i, x in enumerate(A):
+        sums[i] = _terms(name, x, B).sum(axis=1)
+    return sums
+
+
+def _terms(name: str, x: Floats, Y: Floats) -> Floats:
+    """The terms of x and every y of Y, a dimension a column."""
     both = np.where(x + Y > 0, x + Y, 1.0)  # a term where both are zero is zero: any divisor will do
     terms: dict[str, Callable[[], Floats]] = {
         "cosine": lambda: x * Y,
@@ -59,14 +70,28 @@ def _row(name: str, x: Floats, Y: Floats, gamma: float) -> Floats:
         "exp_chi2": lambda: (x - Y) ** 2 / both,
         "rbf": lambda: (x - Y) ** 2,
     }
-    total: Floats = terms[name]().sum(axis=1)
-    return np.exp(-gamma * total) if name in ("exp_chi2", "rbf") else total
+    return terms[name]()
 
 
 def _entropy_gain(X: Floats, Y: Floats) -> Floats:
     """x log2((x + y) / x), 0 where x = 0; as a difference of logarithms, for (x + y) / x may overflow."""
     safe = np.where(X > 0, X, 1.0)
     return np.where(X > 0, X * (np.log2(safe + Y) - np.log2(safe)), 0.0)
+
+
+def log2(value: float) -> Decimal:
+    """log2 of a positive number, to 50 digits."""
+    with localcontext(prec=50):
+        return Decimal(value).ln() / Decimal(2).ln()
+
+
+def digest_words(words: Sequence[int]) -> int:
+    """Multiply and fold 64-bit words into one, modulo 2⁶⁴."""
+    state = GOLDEN
+    for word in words:
+        state = (state ^ word) * GOLDEN % 2**64
+        state ^= state >> 29
+    return (state ^ state >> 29) * GOLDEN % 2**64
 
 
 def exact_l1(x: Sequence[float | int | Fraction]) -> list[Fraction]:
@@ -124,10 +149,27 @@ def _distance_to_span(gram: Floats, support: list[int], atom: int) -> float:
     return float(gram[atom, atom] - cross @ np.linalg.solve(gram[np.ix_(support, support)], cross))
 
 
+def residual(c0: ArrayLike, G: ArrayLike, atoms: Ids, weights: Floats) -> float:
+    """‖Φ(y) − Σ wₐ Φ(zₐ)‖ of a row with K(y, y) = 1; ``c0`` is K(D, y), ``G`` is K(D, D)."""
+    start, gram = np.asarray(c0, np.float64), np.asarray(G, np.float64)
+    square = float(1 - 2 * weights @ start[atoms] + weights @ gram[np.ix_(atoms, atoms)] @ weights)
+    return math.sqrt(max(square, 0.0))
+
+
 def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike) -> Floats:
     """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq] is K(D, x)."""
     A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float64), np.asarray(table, np.float64)
     scores: Floats = np.zeros((T.shape[1], A.shape[0]))
+    for i in range(A.shape[0]):
+        for a in range(A.shape[1]):
+            scores[:, i] += W[i, a] * T[A[i, a]]
+    return scores
+
+
+def aska_scores_float32(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike) -> NDArray[np.float32]:
+    """``aska_scores`` in float32: each product rounded, then each sum, atoms in their order."""
+    A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float32), np.asarray(table, np.float32)
+    scores = np.zeros((T.shape[1], A.shape[0]), np.float32)
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
             scores[:, i] += W[i, a] * T[A[i, a]]

@@ -104,11 +104,12 @@ class Aska:
         ----------
         rows : dtype[b, d]
         first : int
-            Number of the first row, for messages.
+            Number of the first row. The codes are the same to the bit however rows are cut into blocks, if none
+            crosses a multiple of 256.
         """
         from pipeline.encoders import omp_numba
 
-        start = self.kernel.block(self.kernel.prepare(rows, first=first).astype(np.float32), self._atoms32_t)
+        start = self._correlations(self.kernel.prepare(rows, first=first).astype(np.float32), first)
         atoms = np.zeros((len(rows), self.spec.n_nonzero_coefs), np.int64)
         weights = np.zeros(atoms.shape)
         omp_numba.omp(start, self._gram, RESIDUAL_TOLERANCE, atoms, weights)
@@ -120,6 +121,15 @@ class Aska:
     def table(self, queries: NDArray[Any]) -> Float32:
         """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded exact scores, so batches do not matter."""
         return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
+
+    def _correlations(self, prepared: Float32, first: int) -> Float32:
+        """Return K(y, D) of prepared rows, float32[b, m]: a row's are the same whatever block it comes in."""
+        if not self.kernel.rounds_by_place:
+            return self.kernel.block(prepared, self._atoms32_t)
+        at, behind = first % BLOCK_ROWS, first % BLOCK_ROWS + len(prepared)
+        block = np.zeros((max(behind, BLOCK_ROWS), prepared.shape[1]), np.float32)
+        block[at:behind] = prepared
+        return self.kernel.block(block, self._atoms32_t)[at:behind]
 
     @staticmethod
     def weights(code: Mapping[str, NDArray[Any]]) -> Float32:
@@ -134,10 +144,22 @@ class Aska:
 
         if self.spec.weights != "int8":
             return {"weights": weights.astype(self.spec.weights)}
-        scale = float16_above(np.abs(weights).max(axis=1) / 127)
+        scale = int8_scales(weights)
         rounded = np.zeros(weights.shape, np.int8)
         omp_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
         return {"weights": rounded, "scale": scale}
+
+
+def int8_scales(weights: NDArray[np.float64]) -> NDArray[np.float16]:
+    """Return a scale a row, float16[b]: max |weight| / 127, or up to 1/32 more, so that the sum is a whole number.
+
+    Atoms resemble one another, so the error of the weights' sum is what shows in a score: this leaves next to none.
+    """
+    least = np.abs(weights).max(axis=1) / 127
+    total = np.abs(weights.sum(axis=1))
+    whole = np.floor(np.divide(total, least, out=np.zeros_like(total), where=least > 0))
+    scales: NDArray[np.float64] = np.where(whole >= 32, total / np.maximum(whole, 1), least)
+    return scales.astype(np.float16)
 
 
 def float16_above(values: NDArray[np.float64]) -> NDArray[np.float16]:

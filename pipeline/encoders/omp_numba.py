@@ -142,14 +142,14 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
     for a in range(scaled.size):
         rounded[a] = min(limit, max(-limit, int(np.rint(scaled[a]))))
         total += scaled[a]
-        found += rounded[a]
+        found += int(rounded[a])
     surplus = found - int(np.rint(total))
     step = 1 if surplus < 0 else -1
     for _ in range(abs(surplus)):
         best, which = -2.0, -1
         for a in range(scaled.size):
             gain = step * (scaled[a] - rounded[a])
-            if scaled[a] != 0 and gain > best and abs(rounded[a] + step) <= limit:
+            if scaled[a] != 0 and gain > best and abs(int(rounded[a]) + step) <= limit:
                 best, which = gain, a
         if which >= 0:
             rounded[which] += step
@@ -157,7 +157,7 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
 
 @njit(nogil=True, cache=True)
 def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
-    """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are at least max |weight| / 127."""
+    """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are about max |weight| / 127."""
     scaled = np.empty(weights.shape[1])
     for row in range(weights.shape[0]):
         scale = scales[row]

@@ -89,6 +89,11 @@ class _Inner(SumKernel):
 
     terms = "PRODUCT"
 
+    @property
+    def rounds_by_place(self) -> bool:
+        """Yes, as BLAS does."""
+        return True
+
     def block(self, X: Float32, YT: Float32) -> Float32:
         """Return the matrix product, float32[n, m]."""
         return np.asarray(X @ YT)

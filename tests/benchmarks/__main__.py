@@ -1,13 +1,14 @@
 """Measurements, one command each: ``python -m tests.benchmarks recall BASE QUERIES``."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
 from jobs import verbs
+from jobs.options import Verb
 from tests.benchmarks import tables
 
 KERNELS = "cosine,hellinger,chi2,intersection"
@@ -18,7 +19,7 @@ def main() -> None:
     """Measure mercore on your own vectors; each command prints a Markdown table."""
 
 
-def _option(name: str, default: str, text: str) -> Any:
+def _option(name: str, default: str, text: str) -> Callable[[Verb], Verb]:
     return click.option(name, default=default, show_default=True, help=text)
 
 
@@ -65,6 +66,32 @@ def compressors(
     click.echo(tables.markdown(rows))
     if json_path:
         Path(json_path).write_text(json.dumps(rows, indent=2) + "\n")
+
+
+@main.command()
+@click.argument("codes")
+@click.argument("queries")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def scan(codes: str, queries: str, *, json_path: str | None) -> None:
+    """The scan of a code store (int8, α = 8) beside faiss and scipy, in one run: needs the extra ``bench``."""
+    from tests.benchmarks import scan as contest
+
+    results = contest.measure(codes, queries)
+    for title, rows in results.items():
+        click.echo(f"{title}\n\n{tables.markdown(rows)}\n")
+    if json_path:
+        Path(json_path).write_text(json.dumps(results, indent=2) + "\n")
+
+
+@main.command()
+@click.argument("base")
+@click.argument("out")
+@click.option("--rows", default=10_000_000, show_default=True)
+def jitter(base: str, out: str, *, rows: int) -> None:
+    """Write as many distinct uint8 rows as asked for, made from those of BASE, to OUT.bvecs."""
+    from tests.benchmarks.jitter import write_jittered
+
+    write_jittered(base, Path(out), rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,264 @@
+"""Scan loops over int8 codes that score in small integers, and in float32 only the rows that may be among the best.
+
+A query's table T is stored as u = rint(T / Δ) + z in 0…127, so that |T − Δ (u − z)| ≤ Δ/2. The float32 score s of a
+row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u − z S + h A), where h is one half
+and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline import lanes
+from pipeline.best_numba import insert
+
+GROUP = 64
+COLUMNS = np.array(lanes.COLUMNS)
+
+
+@njit(nogil=True, cache=True)
+def widen_scales(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
+    """Set ``out`` to non-negative float16 given as their bits: exact, subnormal ones included."""
+    for i in range(out.size):
+        out[i] = np.int32(np.int32(halves[i]) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
+
+
+@njit(nogil=True, cache=True)
+def word_sums(words: NDArray[np.uint64], magnitudes: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+    """Set Σ|w| and Σ w of each word of eight int8 weights, byte by byte within a register."""
+    ones, signs = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+    wide, fold = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
+    s7, s8, s48, full = np.uint64(7), np.uint64(8), np.uint64(48), np.uint64(255)
+    for i in range(words.size):
+        w = words[i]
+        negative = (w >> s7) & ones
+        absolute = (w ^ (negative * full)) + negative
+        shifted = w ^ signs  # w + 128
+        magnitudes[i] = np.int64((((absolute & wide) + ((absolute >> s8) & wide)) * fold) >> s48)
+        totals[i] = np.int64((((shifted & wide) + ((shifted >> s8) & wide)) * fold) >> s48) - 1024
+
+
+@njit(nogil=True, cache=True)
+def byte_sums(weights: NDArray[np.int8], magnitudes: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+    """Set Σ|w| and Σ w of rows [n, α] of any α."""
+    for i in range(weights.shape[0]):
+        magnitude, total = 0, 0
+        for a in range(weights.shape[1]):
+            magnitude += abs(int(weights[i, a]))
+            total += int(weights[i, a])
+        magnitudes[i] = magnitude
+        totals[i] = total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def row_bounds(
+    magnitudes: NDArray[np.int64],
+    totals: NDArray[np.int64],
+    scales: NDArray[np.float32],
+    half: int,
+    zero: int,
+    shift: int,
+    pairs: int,
+    inverse: NDArray[np.uint16],
+    slack: NDArray[np.int16],
+) -> None:
+    """Set what each row adds to its integer sum before it is compared, and 1/σ, both rounded to the safe side.
+
+    ``half`` is h in units of 2⁻¹⁶. ``scan_filtered`` adds ``pairs`` pairs of products, each divided by 2^shift and
+    rounded down: it loses less than one a pair.
+    """
+    for i in range(slack.size):
+        lost = ((magnitudes[i] * half) >> 16) + 1 - zero * totals[i]
+        slack[i] = (lost >> shift) + 1 + pairs
+        over = np.float32(64) / scales[i] * np.float32(1 - 2.0**-22)
+        inverse[i] = np.uint16(min(np.float32(65535), over))
+
+
+@njit(nogil=True, cache=True)
+def threshold(score: float, unit: float) -> int:
+    """Return a k-th score in units of the filter, rounded down; scores must be positive."""
+    return int(min(65535.0, np.floor(score * unit)))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def pair(
+    table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int8], i: int, a: int, b: int
+) -> tuple[object, object]:
+    """Return the products of atoms a and b of row i for all 64 columns."""
+    first, second = np.uint64(atoms[i, a]) * np.uint64(GROUP), np.uint64(atoms[i, b]) * np.uint64(GROUP)
+    return lanes.pair_products(table, first, second, lanes.splat_pair(weights[i, a], weights[i, b]))
+
+
+@njit(nogil=True, cache=True)
+def scan_filtered(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    bounds: tuple[NDArray[np.float32], NDArray[np.uint16], NDArray[np.int16]],
+    shift: int,
+    table8: NDArray[np.int8],
+    table: NDArray[np.float32],
+    units: NDArray[np.float64],
+    first: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> int:
+    """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
+
+    ``bounds`` are σ float32, 1/σ uint16 and slack int16 of the rows; ``table8`` flat [m · 64]; ``table`` [m, Q] float32;
+    ``scores``, ``ids`` [Q, k], every k-th score positive.
+    """
+    n, alpha = atoms.shape
+    scales, inverse, slack = bounds
+    least = np.full(GROUP, 65535, np.uint16)
+    used = np.zeros(2, np.uint32)
+    for lane in range(GROUP):
+        query = COLUMNS[lane]
+        if query < scores.shape[0]:
+            least[lane] = threshold(scores[query, -1], units[query])
+            used[lane // 32] |= np.uint32(1) << np.uint32(lane % 32)
+    by = lanes.splat(np.int16(shift))
+    whole, even = np.uint64(alpha - alpha % 8), np.uint64(alpha - alpha % 2)
+    two, four, six = np.uint64(2), np.uint64(4), np.uint64(6)
+    one, eight = np.uint64(1), np.uint64(8)
+    rescored = 0
+    for i in range(np.uint64(n)):
+        low, high = lanes.zero(), lanes.zero()
+        for a in range(np.uint64(0), whole, eight):
+            p0, p1 = pair(table8, atoms, weights, i, a, a + one)
+            q0, q1 = pair(table8, atoms, weights, i, a + two, a + two + one)
+            r0, r1 = pair(table8, atoms, weights, i, a + four, a + four + one)
+            s0, s1 = pair(table8, atoms, weights, i, a + six, a + six + one)
+            p0, q0 = lanes.shift_right(p0, by), lanes.shift_right(q0, by)
+            r0, s0 = lanes.shift_right(r0, by), lanes.shift_right(s0, by)
+            p1, q1 = lanes.shift_right(p1, by), lanes.shift_right(q1, by)
+            r1, s1 = lanes.shift_right(r1, by), lanes.shift_right(s1, by)
+            low = lanes.add(low, lanes.add(lanes.add(p0, q0), lanes.add(r0, s0)))
+            high = lanes.add(high, lanes.add(lanes.add(p1, q1), lanes.add(r1, s1)))
+        for a in range(whole, even, two):
+            p0, p1 = pair(table8, atoms, weights, i, a, a + one)
+            low, high = lanes.add(low, lanes.shift_right(p0, by)), lanes.add(high, lanes.shift_right(p1, by))
+        if alpha % 2:
+            t = np.uint64(atoms[i, even]) * np.uint64(GROUP)
+            p0, p1 = lanes.pair_products(table8, t, t, lanes.splat_pair(weights[i, even], np.int8(0)))
+            low, high = lanes.add(low, lanes.shift_right(p0, by)), lanes.add(high, lanes.shift_right(p1, by))
+        extra, over = lanes.splat(slack[i]), lanes.splat(np.int16(inverse[i]))
+        hits0 = lanes.exceeds(lanes.add(low, extra), lanes.high_product(lanes.load(least, 0), over))
+        hits1 = lanes.exceeds(lanes.add(high, extra), lanes.high_product(lanes.load(least, 32), over))
+        if (hits0 & used[0]) | (hits1 & used[1]):
+            rescored += rescore(
+                atoms[i],
+                weights[i],
+                scales[i],
+                table,
+                units,
+                first + np.int64(i),
+                np.uint64(hits0 & used[0]) | (np.uint64(hits1 & used[1]) << np.uint64(32)),
+                least,
+                scores,
+                ids,
+            )
+    return rescored
+
+
+@njit(nogil=True, cache=True)
+def rescore(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    scale: np.float32,
+    table: NDArray[np.float32],
+    units: NDArray[np.float64],
+    row: int,
+    hits: np.uint64,
+    least: NDArray[np.uint16],
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> int:
+    """Score one row in float32, as ``scan_batch`` does, for the queries whose bit is set; return how many."""
+    count = 0
+    for lane in range(GROUP):
+        if not (hits >> np.uint64(lane)) & np.uint64(1):
+            continue
+        query = COLUMNS[lane]
+        total = np.float32(0)
+        for a in range(atoms.size):
+            total = total + np.float32(weights[a]) * scale * table[atoms[a], query]
+        count += 1
+        if total > scores[query, -1]:
+            insert(scores[query], ids[query], total, row)
+            least[lane] = threshold(scores[query, -1], units[query])
+    return count
+
+
+@njit(nogil=True, cache=True)
+def pack_rows(
+    atoms: NDArray[np.uint16], low: NDArray[np.uint16], high: NDArray[np.uint16], out: NDArray[np.uint64]
+) -> None:
+    """Set ``out[i]`` to the eight table bytes of row ``atoms[i]`` [n, 8].
+
+    ``low`` [m] holds a byte of the table, ``high`` [m] the same byte shifted by eight: two of them make a pair.
+    """
+    k0, k1, k2, k3 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
+    k4, k5, k6, k7 = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
+    s16, s32, s48 = np.uint64(16), np.uint64(32), np.uint64(48)
+    for i in range(np.uint64(out.size)):
+        a = np.uint64(low[atoms[i, k0]] | high[atoms[i, k1]])
+        b = np.uint64(low[atoms[i, k2]] | high[atoms[i, k3]])
+        c = np.uint64(low[atoms[i, k4]] | high[atoms[i, k5]])
+        d = np.uint64(low[atoms[i, k6]] | high[atoms[i, k7]])
+        out[i] = a | (b << s16) | (c << s32) | (d << s48)
+
+
+@njit(nogil=True, cache=True)
+def scan_one_filtered(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    scales: NDArray[np.float32],
+    packed: NDArray[np.uint64],
+    table: NDArray[np.float32],
+    step: float,
+    half: float,
+    first: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> int:
+    """Keep the best of rows ``first``… for one query, exactly as ``scan_one`` does; return the rows rescored.
+
+    ``packed`` uint64[n] from ``pack_rows``, of a table of u = rint(T / ``step``) with z = 0; α = 8; the k-th score is
+    positive. Rows behind the last whole eight are all scored in float32.
+    """
+    n = packed.size
+    flat = weights.reshape(-1)
+    whole = n - n % 8
+    rescored = n - whole
+    slack = np.float32(half)
+    least = np.float32(scores[-1] / step * (1 - 1e-6))
+    for i in range(np.uint64(0), np.uint64(whole), np.uint64(8)):
+        hits = lanes.rows_reaching(packed, flat, scales, i, slack, least)
+        if hits:
+            for j in range(8):
+                if (hits >> np.uint8(j)) & np.uint8(1):
+                    row = np.int64(i) + j
+                    score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
+                    rescored += 1
+            least = np.float32(scores[-1] / step * (1 - 1e-6))
+    for row in range(whole, n):
+        score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
+    return rescored
+
+
+@njit(nogil=True, cache=True)
+def score_one(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    scale: np.float32,
+    table: NDArray[np.float32],
+    row: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Score one row in float32 and keep it if it is among the best."""
+    total = np.float32(0)
+    for a in range(atoms.size):
+        total = total + np.float32(weights[a]) * scale * table[atoms[a]]
+    if total > scores[-1]:
+        insert(scores, ids, total, row)

@@ -1,0 +1,267 @@
+"""The scanner beside its peers: one run, interleaved, medians, the same rows and threads; and the machine's limits."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from pipeline.best import Best
+from pipeline.encode import encoder_of
+from pipeline.scan import Block, QueryGroup, query_groups, scan_codes, scan_columns
+from stores.codes import CodeStore, open_code_store
+from stores.foreign import open_rows
+from tests.benchmarks import scan_numba
+
+Row = dict[str, Any]
+Columns = dict[str, NDArray[Any]]
+
+K, BATCH, REPEATS = 100, 64, 5
+SPARSE_ROWS = 200_000  # scipy writes all scores, and there would be 64 × 10⁷ of them
+
+
+class Contest:
+    """Everything that is timed scores the same number of rows; times are seconds of one call."""
+
+    def __init__(self, codes: str, queries: str) -> None:
+        self.store = open_code_store(Path(codes))
+        self.encoder = encoder_of(self.store)
+        self.columns = load(self.store)
+        self.n = self.store.rows
+        source = open_rows(queries)
+        spread = np.linspace(0, source.shape[0] - 1, 2 * BATCH).astype(int)
+        self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
+        self.groups = query_groups(self.encoder, self.queries[:BATCH])
+        self.one = query_groups(self.encoder, self.queries[:1])
+
+    def ours(self, groups: list[QueryGroup], *, threads: int = 1) -> Best:
+        """Scan the resident codes, selection and exact rescoring included."""
+        return scan_resident(self.columns, groups, threads)
+
+    def plain(self, groups: list[QueryGroup]) -> Best:
+        """Scan with the float32 loops alone."""
+        bare = [QueryGroup(group.queries, group.table, alpha=0, int8=False) for group in groups]
+        return scan_resident(self.columns, bare, 1)
+
+
+def load(store: CodeStore) -> Columns:
+    """Return a code store's columns in memory, read and checked."""
+    names = ["atoms", "weights", "scale"]
+    parts = [{name: store.store.read_chunk(receipt, name) for name in names} for receipt in store.receipts]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def scan_resident(columns: Columns, groups: list[QueryGroup], threads: int) -> Best:
+    """Scan columns in memory on threads, each a contiguous share."""
+    n, nq = len(columns["atoms"]), groups[-1].queries.stop
+    edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
+
+    def work(share: int) -> Best:
+        best = Best(nq, K, np.float32)
+        first, last = edges[share], edges[share + 1]
+        scan_columns({name: values[first:last] for name, values in columns.items()}, groups, first, best)
+        return best
+
+    with ThreadPoolExecutor(threads) as pool:
+        lists = list(pool.map(work, range(threads)))
+    lists[0].rescored = sum(best.rescored for best in lists)
+    return lists[0]
+
+
+def interleaved(tasks: dict[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
+    """Return the median seconds of each task; round after round, so that a slow minute meets all of them."""
+    for task in tasks.values():
+        task()
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(repeats):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
+    """Return faiss' 8-byte indexes of n random codes: IndexPQ with M = 8, and FastScan with 16 × 4 bits."""
+    rng = np.random.default_rng(0)
+    sample = rng.random((20_000, 64), dtype=np.float32)
+    exact, fast = faiss.IndexPQ(64, 8, 8), faiss.IndexPQFastScan(64, 16, 4)
+    exact.train(sample)
+    fast.train(sample)
+    faiss.copy_array_to_vector(rng.integers(0, 256, n * 8, dtype=np.uint8), exact.codes)
+    exact.ntotal = n
+    for start in range(0, n, 500_000):
+        fast.add(rng.random((min(500_000, n - start), 64), dtype=np.float32))
+    return exact, fast
+
+
+def measure(codes: str, queries: str) -> dict[str, list[Row]]:
+    """Return the tables: one query, a batch, threads, streaming."""
+    faiss.omp_set_num_threads(1)
+    contest = Contest(codes, queries)
+    exact, fast = faiss_indexes(contest.n)
+    points = np.random.default_rng(1).random((BATCH, 64), dtype=np.float32)
+    return {
+        "one": _one(contest, exact, points),
+        "batch": _batch(contest, exact, fast, points),
+        "threads": _threads(contest),
+        "streaming": streaming(contest),
+    }
+
+
+def _one(contest: Contest, exact: faiss.IndexPQ, points: NDArray[np.float32]) -> list[Row]:
+    """Return the table of one query on one thread."""
+    tasks = {
+        "ours, filtered": lambda: contest.ours(contest.one),
+        "ours, float32 loop": lambda: contest.plain(contest.one),
+        "faiss IndexPQ, M = 8": lambda: exact.search(points[:1], K),
+        "bare read of the bytes": lambda: [scan_numba.read(_words(values)) for values in contest.columns.values()],
+    }
+    return _rows(interleaved(tasks), contest.n, contest.ours(contest.one).rescored, "faiss IndexPQ, M = 8")
+
+
+def _batch(
+    contest: Contest, exact: faiss.IndexPQ, fast: faiss.IndexPQFastScan, points: NDArray[np.float32]
+) -> list[Row]:
+    """Return the table of a batch of 64 on one thread."""
+    matrix = _sparse(contest)
+    wide = query_groups(contest.encoder, contest.queries)
+    tasks = {
+        "ours, filtered": lambda: contest.ours(contest.groups),
+        "ours, batch of 128": lambda: contest.ours(wide),
+        "ours, float32 loop": lambda: contest.plain(contest.groups),
+        "tables K(D, x)": lambda: query_groups(contest.encoder, contest.queries[:BATCH]),
+        "faiss IndexPQ, M = 8": lambda: exact.search(points, K),
+        "faiss FastScan, 16 × 4": lambda: fast.search(points, K),
+        "scipy CSR × dense, scores only": lambda: matrix @ contest.groups[0].table,
+    }
+    seconds = interleaved(tasks, repeats=3)
+    seconds["ours, batch of 128"] /= 2
+    seconds["scipy CSR × dense, scores only"] *= contest.n / matrix.shape[0]
+    rescored = contest.ours(contest.groups).rescored / BATCH
+    return _rows(seconds, contest.n * BATCH, rescored, "faiss IndexPQ, M = 8", "faiss FastScan, 16 × 4")
+
+
+def _rows(
+    seconds: dict[str, float], pairs: int, rescored: float, peer: str, second_peer: str | None = None
+) -> list[Row]:
+    """Return a line a contestant: nanoseconds a pair of row and query, and ratios."""
+    lines = []
+    for name, value in seconds.items():
+        line: Row = {"contestant": name, "ns a row and query": value / pairs * 1e9, f"× {peer}": seconds[peer] / value}
+        if second_peer:
+            line[f"× {second_peer}"] = seconds[second_peer] / value
+        line["rows rescored a query"] = f"{rescored:,.0f}" if name == "ours, filtered" else ""
+        lines.append(line)
+    return lines
+
+
+def _threads(contest: Contest) -> list[Row]:
+    """Return how two threads compare with one, beside what the machine gives two processes."""
+    two_processes = _two_processes(contest)
+    rows = []
+    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
+        tasks = {str(threads): partial(contest.ours, groups, threads=threads) for threads in (1, 2)}
+        seconds = interleaved(tasks, repeats=3)
+        rows.append({"work": name, "two threads": seconds["1"] / seconds["2"], "two processes": two_processes[name]})
+    return rows
+
+
+def _two_processes(contest: Contest) -> dict[str, float]:
+    """Return the throughput of two forked processes that scan at once, against one."""
+    gains = {}
+    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
+        contest.ours(groups)
+        ratios = []
+        for _ in range(3):
+            alone, together = _forked(contest, groups, 1), _forked(contest, groups, 2)
+            ratios.append(2 * alone / together)
+        gains[name] = statistics.median(ratios)
+    return gains
+
+
+def _forked(contest: Contest, groups: list[QueryGroup], processes: int) -> float:
+    """Return the seconds until so many children have each scanned all."""
+    began = time.perf_counter()
+    children = []
+    for _ in range(processes):
+        child = os.fork()
+        if child == 0:
+            best = Best(groups[-1].queries.stop, K, np.float32)
+            scan_columns(contest.columns, groups, 0, best)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    return time.perf_counter() - began
+
+
+def streaming(contest: Contest) -> list[Row]:
+    """Return GB/s of a scan from disk, the page cache dropped before each, beside reading the same files."""
+    files = list(_files(contest.store))
+    size = sum(path.stat().st_size for path in files)
+    tasks: dict[str, Callable[[], object]] = {
+        "readinto": lambda: _read_files(files, scan_numba.nothing),
+        "readinto + crc32c": lambda: _read_files(files, scan_numba.checksum),
+    }
+    for threads in (1, 2):
+        for name, queries in (("one query", contest.queries[:1]), (f"batch of {BATCH}", contest.queries[:BATCH])):
+            scan = partial(scan_codes, contest.store, contest.encoder, queries, K, threads=threads)
+            tasks[f"scan, {name}, {threads} threads"] = scan
+    cold: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(3):
+        for name, task in tasks.items():
+            _drop(files)
+            began = time.perf_counter()
+            task()
+            cold[name].append(time.perf_counter() - began)
+    warm = interleaved(tasks, repeats=3)
+    return [
+        {"work": name, "GB/s, cold": size / statistics.median(cold[name]) / 1e9, "GB/s, warm": size / warm[name] / 1e9}
+        for name in tasks
+    ]
+
+
+def _files(store: CodeStore) -> Iterator[Path]:
+    for receipt in store.receipts:
+        for name in ("atoms", "weights", "scale"):
+            yield store.store.chunk_path(store.store.layout.column(name), receipt.part)
+
+
+def _drop(files: list[Path]) -> None:
+    """Take files out of the page cache."""
+    for path in files:
+        handle = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
+def _read_files(files: list[Path], use: Callable[[NDArray[np.uint8]], object]) -> None:
+    """Read files one after another into one buffer."""
+    buffer = np.empty(max(path.stat().st_size for path in files), np.uint8)
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            count = file.readinto(buffer.data)
+        use(buffer[:count])
+
+
+def _words(values: NDArray[Any]) -> NDArray[np.uint64]:
+    flat = values.reshape(-1).view(np.uint8)
+    return flat[: flat.size // 8 * 8].view(np.uint64)
+
+
+def _sparse(contest: Contest) -> scipy.sparse.csr_array:
+    """Return the first codes as a scipy matrix, float32[rows, m]."""
+    block = Block({name: values[:SPARSE_ROWS] for name, values in contest.columns.items()}, 0)
+    n, alpha = block.weights.shape
+    starts = np.arange(0, n * alpha + 1, alpha)
+    atoms = block.columns["atoms"].astype(np.int32).ravel()
+    return scipy.sparse.csr_array((block.weights.ravel(), atoms, starts), (n, contest.encoder.spec.n_atoms))

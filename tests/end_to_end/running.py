@@ -1,0 +1,118 @@
+"""Run mercore: in this process for speed, or as the command that users type; and look at what lies on disk."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jobs.cli import main
+
+KERNEL = "chi2"
+ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def invoke(*words: object) -> Outcome:
+    """Run the command line in this process; an exception that is no exit of it goes through."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(word) for word in words], prog_name="mercore")
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return Outcome(code=code, out=out.getvalue(), err=err.getvalue())
+
+
+def succeed(*words: object) -> str:
+    """Run the command line in this process and return its stdout; it must succeed."""
+    outcome = invoke(*words)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+def command(*words: object) -> list[str]:
+    """Return the words of the real command, the one installed beside this interpreter."""
+    script = shutil.which("mercore", path=str(Path(sys.executable).parent))
+    assert script is not None, "mercore is not installed beside this interpreter: pip install -e ."
+    return [script, *map(str, words)]
+
+
+def run(*words: object, **options: Any) -> Outcome:
+    """Run the real command to its end."""
+    return finish(start(*words, **options))
+
+
+def start(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """Start the real command."""
+    return start_words(command(*words), **options)
+
+
+def start_words(words: list[str], **options: Any) -> subprocess.Popen[str]:
+    """Start any command, its output kept."""
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="surrogateescape", env=environment, **options
+    )
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
+    """Wait for a started command; one that hangs is killed, and fails the test."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"no end after {seconds} s: {out}{err}") from None
+    return Outcome(code=process.returncode, out=out, err=err)
+
+
+def histograms(rows: int, dims: int, seed: int) -> NDArray[np.uint8]:
+    """Return sparse histograms, uint8[rows, dims], none of them all zero."""
+    rng = np.random.default_rng(seed)
+    values = rng.gamma(0.5, 30, (rows, dims))
+    values[rng.random((rows, dims)) < 0.4] = 0
+    counts = values.clip(0, 255).astype(np.uint8)
+    counts[~counts.any(axis=1), 0] = 1
+    return counts
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder by its path there, and every empty folder with no bytes."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found[str(path.relative_to(folder))] = path.read_bytes()
+        elif not path.is_dir() or not any(path.iterdir()):
+            found[f"{path.relative_to(folder)}/"] = b""
+    return found
+
+
+def count_receipts(store: Path) -> int:
+    """Return how many parts of a store have a receipt."""
+    return sum(1 for _ in store.glob("receipts/c/*/0"))
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of what lies in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def scratch_in(folder: Path) -> list[str]:
+    """Return the scratch files and folders below a folder."""
+    return [str(path) for path in folder.rglob(".*.tmp")]

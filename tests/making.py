@@ -1,0 +1,91 @@
+"""Small real stores, made with the library itself; only the waits for the disk are left out."""
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encode import encode_part, encoder_of, plan_encode
+from pipeline.encoders.aska import AskaSpec
+from pipeline.ingest import ingest
+from pipeline.kernels import Kernel
+from stores import vector_writer
+from stores.codes import CodeStore, create_or_resume
+from stores.distinct import DistinctCounter
+from stores.vector_writer import VectorWriter
+from stores.vectors import Vectors, VectorStore
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows in memory as a ``Source``."""
+
+    rows: NDArray[Any]
+    name: str = "rows"
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        n, d = self.rows.shape
+        return n, d
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        assert 0 <= start <= stop <= len(self.rows)
+        return np.ascontiguousarray(self.rows[start:stop])
+
+    def fingerprint(self) -> str:
+        return self.name
+
+
+def make_vectors(
+    path: Path,
+    rows: NDArray[Any],
+    *,
+    part_rows: int = 16,
+    drop_zero_rows: bool = False,
+    compressor: str = "none",
+    held: int = 1 << 20,
+) -> VectorStore:
+    """Ingest rows into a store of parts of ``part_rows`` rows, a power of two."""
+    row_bytes = rows.shape[1] * rows.itemsize
+    with (
+        patch.object(os, "fsync"),
+        patch.object(vector_writer, "CHUNK_BYTES", part_rows * row_bytes),
+        VectorWriter(path, dims=rows.shape[1], dtype=rows.dtype, compressor=compressor) as writer,
+        closing(DistinctCounter(path.parent, held=held)) as counter,
+    ):
+        assert writer.part_rows == part_rows
+        return ingest(Rows(rows), writer, counter, drop_zero_rows=drop_zero_rows)
+
+
+def make_codes(
+    path: Path, vectors: Vectors, kernel: Kernel, spec: AskaSpec, *, part_rows: int = 256, compressor: str = "none"
+) -> CodeStore:
+    """Encode every part of a vector store, one after another in this thread."""
+    plan = plan_encode(vectors, kernel, spec, part_rows=part_rows, compressor=compressor)
+    with patch.object(os, "fsync"):
+        codes = create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=Path(vectors.where))
+        encoder = encoder_of(codes)
+        encoder.prepare_encoding()
+        for part in range(codes.parts):
+            codes.store.write_part(part, encode_part(encoder, vectors, *codes.store.bounds(part)))
+    return codes
+
+
+def histograms(n: int, d: int, *, dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
+    """Sparse non-negative rows, none all zero."""
+    rng = np.random.default_rng(seed)
+    rows = rng.gamma(0.4, size=(n, d)) * (rng.random((n, d)) < 0.7)
+    rows[:, 0] += 0.05
+    if dtype == "uint8":
+        rows = 1 + np.minimum(rows * 60, 254)
+    return rows.astype(dtype)

@@ -1,0 +1,332 @@
+"""Codes depend on the spec alone, and say truthfully how far each row lies from what they hold of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, encoder_of, plan_encode
+from pipeline.encoders.aska import WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
+from pipeline.kernels import KERNELS, Kernel, make_kernel
+from stores.codes import CodeStore
+from stores.errors import InputError
+from stores.foreign import SourceVectors
+from stores.vectors import VectorStore
+from tests import reference
+from tests.making import Rows, histograms, make_codes, make_vectors
+from tests.strategies import steady
+
+Floats = NDArray[np.float64]
+GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}
+SPEC = AskaSpec(n_atoms=40, n_nonzero_coefs=6, random_state=7)
+every_kernel = pytest.mark.parametrize("name", KERNELS)
+
+
+def kernel_of(name: str) -> Kernel:
+    return make_kernel(name, gamma=GAMMA.get(name))
+
+
+def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
+    names = codes.store.layout.column_names
+    return {name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts]) for name in names}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def rows() -> NDArray[Any]:
+    return histograms(600, 20, seed=1)
+
+
+@pytest.fixture(scope="module")
+def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> VectorStore:
+    return make_vectors(tmp_path_factory.mktemp("encode") / "vectors", rows, part_rows=256)
+
+
+# What codes depend on
+
+
+@every_kernel
+def test_codes_are_the_same_bits_whatever_the_parts_and_the_chunks_of_the_vectors(
+    name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
+) -> None:
+    wanted = columns_of(make_codes(tmp_path / "whole", vectors, kernel_of(name), SPEC, part_rows=600))
+    cut = make_vectors(tmp_path / "cut", rows, part_rows=64)
+    for part_rows in (37, 256):
+        found = columns_of(make_codes(tmp_path / f"codes{part_rows}", cut, kernel_of(name), SPEC, part_rows=part_rows))
+        for column, values in wanted.items():
+            np.testing.assert_array_equal(found[column], values, strict=True)
+
+
+def test_encoding_again_writes_the_same_bytes(vectors: VectorStore, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        make_codes(tmp_path / name, vectors, kernel_of("hellinger"), SPEC, part_rows=128)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "other")
+
+
+def test_another_seed_draws_other_atoms_and_each_atom_is_a_row(vectors: VectorStore, rows: NDArray[Any]) -> None:
+    drawn = []
+    for seed in (0, 1):
+        plan = plan_encode(vectors, kernel_of("chi2"), AskaSpec(n_atoms=40, random_state=seed))
+        chosen = plan.model["dictionary_rows"]
+        np.testing.assert_array_equal(plan.model["dictionary"], rows[chosen])
+        assert chosen.dtype == np.int64
+        assert (np.diff(chosen) > 0).all()
+        assert 0 <= chosen[0] < chosen[-1] < 600
+        drawn.append(chosen.tolist())
+    assert drawn[0] != drawn[1]
+    np.testing.assert_array_equal(AskaSpec(n_atoms=5).draw(5), np.arange(5))
+
+
+# What codes say
+
+
+def pursued(name: str, rows: NDArray[Any], dictionary: NDArray[Any]) -> tuple[Floats, Floats]:
+    """K(y, D) and K(D, D) by the slow truth."""
+    prepared, atoms = reference.prepare(name, rows), reference.prepare(name, dictionary)
+    gamma = GAMMA.get(name, 1.0)
+    return reference.kernel(name, prepared, atoms, gamma), reference.kernel(name, atoms, atoms, gamma)
+
+
+@every_kernel
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
+    name: str, weights: str, vectors: VectorStore, rows: NDArray[Any]
+) -> None:
+    """Float32 correlations leave residual² 1e-6 uncertain, hence 1e-3 near zero; float16 then rounds up by 2⁻¹⁰."""
+    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights, random_state=7)
+    plan = plan_encode(vectors, kernel_of(name), spec)
+    encoder = Aska(spec, kernel_of(name), plan.model["dictionary"])
+    encoder.prepare_encoding()
+    code = encode_part(encoder, vectors, 0, 600)
+    start, gram = pursued(name, rows, plan.model["dictionary"])
+    stored = encoder.weights(code).astype(np.float64)
+    true = [reference.residual(*row) for row in zip(start, [gram] * 600, code["atoms"], stored, strict=True)]
+    gap = code["residual"].astype(np.float64) - true
+    assert gap.min() >= -1e-3
+    assert gap.max() <= 2e-3
+    assert np.max(true) <= 1
+    own = plan.model["dictionary_rows"]
+    np.testing.assert_array_equal(code["atoms"][own, 0], np.arange(40))  # an atom is its own code
+    assert (code["residual"][own] <= (2e-3 if weights != "int8" else 1e-2)).all()
+
+
+@every_kernel
+def test_atoms_and_weights_are_those_of_the_slow_pursuit_where_no_two_atoms_are_near_a_tie(
+    name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
+) -> None:
+    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=3, weights="float32", random_state=7)
+    codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), spec, part_rows=600)
+    code = columns_of(codes)
+    start, gram = pursued(name, rows, codes.model["dictionary"])
+    alike = 0
+    for row in range(100):
+        atoms, weights = reference.omp(start[row], gram, 3)
+        if (code["atoms"][row] == atoms).all():
+            alike += 1
+            np.testing.assert_allclose(code["weights"][row], weights, rtol=0, atol=1e-4)
+    assert alike >= 97
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_columns_are_of_the_dtypes_and_shapes_that_the_layout_says(
+    weights: str, vectors: VectorStore, tmp_path: Path
+) -> None:
+    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights)
+    code = columns_of(make_codes(tmp_path / "codes", vectors, kernel_of("chi2"), spec, part_rows=100))
+    said = {name: (values.dtype.name, values.shape) for name, values in code.items()}
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {"atoms": ("uint16", (600, 6)), "weights": (weights, (600, 6))}
+    if weights == "int8":
+        expected["scale"] = ("float16", (600,))
+    assert said == {**expected, "residual": ("float16", (600,))}
+    assert code["atoms"].max() < 40
+
+
+def test_rounded_weights_are_a_unit_off_at_most_and_keep_their_sum(vectors: VectorStore, tmp_path: Path) -> None:
+    found = {}
+    for weights in WEIGHTS:
+        spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights)
+        found[weights] = columns_of(make_codes(tmp_path / weights, vectors, kernel_of("chi2"), spec))
+        np.testing.assert_array_equal(found[weights]["atoms"], found["int8"]["atoms"])
+    true = found["float32"]["weights"].astype(np.float64)
+    np.testing.assert_allclose(found["float16"]["weights"], true, rtol=2.0**-10, atol=1e-7)
+    unit = found["int8"]["scale"].astype(np.float64)
+    stored = found["int8"]["weights"] * unit[:, None]
+    assert (np.abs(stored - true) <= unit[:, None] * (1 + 2.0**-4)).all()
+    assert (np.abs(stored.sum(axis=1) - true.sum(axis=1)) <= unit * 0.6).all()
+
+
+@given(weights=st.lists(st.floats(-50, 50), min_size=1, max_size=12))
+@steady(300)
+def test_a_scale_spans_the_greatest_weight_with_a_32nd_to_spare(weights: list[float]) -> None:
+    least = max(np.abs(weights)) / 127
+    (scale,) = int8_scales(np.array([weights])).astype(float)
+    rounding = max(least * 2.0**-10, 2.0**-24)
+    assert least - rounding <= scale <= least * 33 / 32 + rounding
+
+
+@given(values=st.lists(st.floats(0, 6e4), min_size=1, max_size=9))
+@steady(300)
+def test_float16_above_is_the_least_that_is_not_below(values: list[float]) -> None:
+    array = np.array(values)
+    found = float16_above(array)
+    assert found.dtype == np.float16
+    assert (found.astype(np.float64) >= array).all()
+    below = np.nextafter(found, np.float16(-np.inf)).astype(np.float64)
+    assert (below < array).all()
+
+
+# Plans
+
+
+@pytest.mark.parametrize("rows", [*range(1, 400, 7), 4096, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9])
+def test_parts_are_powers_of_two_about_a_64th_of_the_store(rows: int) -> None:
+    part_rows = default_part_rows(rows)
+    assert part_rows.bit_count() == 1
+    assert 1 << 12 <= part_rows <= 1 << 20
+    if 1 << 12 < part_rows < 1 << 20:
+        assert rows / 64 < part_rows <= rows / 32
+    assert default_part_rows(rows + 1) >= part_rows
+
+
+def test_a_plan_lays_the_store_out(vectors: VectorStore) -> None:
+    plan = plan_encode(vectors, kernel_of("rbf"), SPEC, compressor="zstd")
+    assert (plan.layout.rows, plan.layout.part_rows, plan.layout.parts) == (600, 4096, 1)
+    assert (plan.spec.source, plan.spec.dims) == (vectors.fingerprint, 20)
+    assert plan.spec.kernel == {"name": "rbf", "configuration": {"gamma": 0.3}}
+    assert {column["compressor"] for column in plan.layout.columns} == {"zstd"}
+    assert list(plan.model) == ["dictionary", "dictionary_rows"]
+
+
+def test_the_memory_of_a_plan_grows_with_its_workers_its_atoms_and_its_parts(vectors: VectorStore) -> None:
+    def plan(atoms: int, part_rows: int) -> EncodePlan:
+        return plan_encode(vectors, kernel_of("chi2"), AskaSpec(n_atoms=atoms, n_nonzero_coefs=6), part_rows=part_rows)
+
+    sizes = [(plan(40, 64), 1), (plan(40, 64), 2), (plan(40, 128), 2), (plan(80, 128), 2)]
+    needed = [encode_bytes(*size[:1], vectors, size[1]) for size in sizes]
+    assert needed == sorted(set(needed))
+
+
+def refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        call()
+    assert type(refusal.value) is InputError
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "message"),
+    [
+        (
+            {"n_atoms": 0},
+            600,
+            "atoms is out of range: found 0, expected 1 to 600 rows in the store. Mend: --atoms 600",
+        ),
+        (
+            {"n_atoms": 601},
+            600,
+            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Mend: --atoms 600",
+        ),
+        (
+            {"n_atoms": 65537},
+            10**6,
+            "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. Mend: --atoms 1024",
+        ),
+        (
+            {"n_atoms": 4, "n_nonzero_coefs": 5},
+            600,
+            "sparsity is out of range: found 5, expected 1 to 4. Mend: --sparsity 8",
+        ),
+        (
+            {"n_atoms": 600, "n_nonzero_coefs": 257},
+            600,
+            "sparsity is out of range: found 257, expected 1 to 256. Mend: --sparsity 8",
+        ),
+        (
+            {"n_atoms": 9, "n_nonzero_coefs": 0},
+            600,
+            "sparsity is out of range: found 0, expected 1 to 9. Mend: --sparsity 8",
+        ),
+        (
+            {"n_atoms": 9, "weights": "int4"},
+            600,
+            "unknown weights: found 'int4', expected one of int8, float16, float32. Mend: --weights int8",
+        ),
+        (
+            {"n_atoms": 9, "random_state": -1},
+            600,
+            "random_state must not be negative: found -1. Mend: --random-state 0",
+        ),
+    ],
+)
+def test_parameters_out_of_range_are_refused(fields: dict[str, Any], rows: int, message: str) -> None:
+    refused(lambda: AskaSpec(**fields).check(rows), message)
+
+
+def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
+    AskaSpec(n_atoms=1, n_nonzero_coefs=1).check(1)
+    AskaSpec(n_atoms=65536, n_nonzero_coefs=256, weights="float32").check(65536)
+
+
+@pytest.mark.parametrize("part_rows", [0, (1 << 20) + 1])
+def test_parts_out_of_range_are_refused(vectors: VectorStore, part_rows: int) -> None:
+    message = f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Mend: leave --part-rows out."
+    refused(lambda: plan_encode(vectors, kernel_of("chi2"), SPEC, part_rows=part_rows), message)
+
+
+BAD = {"NaN": np.nan, "infinite": np.inf, "negative": -1.0, "all-zero": 0.0}
+REFUSED_BY = {name: set(BAD) for name in KERNELS}
+REFUSED_BY["cosine"] = {"NaN", "infinite", "all-zero"}
+REFUSED_BY["rbf"] = {"NaN", "infinite"}
+
+
+@every_kernel
+@pytest.mark.parametrize("what", BAD)
+def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(name: str, what: str, tmp_path: Path) -> None:
+    rows = histograms(60, 5)
+    rows[[11, 30]] = BAD[what]
+    vectors = make_vectors(tmp_path / "vectors", rows)
+    spec = AskaSpec(n_atoms=60, n_nonzero_coefs=2)
+    if what not in REFUSED_BY[name]:
+        plan_encode(vectors, kernel_of(name), spec)
+        return
+    mend = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
+    refused(
+        lambda: plan_encode(vectors, kernel_of(name), spec),
+        f"{vectors.where} holds 2 rows with {what} values: kernel {name} does not take them. Mend: {mend}.",
+    )
+
+
+def test_zero_rows_that_were_dropped_are_no_hindrance(tmp_path: Path) -> None:
+    rows = histograms(60, 5)
+    rows[[0, 30]] = 0
+    vectors = make_vectors(tmp_path / "vectors", rows, drop_zero_rows=True)
+    plan = plan_encode(vectors, kernel_of("chi2"), AskaSpec(n_atoms=58, n_nonzero_coefs=2))
+    assert plan.model["dropped"].tolist() == [0, 30]
+
+
+def test_rows_that_no_ingest_counted_are_looked_at_one_by_one() -> None:
+    rows = histograms(900, 5)
+    rows[777, 2] = np.nan
+    refused(
+        lambda: plan_encode(SourceVectors(Rows(rows)), kernel_of("chi2"), AskaSpec(n_atoms=3, n_nonzero_coefs=1)),
+        f"row 777 has a NaN or infinite value: found {np.array2string(rows[777, :4], separator=', ', precision=4)[:-1]}"
+        ", …], but kernel chi2 needs finite ones. Mend: clean the data.",
+    )
+
+
+def test_the_encoder_of_a_store_tabulates_as_the_one_that_wrote_it(vectors: VectorStore, tmp_path: Path) -> None:
+    kernel = make_kernel("intersection", transform=2.5)
+    codes = make_codes(tmp_path / "codes", vectors, kernel, SPEC, part_rows=256)
+    plan = plan_encode(vectors, kernel, SPEC, part_rows=256)
+    queries = histograms(7, 20, seed=2)
+    first = Aska(SPEC, kernel, plan.model["dictionary"]).table(queries)
+    np.testing.assert_array_equal(encoder_of(codes).table(queries), first)
+    assert encoder_of(codes).spec == SPEC

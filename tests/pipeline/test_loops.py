@@ -1,0 +1,510 @@
+"""Every numba loop against its slow twin; the same tests run a second time with the JIT off."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline.best_numba import insert, insert_pairs, survivors
+from pipeline.encoders import omp_numba
+from pipeline.ingest import row_digests
+from pipeline.kernels import loops_numba
+from pipeline.kernels.loops_numba import TILE
+from pipeline.rows_numba import digest_rows
+from pipeline.scan_numba import scan_batch, scan_one
+from tests import reference
+from tests.strategies import code_arrays, steady
+
+pytestmark = pytest.mark.loops
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Ids = NDArray[np.int64]
+TERMS = {"PRODUCT": "cosine", "CHI2": "chi2", "INTERSECTION": "intersection", "JENSEN_SHANNON": "jensen_shannon"}
+TERMS["SQUARED"] = "rbf"
+TINY = 1e-30
+seeds = st.integers(0, 2**32 - 1)
+every_terms = pytest.mark.parametrize("terms", TERMS)
+
+
+def as_the_machine_does() -> np.errstate:
+    """With the JIT off loops run on NumPy's scalars, which warn where the machine divides by zero or wraps around."""
+    return np.errstate(divide="ignore", over="ignore")
+
+
+# Kernels
+
+
+def log2_inputs() -> list[float]:
+    """Numbers of every magnitude, and those around 1, powers of two, and the √½ · 2^e at which the exponent changes."""
+    rng = np.random.default_rng(0)
+    wide = 2.0 ** rng.uniform(-1022, 1023.9, 400)
+    middle = 10.0 ** rng.uniform(-3, 3, 400)
+    edges = np.concatenate([2.0 ** np.arange(-1020, 1021, 68) * root for root in (1, math.sqrt(0.5), math.sqrt(2))])
+    corners = [1.0, np.nextafter(1, 0), np.nextafter(1, 2), float(np.finfo(float).tiny), float(np.finfo(float).max)]
+    near = [np.nextafter(edge, side) for edge in edges for side in (0, np.inf)]
+    return [float(value) for value in (*wide, *middle, *edges, *near, *corners)]
+
+
+def test_log2_is_within_4_ulp() -> None:
+    for value in log2_inputs():
+        found, true = Decimal(float(loops_numba.log2(value))), reference.log2(value)
+        assert abs(found - true) <= 4 * Decimal(math.ulp(float(true))), value
+
+
+def test_log2_of_powers_of_two_is_exact_and_of_infinity_1024() -> None:
+    assert [loops_numba.log2(2.0**power) for power in range(-1022, 1024)] == list(range(-1022, 1024))
+    assert loops_numba.log2(np.inf) == 1024
+
+
+def cross(terms: str, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any]:
+    out = np.full((len(X), len(Y)), np.nan, X.dtype)
+    with as_the_machine_does():
+        loops_numba.cross(getattr(loops_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out)
+    return out
+
+
+def pairs(terms: str, X: Floats, Y: Floats, x_rows: Ids, y_rows: Ids) -> Floats:
+    out = np.full(len(x_rows), np.nan)
+    with as_the_machine_does():
+        loops_numba.pairs(getattr(loops_numba, terms), X, Y, x_rows, y_rows, TINY, out)
+    return out
+
+
+def shares(n: int, d: int, seed: int) -> Floats:
+    """Rows that sum to one, a third of them zeros, one row a single bin."""
+    rng = np.random.default_rng(seed)
+    rows = rng.gamma(0.5, size=(n, d)) * (rng.random((n, d)) < 0.67)
+    rows[0] = 0
+    rows[:, -1] += 1e-3
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+
+
+@every_terms
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 3, 4, 5, 8, 23])
+def test_cross_sums_the_terms(terms: str, dtype: str, d: int) -> None:
+    X, Y = shares(4, d, seed=d).astype(dtype), shares(6, d, seed=d + 1).astype(dtype)
+    error = (d + 12) * float(np.finfo(dtype).eps) / 2
+    np.testing.assert_allclose(cross(terms, X, Y), reference.term_sums(TERMS[terms], X, Y), rtol=0, atol=error)
+
+
+@every_terms
+def test_cross_passes_from_tile_to_tile(terms: str) -> None:
+    X, Y = shares(1, 6, seed=1), shares(TILE + 9, 6, seed=2)
+    found = cross(terms, X, Y)
+    np.testing.assert_allclose(found, reference.term_sums(TERMS[terms], X, Y), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(found[:, TILE - 2 : TILE + 2], cross(terms, X, Y[TILE - 2 : TILE + 2]))
+
+
+@every_terms
+@given(n=st.integers(1, 4), m=st.integers(1, 4), d=st.integers(1, 10), seed=seeds)
+@steady(25)
+def test_pairs_are_to_the_bit_what_cross_gives(terms: str, n: int, m: int, d: int, seed: int) -> None:
+    X, Y = shares(n, d, seed), shares(m, d, seed + 1)
+    rng = np.random.default_rng(seed)
+    x_rows, y_rows = rng.integers(0, n, 7), rng.integers(0, m, 7)
+    np.testing.assert_array_equal(pairs(terms, X, Y, x_rows, y_rows), cross(terms, X, Y)[x_rows, y_rows])
+    np.testing.assert_array_equal(pairs(terms, Y, X, y_rows, x_rows), cross(terms, X, Y)[x_rows, y_rows])
+
+
+@every_terms
+def test_no_pairs_and_no_dimensions_in_common_are_nothing(terms: str) -> None:
+    X = np.eye(3)
+    assert pairs(terms, X, X, np.empty(0, np.int64), np.empty(0, np.int64)).size == 0
+    apart = 2.0 if terms == "SQUARED" else 0.0
+    assert cross(terms, X[:1], X[1:]).tolist() == [[apart, apart]]
+    assert cross(terms, np.zeros((1, 3)), X[1:]).tolist() == [[apart / 2, apart / 2]]
+
+
+@pytest.mark.parametrize("terms", ["CHI2", "JENSEN_SHANNON", "INTERSECTION"])
+def test_the_least_of_numbers_are_no_trouble(terms: str) -> None:
+    X = np.array([[5e-324, 1.0, 0.0], [2e-310, 5e-324, 1.0]])
+    for dtype in ("float64", "float32"):
+        rows = X.astype(dtype)
+        np.testing.assert_allclose(
+            cross(terms, rows, rows), reference.term_sums(TERMS[terms], rows, rows), rtol=0, atol=1e-15
+        )
+
+
+# The k best
+
+
+def empty_best(nq: int, k: int, dtype: str = "float64") -> tuple[NDArray[Any], Ids]:
+    return np.full((nq, k), -np.inf, dtype), np.full((nq, k), -1, np.int64)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(n=st.integers(1, 30), k=st.integers(1, 12), values=st.integers(1, 9), seed=seeds)
+@steady(40)
+def test_insert_keeps_the_k_best_in_whatever_order_they_come(
+    dtype: str, n: int, k: int, values: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores = (rng.integers(-values, values + 1, n) / 4).astype(dtype)
+    found, ids = empty_best(1, k, dtype)
+    for row in rng.permutation(n):
+        insert(found[0], ids[0], scores[row], int(row))
+    best, true = reference.top_k(scores[None], min(k, n))
+    np.testing.assert_array_equal(found[0, :n], best[0])
+    np.testing.assert_array_equal(ids[0, :n], true[0])
+    assert (ids[0, n:] == -1).all()
+    assert np.isneginf(found[0, n:]).all()
+
+
+@given(n=st.integers(1, 20), nq=st.integers(1, 5), k=st.integers(1, 20), seed=seeds)
+@steady(25)
+def test_insert_pairs_sorts_them_to_their_queries(n: int, nq: int, k: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 4, (nq, n)) / 2
+    order = rng.permutation(nq * n)
+    queries, rows = order // n, order % n
+    found, ids = empty_best(nq, min(k, n))
+    insert_pairs(found, ids, queries, rows, scores[queries, rows])
+    best, true = reference.top_k(scores, min(k, n))
+    np.testing.assert_array_equal(ids, true)
+    np.testing.assert_array_equal(found, best)
+
+
+@given(n=st.integers(0, 8), nq=st.integers(1, 6), room=st.integers(0, 60), seed=seeds)
+@steady(30)
+def test_survivors_lists_what_reaches_the_least_and_counts_what_does_not_fit(
+    n: int, nq: int, room: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    block = rng.integers(0, 4, (n, nq)).astype(np.float32)
+    least = rng.integers(0, 6, nq).astype(np.float32)
+    least[least == 5] = -np.inf
+    rows, queries = np.full(room, -7, np.int64), np.full(room, -7, np.int64)
+    expected = np.argwhere(block >= least)
+    assert survivors(block, least, rows, queries) == len(expected)
+    listed = min(room, len(expected))
+    np.testing.assert_array_equal(np.column_stack([rows, queries])[:listed], expected[:listed])
+    assert (rows[listed:] == -7).all()
+
+
+# Scan
+
+
+def batch_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+    """Scan rows up to ``cut``, then the others, as two blocks of a store that starts at row 1000."""
+    scores, ids = empty_best(table.shape[1], k, "float32")
+    sums = np.empty(table.shape[1], np.float32)
+    scan_batch(atoms[:cut], weights[:cut], table, 1000, sums, scores, ids)
+    scan_batch(atoms[cut:], weights[cut:], table, 1000 + cut, sums, scores, ids)
+    return scores, ids
+
+
+def single_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+    """The same, query by query."""
+    scores, ids = empty_best(table.shape[1], k, "float32")
+    for q in range(table.shape[1]):
+        column = np.ascontiguousarray(table[:, q])
+        scan_one(atoms[:cut], weights[:cut], column, 1000, scores[q], ids[q])
+        scan_one(atoms[cut:], weights[cut:], column, 1000 + cut, scores[q], ids[q])
+    return scores, ids
+
+
+def check_scan(codes: tuple[Any, Singles, Singles], k: int, cut: int) -> None:
+    """Both scans give the bits and the ids that float32 arithmetic in the stated order gives, near the true scores."""
+    true = reference.aska_scores_float32(*codes)
+    _, best = reference.top_k(true, k)
+    for scores, ids in (batch_scan(*codes, k, cut), single_scan(*codes, k, cut)):
+        np.testing.assert_array_equal(ids, best + 1000)
+        np.testing.assert_array_equal(scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32))
+    size = np.abs(codes[1]).sum(axis=1).max() * np.abs(codes[2]).max()
+    atol = float(size) * (codes[0].shape[1] + 1) * 2.0**-24 * 1.01
+    np.testing.assert_allclose(true, reference.aska_scores(*codes), rtol=0, atol=atol)
+
+
+@given(codes=code_arrays(), k=st.integers(1, 40), cut=st.integers(0, 40))
+@steady(25)
+def test_scans_agree_to_the_bit_with_each_other_and_with_the_stated_order(
+    codes: tuple[Any, Singles, Singles], k: int, cut: int
+) -> None:
+    n = len(codes[0])
+    check_scan(codes, min(k, n), min(cut, n))
+
+
+@pytest.mark.parametrize("k", [1, 17])
+@pytest.mark.parametrize("nq", [1, 2, 63, 64, 65, 70])
+@pytest.mark.parametrize("alpha", [1, 4, 6, 8])
+def test_scans_of_any_batch_and_sparsity_keep_one_or_all(alpha: int, nq: int, k: int) -> None:
+    rng = np.random.default_rng(alpha * nq)
+    atoms = rng.integers(0, 30, (17, alpha)).astype(np.uint16)
+    weights, table = rng.normal(size=(17, alpha)), rng.random((30, nq))
+    check_scan((atoms, weights.astype(np.float32), table.astype(np.float32)), k, 9)
+
+
+def test_massive_ties_go_to_the_lowest_rows() -> None:
+    atoms, weights, table = np.zeros((50, 3), np.uint16), np.ones((50, 3), np.float32), np.ones((2, 5), np.float32)
+    for scan in (batch_scan, single_scan):
+        scores, ids = scan(atoms, weights, table, 7, 20)
+        assert (scores == 3).all()
+        np.testing.assert_array_equal(ids, np.tile(np.arange(1000, 1007), (5, 1)))
+
+
+# Pursuit
+
+
+def dictionary(m: int, rows: int, seed: int, d: int = 24) -> tuple[Singles, Singles]:
+    """K(D, D) and K(y, D) of χ² on random histograms, float32[m, m] and float32[rows, m]."""
+    rng = np.random.default_rng(seed)
+    prepared = reference.prepare("chi2", rng.gamma(0.3, size=(m + rows, d)) + 1e-6)
+    atoms, others = prepared[:m], prepared[m:]
+    gram, start = reference.kernel("chi2", atoms, atoms), reference.kernel("chi2", others, atoms)
+    return gram.astype(np.float32), start.astype(np.float32)
+
+
+def pursue(start: Singles, gram: Singles, alpha: int, tolerance: float = 1e-6) -> tuple[Ids, Floats]:
+    atoms, weights = np.full((len(start), alpha), -9, np.int64), np.full((len(start), alpha), np.nan)
+    omp_numba.omp(start, gram, tolerance, atoms, weights)
+    return atoms, weights
+
+
+def leftover(start: Floats, gram: Floats, support: list[int]) -> tuple[Floats, float]:
+    """|correlation| of every atom with the residual of a support, −1 for its own; and the sum of its |weights|."""
+    w = np.linalg.solve(gram[np.ix_(support, support)], start[support])
+    strength = np.abs(start - gram[:, support] @ w)
+    strength[support] = -1
+    return strength, float(np.abs(w).sum())
+
+
+def check_greedy(start: Floats, gram: Floats, atoms: Ids, weights: Floats) -> None:
+    """Each atom is the most correlated one up to float32's rounding, and the weights solve the normal equations."""
+    count = int(np.flatnonzero(weights).max(initial=-1)) + 1
+    assert count > 0
+    assert len(set(atoms[:count].tolist())) == count
+    for at in range(count):
+        strength, reach = leftover(start, gram, atoms[:at].tolist())
+        assert strength[atoms[at]] >= strength.max() - 1e-6 * (1 + reach)
+    support = atoms[:count]
+    np.testing.assert_allclose(
+        weights[:count], np.linalg.solve(gram[np.ix_(support, support)], start[support]), rtol=0, atol=1e-7
+    )
+    assert not atoms[count:].any()
+    assert not weights[count:].any()
+
+
+def has_clear_choices(start: Floats, gram: Floats, support: list[int]) -> bool:
+    """Whether float32 must choose as float64 does: at every step the best atom leads by far more than rounding."""
+    for at in range(len(support)):
+        strength, reach = leftover(start, gram, support[:at])
+        second, first = np.sort(strength)[-2:]
+        if first - second < 1e-5 * (1 + reach):
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("m", "alpha"), [(2, 2), (5, 3), (37, 8), (61, 1), (61, 13), (67, 32), (1030, 5)])
+def test_omp_agrees_with_the_slow_pursuit(m: int, alpha: int) -> None:
+    gram, start = dictionary(m, rows=4, seed=m, d=24 if alpha < 32 else 60)
+    atoms, weights = pursue(start, gram, alpha)
+    clear = 0
+    for c0, found, w in zip(start, atoms, weights, strict=True):
+        check_greedy(c0.astype(float), gram.astype(float), found, w)
+        true, true_w = reference.omp(c0, gram, alpha)
+        if has_clear_choices(c0.astype(float), gram.astype(float), true[true_w != 0].tolist()):
+            clear += 1
+            np.testing.assert_array_equal(found, true)
+            np.testing.assert_allclose(w, true_w, rtol=0, atol=1e-7)
+            assert reference.residual(c0, gram, found, w) <= reference.residual(c0, gram, true, true_w) + 1e-6
+    assert clear >= 2
+
+
+@given(m=st.integers(2, 30), alpha=st.integers(1, 9), seed=seeds)
+@steady(25)
+def test_omp_is_greedy_and_lowers_the_residual_with_every_atom(m: int, alpha: int, seed: int) -> None:
+    gram, start = dictionary(m, rows=1, seed=seed, d=12)
+    alpha = min(alpha, m)
+    left = []
+    for count in range(1, alpha + 1):
+        atoms, weights = pursue(start, gram, count)
+        check_greedy(start[0].astype(float), gram.astype(float), atoms[0], weights[0])
+        left.append(reference.residual(start[0], gram, atoms[0], weights[0]))
+    assert all(later <= earlier + 1e-6 for earlier, later in pairwise([1.0, *left]))
+
+
+def test_a_row_that_is_an_atom_takes_that_atom_alone_the_lower_of_twins() -> None:
+    gram, _ = dictionary(20, rows=1, seed=1)
+    twins = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])  # atoms that stand twice
+    gram = np.ascontiguousarray(gram[np.ix_(twins, twins)])
+    atoms, weights = pursue(gram, gram, 4)
+    firsts = [int(np.flatnonzero(twins == atom)[0]) for atom in twins]
+    np.testing.assert_array_equal(atoms, [[first, 0, 0, 0] for first in firsts])
+    np.testing.assert_allclose(weights, [[1, 0, 0, 0]] * 10, rtol=0, atol=1e-6)
+
+
+def test_omp_survives_atoms_that_depend_on_each_other() -> None:
+    gram, start = dictionary(6, rows=5, seed=2, d=3)
+    twice = np.tile(np.arange(6), 3)
+    gram = np.ascontiguousarray(gram[np.ix_(twice, twice)])
+    atoms, weights = pursue(np.ascontiguousarray(start[:, twice]), gram, 17)
+    assert np.isfinite(weights).all()
+    for c0, found, w in zip(start[:, twice], atoms, weights, strict=True):
+        check_greedy(c0.astype(float), gram.astype(float), found, w)
+        assert (w != 0).sum() <= 6
+
+
+def test_a_row_that_no_atom_resembles_has_no_code_and_one_row_does_not_touch_the_next() -> None:
+    gram, start = dictionary(9, rows=3, seed=3)
+    start[1] = 0
+    atoms, weights = pursue(start, gram, 5)
+    assert (atoms[1].tolist(), weights[1].tolist()) == ([0] * 5, [0] * 5)
+    for row in (0, 2):
+        alone_atoms, alone_weights = pursue(start[row : row + 1], gram, 5)
+        np.testing.assert_array_equal(atoms[row], alone_atoms[0])
+        np.testing.assert_array_equal(weights[row], alone_weights[0])
+
+
+def test_omp_stops_at_the_tolerance() -> None:
+    start = np.array([[0, 0.6, 0, 0.8]], np.float32)
+    for tolerance, expected in ((0.37, [3, 0, 0]), (0.35, [3, 1, 0]), (1e-6, [3, 1, 0])):
+        assert pursue(start, np.eye(4, dtype=np.float32), 3, tolerance)[0].tolist() == [expected]
+
+
+@given(values=st.lists(st.sampled_from([-3.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=9))
+@steady(60)
+def test_greatest_is_the_first_of_equal_magnitudes(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    at = int(np.argmax(np.abs(array)))
+    bits, found = omp_numba.greatest(array, 100, (np.int32(-1), 0))
+    assert found == 100 + at
+    assert np.int32(bits).view(np.float32) == abs(values[at])
+    assert omp_numba.greatest(array, 200, (bits, found)) == (bits, found)  # the earlier tile keeps a tie
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
+@pytest.mark.parametrize("m", [7, omp_numba.TILE + 3])
+def test_next_atom_is_the_most_correlated_with_the_residual(m: int, count: int) -> None:
+    gram, start = dictionary(m, rows=1, seed=count)
+    slots = np.zeros(9, np.int64)
+    slots[:count] = np.arange(count)
+    w = np.zeros(9, np.float32)
+    w[:count] = np.linspace(-0.4, 0.6, count)
+    atom = omp_numba.next_atom(start[0], gram, slots, w, count, np.empty(omp_numba.TILE, np.float32))
+    strength = np.abs(start[0].astype(float) - gram[:, :count].astype(float) @ w[:count])
+    assert strength[atom] >= strength.max() - 1e-6
+    start[0, m - 2] = -9
+    assert omp_numba.next_atom(start[0], gram, slots, w, count, np.empty(omp_numba.TILE, np.float32)) == m - 2
+
+
+@given(n=st.integers(1, 9), seed=seeds)
+@steady(25)
+def test_extend_is_a_cholesky_factor_and_solve_upper_solves_with_it(n: int, seed: int) -> None:
+    gram, _ = dictionary(12, rows=1, seed=seed, d=40)
+    support = np.random.default_rng(seed).permutation(12)[:n]
+    L = np.zeros((n, n))
+    assert all(omp_numba.extend(L, gram, support, at, support[at]) for at in range(n))
+    A = gram[np.ix_(support, support)].astype(float)
+    np.testing.assert_allclose(np.tril(L) @ np.tril(L).T, A, rtol=0, atol=1e-12)
+    z, w = np.arange(1.0, n + 1), np.zeros(n)
+    omp_numba.solve_upper(L, z, n, w)
+    np.testing.assert_allclose(w, np.linalg.solve(np.linalg.cholesky(A).T, z), rtol=1e-9)
+
+
+def test_extend_refuses_an_atom_that_the_support_holds_or_spans() -> None:
+    gram = np.array([[1, 0, 0.6], [0, 1, 0.8], [0.6, 0.8, 1]], np.float32)
+    support, L = np.array([0, 1, 2]), np.zeros((3, 3))
+    assert omp_numba.extend(L, gram, support, 0, 0)
+    assert not omp_numba.extend(L, gram, support, 1, 0)
+    assert omp_numba.extend(L, gram, support, 1, 1)
+    assert not omp_numba.extend(L, gram, support, 2, 2)
+    for apart, taken in ((2e-7, False), (1e-6, True)):  # squared distances of 4e-7 and 2e-6
+        near = np.array([[1, 1 - apart], [1 - apart, 1]], np.float32)
+        assert omp_numba.extend(L, near, support, 0, 0)
+        assert omp_numba.extend(L, near, support, 1, 1) is taken
+
+
+# Weights and residuals
+
+
+@given(
+    alpha=st.integers(1, 33), style=st.sampled_from(["normal", "halves", "one_great", "sparse", "equal"]), seed=seeds
+)
+@steady(120)
+def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(alpha: int, style: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    styles: dict[str, Callable[[], NDArray[np.floating]]] = {
+        "normal": lambda: rng.normal(size=(3, alpha)),
+        "halves": lambda: rng.integers(-6, 7, (3, alpha)) + 0.5,
+        "one_great": lambda: np.where(np.arange(alpha) == 0, 100.0, rng.normal(size=(3, alpha))),
+        "sparse": lambda: rng.normal(size=(3, alpha)) * (rng.random((3, alpha)) < 0.4),
+        "equal": lambda: np.full((3, alpha), rng.normal()),
+    }
+    weights = styles[style]().astype(np.float64)
+    scales = np.abs(weights).max(axis=1) / 127 * rng.choice([1.0, 1.001, 13.7], 3)
+    rounded = np.full(weights.shape, 99, np.int8)
+    omp_numba.quantise_int8(weights, scales, rounded)
+    scaled = np.divide(weights, scales[:, None], out=np.zeros_like(weights), where=scales[:, None] > 0)
+    assert np.abs(rounded - scaled).max() <= 1 + 1e-9
+    assert np.abs(rounded.sum(axis=1, dtype=int) - scaled.sum(axis=1)).max() <= 0.5 + 1e-9
+    assert np.abs(rounded.astype(int)).max() <= 127
+    assert not rounded[scaled == 0].any()
+
+
+def test_those_nearest_to_a_half_give_way() -> None:
+    rounded = np.zeros(4, np.int8)
+    omp_numba.round_keeping_sum(np.array([1.4, 2.45, 3.3, 0.0]), 127, rounded)
+    assert rounded.tolist() == [1, 3, 3, 0]  # 7.15 is 7, not 1 + 2 + 3
+    omp_numba.round_keeping_sum(np.array([-1.6, -2.55, 126.9, 0.0]), 127, rounded)
+    assert rounded.tolist() == [-2, -2, 127, 0]  # 122.75 is 123, not −2 − 3 + 127
+    omp_numba.round_keeping_sum(np.array([127.0, -127.0, 0.4, 0.4]), 127, rounded)
+    assert rounded.tolist() == [127, -127, 1, 0]
+
+
+@given(m=st.integers(1, 20), alpha=st.integers(1, 8), seed=seeds)
+@steady(30)
+def test_residuals_are_the_norms_of_what_the_weights_leave(m: int, alpha: int, seed: int) -> None:
+    gram, start = dictionary(m, rows=3, seed=seed)
+    rng = np.random.default_rng(seed)
+    atoms, weights = rng.integers(0, m, (3, alpha)), rng.normal(size=(3, alpha)) * (rng.random((3, alpha)) < 0.7)
+    out = np.full(3, np.nan)
+    omp_numba.residuals(start, gram, atoms, weights, out)
+    expected = [reference.residual(*row) for row in zip(start, [gram] * 3, atoms, weights, strict=True)]
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_residual_below_zero_is_zero() -> None:
+    out = np.full(1, np.nan)
+    start = np.array([[1.0000001]], np.float32)
+    omp_numba.residuals(start, np.eye(1, dtype=np.float32), np.zeros((1, 1), np.int64), np.ones((1, 1)), out)
+    assert out.tolist() == [0]
+
+
+# Digests
+
+
+@given(words=st.lists(st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), min_size=1, max_size=5))
+@steady(40)
+def test_digests_multiply_and_fold(words: list[list[int]]) -> None:
+    out = np.zeros(len(words), np.uint64)
+    with as_the_machine_does():
+        digest_rows(np.array(words, np.uint64), out)
+    assert out.tolist() == [reference.digest_words(row) for row in words]
+
+
+@pytest.mark.parametrize(("dtype", "d"), [("uint8", 1), ("uint8", 13), ("uint8", 16), ("float16", 3), ("float32", 5)])
+def test_rows_have_the_digest_of_their_bytes_padded_with_zeros(dtype: str, d: int) -> None:
+    rows = np.random.default_rng(0).integers(0, 99, (6, d)).astype(dtype)
+    rows[4] = rows[1]
+    with as_the_machine_does():
+        digests = row_digests(rows)
+        np.testing.assert_array_equal(row_digests(rows[::2]), digests[::2])
+    padded = [row.tobytes().ljust(-(-row.nbytes // 8) * 8, b"\0") for row in rows]
+    words = [[int.from_bytes(row[at : at + 8], "little") for at in range(0, len(row), 8)] for row in padded]
+    assert digests.tolist() == [reference.digest_words(row) for row in words]
+    assert digests[4] == digests[1]
+
+
+def test_rows_a_bit_apart_have_other_digests() -> None:
+    rows = np.packbits(np.eye(256, dtype=np.uint8), axis=1)
+    with as_the_machine_does():
+        assert len(set(row_digests(rows).tolist())) == 256
