@@ -154,7 +154,8 @@ def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # no
     if stored.max(initial=-1) >= vectors.rows:
         raise InputError(
             f"the hits name row {hits.ids.max()}: expected rows of {store}, the last of which is number "
-            f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. Mend: name the vectors that were searched."
+            f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. "
+            "Mend: name the vectors that were searched."
         )
     batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
     scores = [

@@ -1,7 +1,7 @@
 """Quantised tables: 64 queries' K(D, x) in one byte an entry, with what bounds the error (see ``filter_numba``)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,34 +15,32 @@ ALIGNMENT = 64  # a table's row is one cache line, and starts on one
 FLOAT32_ROUNDING = 8e-6  # 127 units of 2⁻²⁴, each product and sum of the float32 score: in table steps
 
 
-@dataclass(frozen=True, kw_only=True)
 class Rows:
-    """A block of int8 codes: ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``scales`` float32[n], and their sums."""
+    """A block of int8 codes, whose first row is ``first``: decoded once for all queries.
 
-    first: int
-    atoms: NDArray[np.uint16]
-    weights: NDArray[np.int8]
-    scales: Float32
-    magnitudes: NDArray[np.int64]
-    totals: NDArray[np.int64]
+    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``scales`` float32[n].
+    """
 
+    def __init__(self, code: Mapping[str, NDArray[Any]], first: int) -> None:
+        from pipeline.filter_numba import widen_scales
 
-def rows_of(code: Mapping[str, NDArray[Any]], first: int) -> Rows:
-    """Return a block of codes, whose first row is ``first``, ready for every group of queries."""
-    from pipeline.filter_numba import byte_sums, widen_scales, word_sums
+        self.first = first
+        self.atoms, self.weights = code["atoms"], code["weights"]
+        self.scales = np.empty(len(self.atoms), np.float32)
+        widen_scales(code["scale"].view(np.uint16), self.scales)
 
-    atoms, weights = code["atoms"], code["weights"]
-    n, alpha = atoms.shape
-    scales = np.empty(n, np.float32)
-    widen_scales(code["scale"].view(np.uint16), scales)
-    if alpha % 8 == 0:
-        words = np.empty((2, n * alpha // 8), np.int64)
-        word_sums(weights.reshape(-1).view(np.uint64), *words)
-        magnitudes, totals = words if alpha == 8 else words.reshape(2, n, -1).sum(axis=2)
-    else:
-        magnitudes, totals = np.empty((2, n), np.int64)
-        byte_sums(weights, magnitudes, totals)
-    return Rows(first=first, atoms=atoms, weights=weights, scales=scales, magnitudes=magnitudes, totals=totals)
+    @cached_property
+    def sums(self) -> NDArray[np.int64]:
+        """Σ|w| and Σ w of each row, int64[2, n]."""
+        from pipeline.filter_numba import byte_sums, word_sums
+
+        n, alpha = self.atoms.shape
+        sums = np.empty((2, n * alpha // 8 if alpha % 8 == 0 else n), np.int64)
+        if alpha % 8:
+            byte_sums(self.weights, *sums)
+            return sums
+        word_sums(self.weights.reshape(-1).view(np.uint64), *sums)
+        return sums if alpha == 8 else np.asarray(sums.reshape(2, n, -1).sum(axis=2))
 
 
 class QuantisedTable:
@@ -63,7 +61,6 @@ class QuantisedTable:
         self.half = 0.5 + FLOAT32_ROUNDING * (alpha + 2)
         self.pairs = (alpha + 1) // 2
         self.shift = (self.pairs - 1).bit_length()  # the sum of the shifted pairs fits int16
-        self.units = 2.0 ** (10 - self.shift) / self.steps * (1 - 1e-9)
         self.table = table
         self.bytes = aligned_bytes(m * GROUP)
         self.bytes.reshape(m, GROUP)[:, :count] = np.rint(table / self.steps) + self.zero
@@ -72,9 +69,15 @@ class QuantisedTable:
         """Take a block of rows into ``best[queries]``, every k-th score of which is positive; return pairs rescored."""
         from pipeline.filter_numba import row_bounds, scan_filtered
 
+        per_step = 1 / (self.steps * 2.0**self.shift) * (1 - 1e-9)
+        # A threshold times 1/σ is the high half of a product of two uint16: as many bits to the first as leave it room
+        # to rise by half within the block (beyond that the filter lets rows pass, and is slow, not wrong).
+        reach = 1.5 * float((best.kth[queries] * per_step).max())
+        bits = int(np.clip(np.floor(np.log2(65535 / reach)), 4, 12))
         inverse, slack = np.empty(len(rows.atoms), np.uint16), np.empty(len(rows.atoms), np.int16)
-        half = int(np.ceil(self.half * 2**16))
-        row_bounds(rows.magnitudes, rows.totals, rows.scales, half, self.zero, self.shift, self.pairs, inverse, slack)
+        half, unit = int(np.ceil(self.half * 2**16)), np.float32(2.0 ** (16 - bits))
+        most = np.float32(min(65535, 32767 * 2.0**16 / (reach * 2.0**bits)))  # their product compares as int16
+        row_bounds(*rows.sums, rows.scales, half, self.zero, self.shift, self.pairs, unit, most, inverse, slack)
         bounds = rows.scales, inverse, slack
         scores, ids = best.scores[queries], best.ids[queries]
         return int(
@@ -85,7 +88,7 @@ class QuantisedTable:
                 self.shift,
                 self.bytes,
                 self.table,
-                self.units,
+                per_step * 2.0**bits,
                 rows.first,
                 scores,
                 ids,
@@ -111,16 +114,12 @@ class PackedTable:
 
     def scan(self, rows: Rows, best: Best, queries: slice) -> int:
         """Take a block of rows into the best of the one query, whose k-th score is positive; return rows rescored."""
-        from pipeline.filter_numba import pack_rows, scan_one_filtered
+        from pipeline.filter_numba import scan_one_filtered
 
-        packed = np.empty(len(rows.atoms), np.uint64)
-        pack_rows(rows.atoms, self.low, self.high, packed)
-        return int(
-            scan_one_filtered(
-                rows.atoms, rows.weights, rows.scales, packed, self.table, self.step, self.half, rows.first,
-                best.scores[queries.start], best.ids[queries.start],
-            )
-        )  # fmt: skip
+        codes = rows.atoms, rows.weights, rows.scales
+        tables = self.low, self.high, self.table
+        scores, ids = best.scores[queries.start], best.ids[queries.start]
+        return int(scan_one_filtered(*codes, *tables, self.step, self.half, rows.first, scores, ids))
 
 
 def aligned_bytes(size: int) -> NDArray[np.int8]:

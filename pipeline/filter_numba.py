@@ -1,8 +1,8 @@
 """Scan loops over int8 codes that score in small integers, and in float32 only the rows that may be among the best.
 
 A query's table T is stored as u = rint(T / Δ) + z in 0…127, so that |T − Δ (u − z)| ≤ Δ/2. The float32 score s of a
-row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u − z S + h A), where h is one half
-and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
+row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u − z S + h A), where h is one
+half and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from pipeline import lanes
 from pipeline.best_numba import insert
 
 GROUP = 64
+PACKED_ROWS = 1 << 10  # 8 KiB of packed bytes: written and read back within L1
 COLUMNS = np.array(lanes.COLUMNS)
 
 
@@ -59,10 +60,12 @@ def row_bounds(
     zero: int,
     shift: int,
     pairs: int,
+    unit: np.float32,
+    most: np.float32,
     inverse: NDArray[np.uint16],
     slack: NDArray[np.int16],
 ) -> None:
-    """Set what each row adds to its integer sum before it is compared, and 1/σ, both rounded to the safe side.
+    """Set what each row adds to its integer sum before it is compared, and ``unit`` / σ ≤ ``most``: to the safe side.
 
     ``half`` is h in units of 2⁻¹⁶. ``scan_filtered`` adds ``pairs`` pairs of products, each divided by 2^shift and
     rounded down: it loses less than one a pair.
@@ -70,8 +73,8 @@ def row_bounds(
     for i in range(slack.size):
         lost = ((magnitudes[i] * half) >> 16) + 1 - zero * totals[i]
         slack[i] = (lost >> shift) + 1 + pairs
-        over = np.float32(64) / scales[i] * np.float32(1 - 2.0**-22)
-        inverse[i] = np.uint16(min(np.float32(65535), over))
+        over = unit / scales[i] * np.float32(1 - 2.0**-22)
+        inverse[i] = np.uint16(min(most, over))
 
 
 @njit(nogil=True, cache=True)
@@ -104,8 +107,8 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``bounds`` are σ float32, 1/σ uint16 and slack int16 of the rows; ``table8`` flat [m · 64]; ``table`` [m, Q] float32;
-    ``scores``, ``ids`` [Q, k], every k-th score positive.
+    ``bounds`` are σ float32, 1/σ uint16 and slack int16 of the rows; ``table8`` flat [m · 64]; ``table`` float32
+    [m, Q]; ``scores``, ``ids`` [Q, k], every k-th score positive.
     """
     n, alpha = atoms.shape
     scales, inverse, slack = bounds
@@ -213,7 +216,8 @@ def scan_one_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
     scales: NDArray[np.float32],
-    packed: NDArray[np.uint64],
+    low: NDArray[np.uint16],
+    high: NDArray[np.uint16],
     table: NDArray[np.float32],
     step: float,
     half: float,
@@ -221,27 +225,31 @@ def scan_one_filtered(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Keep the best of rows ``first``… for one query, exactly as ``scan_one`` does; return the rows rescored.
+    """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
 
-    ``packed`` uint64[n] from ``pack_rows``, of a table of u = rint(T / ``step``) with z = 0; α = 8; the k-th score is
-    positive. Rows behind the last whole eight are all scored in float32.
+    ``low``, ``high`` as ``pack_rows`` takes them, of a table of u = rint(T / ``step``) with z = 0; α = 8; the k-th score
+    is positive. Rows behind the last whole eight are all scored in float32.
     """
-    n = packed.size
+    packed = np.empty(PACKED_ROWS, np.uint64)
     flat = weights.reshape(-1)
-    whole = n - n % 8
-    rescored = n - whole
+    whole = scales.size - scales.size % 8
+    rescored = scales.size - whole
     slack = np.float32(half)
     least = np.float32(scores[-1] / step * (1 - 1e-6))
-    for i in range(np.uint64(0), np.uint64(whole), np.uint64(8)):
-        hits = lanes.rows_reaching(packed, flat, scales, i, slack, least)
-        if hits:
-            for j in range(8):
-                if (hits >> np.uint8(j)) & np.uint8(1):
-                    row = np.int64(i) + j
-                    score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
-                    rescored += 1
-            least = np.float32(scores[-1] / step * (1 - 1e-6))
-    for row in range(whole, n):
+    for start in range(0, whole, PACKED_ROWS):
+        stop = min(whole, start + PACKED_ROWS)
+        pack_rows(atoms[start:stop], low, high, packed[: stop - start])
+        tile_weights, tile_scales = flat[8 * start : 8 * stop], scales[start:stop]
+        for i in range(np.uint64(0), np.uint64(stop - start), np.uint64(8)):
+            hits = lanes.rows_reaching(packed, tile_weights, tile_scales, i, slack, least)
+            if hits:
+                for j in range(8):
+                    if (hits >> np.uint8(j)) & np.uint8(1):
+                        row = start + np.int64(i) + j
+                        score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
+                        rescored += 1
+                least = np.float32(scores[-1] / step * (1 - 1e-6))
+    for row in range(whole, scales.size):
         score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
     return rescored
 

@@ -1,7 +1,6 @@
 """One column of a store: a Zarr array whose chunks are whole parts, encoded and decoded one chunk at a time."""
 
 import struct
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from zarr.abc.buffer import Buffer
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from stores.compressors import chunk_codecs
+from stores.compressors import chunk_codecs, quiet
 
 CHECKSUM_BYTES = 4
 
@@ -64,10 +63,9 @@ def column_metadata(column: Column) -> bytes:
 def same_metadata(found: bytes, expected: bytes) -> bool:
     """Return whether two ``zarr.json`` describe the same array, though another version of Zarr may have worded one."""
     try:
-        with warnings.catch_warnings():  # numcodecs' codecs warn at every use
-            warnings.simplefilter("ignore", UserWarning)
+        with quiet():
             one, other = (
-                zarr.open_array(MemoryStore({"zarr.json": Buffer.from_bytes(text)}), mode="r").metadata
+                zarr.open_array(MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r").metadata
                 for text in (found, expected)
             )
     except Exception:  # noqa: BLE001 - whatever Zarr raises on bytes that are no metadata of an array
@@ -116,8 +114,7 @@ def _local_key(column: Column, part: int) -> str:
 
 def _create(files: dict[str, Buffer], column: Column) -> "zarr.Array[Any]":
     """Return an empty array with the column's metadata whose files are the entries of ``files``."""
-    with warnings.catch_warnings():  # numcodecs' codecs warn at every use
-        warnings.simplefilter("ignore", UserWarning)
+    with quiet():
         return zarr.create_array(
             MemoryStore(files),
             shape=column.shape,

@@ -1,7 +1,10 @@
 """Compressors by name: zarr's own and numcodecs'; every chunk ends in a crc32c whatever comes before."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from threading import RLock
 from typing import Any
 
 from zarr.abc.codec import BytesBytesCodec
@@ -12,6 +15,7 @@ from stores.errors import InputError
 NAMES = ("none", "zstd", "blosc", "gzip", "lz4", "bz2", "lzma")
 _LEVELS = {"zstd": range(-7, 23), "blosc": range(10), "gzip": range(10), "bz2": range(1, 10), "lzma": range(10)}
 _NUMCODECS = {"lz4": ("LZ4", None), "bz2": ("BZ2", "level"), "lzma": ("LZMA", "preset")}
+_FILTERS = RLock()  # the warning filters are the whole process's: two threads that swap them would leave them swapped
 
 
 def check_compressor(text: str) -> str:
@@ -22,14 +26,14 @@ def check_compressor(text: str) -> str:
     InputError
         If the name is unknown or the level is out of its range.
     """
-    name, _, level = text.partition(":")
+    name, colon, level = text.partition(":")
     if name not in NAMES:
         raise InputError(
             f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Mend: --compressor zstd"
         )
-    if level:
+    if colon:
         levels = _LEVELS.get(name, range(0))
-        if not level.lstrip("-").isdecimal() or int(level) not in levels:
+        if level not in map(str, levels):
             span = f"a level from {levels[0]} to {levels[-1]}" if levels else "no level"
             raise InputError(f"compressor {name} takes {span}: found {level!r}. Mend: --compressor {name}")
     return text
@@ -39,6 +43,14 @@ def chunk_codecs(text: str) -> list[BytesBytesCodec]:
     """Return the bytes-to-bytes codecs of a column: the compressor, if any, then the checksum."""
     name, _, level = check_compressor(text).partition(":")
     return [*_codec(name, int(level) if level else None), Crc32cCodec()]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence zarr, which warns at every use that other Zarr libraries may lack numcodecs' codecs: the README says so."""
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
 
 
 def _codec(name: str, level: int | None) -> list[BytesBytesCodec]:
@@ -53,7 +65,6 @@ def _codec(name: str, level: int | None) -> list[BytesBytesCodec]:
         return [BloscCodec(cname="zstd", clevel=5 if level is None else level, shuffle="shuffle")]
     kind, parameter = _NUMCODECS[name]
     configuration: dict[str, Any] = {} if level is None or parameter is None else {parameter: level}
-    with warnings.catch_warnings():  # zarr warns that other Zarr libraries may lack these: the README says so
-        warnings.simplefilter("ignore", UserWarning)
+    with quiet():
         codec: BytesBytesCodec = getattr(import_module("zarr.codecs.numcodecs"), kind)(**configuration)
     return [codec]

@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -76,7 +76,7 @@ def scan_resident(columns: Columns, groups: list[QueryGroup], threads: int) -> B
     return lists[0]
 
 
-def interleaved(tasks: dict[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
+def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
     """Return the median seconds of each task; round after round, so that a slow minute meets all of them."""
     for task in tasks.values():
         task()

@@ -25,7 +25,7 @@ from tests.end_to_end.running import (
     succeed,
 )
 
-PARTS, PART_ROWS = 200, 15
+PARTS, PART_ROWS = 300, 10
 KILLS = 20
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 WORKER = ("--no-nanny", "--nthreads", "1", "--death-timeout", "60")
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of a store of 200 parts that nothing disturbed."""
+    """Every file of a store of 300 parts that nothing disturbed."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
     succeed("encode", vectors, store, *OPTIONS, "--workers", 2)
     assert count_receipts(store) == PARTS
@@ -79,7 +79,7 @@ def test_twenty_kills_and_resumptions_leave_the_undisturbed_store(
     for _ in range(KILLS):
         process = start("encode", vectors, store, *OPTIONS, "--workers", 2)
         wait_for_receipts(store, count_receipts(store) + int(rng.integers(1, 8)), process)
-        kill_after(process, int(rng.integers(0, 20_000)))
+        kill_after(process, int(rng.integers(0, 4_000)))
         done.append(count_receipts(store))
         littered += bool(scratch_in(store))
     assert all(before < after < PARTS for before, after in zip([0, *done], done, strict=False)), done
@@ -92,7 +92,7 @@ def test_twenty_kills_and_resumptions_leave_the_undisturbed_store(
     assert names_in(tmp_path) == ["codes"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

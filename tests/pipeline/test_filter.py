@@ -1,0 +1,152 @@
+"""The quantised filter: the hits and scores of the float32 loops, to the bit, on every shape and in every build."""
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pipeline import lanes
+from pipeline.best import Best
+from pipeline.filter import GROUP, PackedTable, QuantisedTable, Rows
+from pipeline.scan import QueryGroup, scan_columns
+from tests import reference
+from tests.strategies import steady
+
+Columns = dict[str, NDArray[Any]]
+
+
+def made_codes(n: int, m: int, alpha: int, *, seed: int, wild: bool = False) -> Columns:
+    """Codes as ASKA makes them; or wild ones, with every weight at its limit and scales from 0 to subnormal to huge."""
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(-127, 128, (n, alpha)) if wild else rng.normal(35, 30, (n, alpha)).clip(-127, 127)
+    scale = rng.uniform(0.001, 0.01, n)
+    if wild:
+        weights[rng.random(n) < 0.2] = rng.choice([-127, 0, 127])
+        scale = 10.0 ** rng.uniform(-8, 4, n) * (rng.random(n) > 0.1)
+    atoms = rng.integers(0, m, (n, alpha))
+    return {"atoms": atoms.astype(np.uint16), "weights": weights.astype(np.int8), "scale": scale.astype(np.float16)}
+
+
+def made_table(m: int, nq: int, *, signed: bool, seed: int) -> NDArray[np.float32]:
+    rng = np.random.default_rng(seed)
+    table = rng.uniform(-1 if signed else 0, 1, (m, nq)) * rng.uniform(0.01, 3, nq)
+    return np.ascontiguousarray(table.astype(np.float32))
+
+
+def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: bool, parts: int = 1) -> Best:
+    nq, alpha = table.shape[1], columns["atoms"].shape[1]
+    starts = range(0, nq, GROUP)
+    groups = [
+        QueryGroup(
+            slice(at, min(at + GROUP, nq)), np.ascontiguousarray(table[:, at : at + GROUP]), alpha=alpha, int8=filtered
+        )
+        for at in starts
+    ]
+    best = Best(nq, k, np.float32)
+    edges = np.linspace(0, len(columns["atoms"]), parts + 1).astype(int)
+    for first, last in pairwise(edges):
+        if last > first:
+            scan_columns({name: values[first:last] for name, values in columns.items()}, groups, int(first), best)
+    return best
+
+
+def same(found: Best, expected: Best) -> None:
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@steady(60)
+@given(
+    n=st.integers(1, 6000),
+    m=st.integers(1, 300),
+    alpha=st.sampled_from([1, 2, 3, 7, 8, 9, 16, 31, 64]),
+    nq=st.sampled_from([1, 2, 5, 63, 64, 65, 130]),
+    signed=st.booleans(),
+    wild=st.booleans(),
+    parts=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_filtered_scans_equal_the_float32_scan(
+    n: int, m: int, alpha: int, nq: int, signed: bool, wild: bool, parts: int, seed: int
+) -> None:
+    columns, table = made_codes(n, m, alpha, seed=seed, wild=wild), made_table(m, nq, signed=signed, seed=seed)
+    k = min(n, 1 + seed % 20)
+    same(scanned(columns, table, k, filtered=True, parts=parts), scanned(columns, table, k, filtered=False))
+
+
+@pytest.mark.parametrize("nq", [1, 6])
+def test_float32_scan_equals_the_slow_truth(nq: int) -> None:
+    columns, table = made_codes(5000, 40, 8, seed=2), made_table(40, nq, signed=False, seed=2)
+    weights = columns["weights"].astype(np.float32) * columns["scale"].astype(np.float32)[:, None]
+    scores, ids = reference.top_k(reference.aska_scores_float32(columns["atoms"], weights, table), 10)
+    found = scanned(columns, table, 10, filtered=True)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_the_bound_alone_decides_what_is_rescored() -> None:
+    columns, table = made_codes(60_000, 500, 8, seed=3), made_table(500, 64, signed=False, seed=3)
+    found = scanned(columns, table, 10, filtered=True)
+    assert 64 * 10 < found.rescored < 64 * 60_000 * 0.02, found.rescored
+
+
+def test_a_million_rows_with_many_ties() -> None:
+    columns = made_codes(4000, 8192, 8, seed=4)
+    columns = {name: np.concatenate([values] * 260) for name, values in columns.items()}  # 260 equal rows of each
+    table = made_table(8192, 65, signed=False, seed=4)
+    whole = scanned(columns, table, 100, filtered=False)
+    same(scanned(columns, table, 100, filtered=True), whole)
+    same(scanned(columns, table, 100, filtered=True, parts=7), whole)
+    assert (np.diff(whole.ids[0]) == 4000).all()  # one row's copies, lower ids first
+
+
+@steady(40)
+@given(seed=st.integers(0, 999), alpha=st.sampled_from([3, 8, 16]), signed=st.booleans(), wild=st.booleans())
+def test_the_bound_is_never_below_the_float32_score(seed: int, alpha: int, signed: bool, wild: bool) -> None:
+    columns, table = made_codes(300, 50, alpha, seed=seed, wild=wild), made_table(50, 5, signed=signed, seed=seed)
+    quantised, rows = QuantisedTable(table, alpha), Rows(columns, 0)
+    u = quantised.bytes.reshape(50, GROUP)[:, :5].astype(np.int64)
+    weights = columns["weights"].astype(np.int64)
+    sums = np.einsum("na,naq->nq", weights, u[columns["atoms"]]) - quantised.zero * rows.sums[1][:, None]
+    scale = columns["scale"].astype(np.float64)[:, None]
+    bound = scale * quantised.steps * (sums + quantised.half * rows.sums[0][:, None])
+    weights32 = columns["weights"].astype(np.float32) * columns["scale"].astype(np.float32)[:, None]
+    scores = reference.aska_scores_float32(columns["atoms"], weights32, table).T.astype(np.float64)
+    assert (bound >= scores).all()
+
+
+def test_rows_are_summed_and_widens_exactly() -> None:
+    for alpha in (5, 8, 24):
+        columns = made_codes(200, 9, alpha, seed=alpha, wild=True)
+        rows = Rows(columns, 7)
+        weights = columns["weights"].astype(np.int64)
+        np.testing.assert_array_equal(rows.sums[0], np.abs(weights).sum(axis=1))
+        np.testing.assert_array_equal(rows.sums[1], weights.sum(axis=1))
+        np.testing.assert_array_equal(rows.scales, columns["scale"].astype(np.float32))
+
+
+def test_a_table_row_is_one_cache_line_and_packed_bytes_pair_up() -> None:
+    table = made_table(33, 7, signed=False, seed=1)
+    assert QuantisedTable(table, 8).bytes.ctypes.data % 64 == 0
+    packed = PackedTable(table[:, 0])
+    np.testing.assert_array_equal(packed.high, packed.low * 256)
+    assert packed.low.max() == 127
+    assert sorted(lanes.COLUMNS) == list(range(64))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
+def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
+    """The same property in a process whose code is made for a processor without AVX-512, or without AVX2."""
+    test = f"{__file__}::test_a_million_rows_with_many_ties"
+    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,129 @@
+"""A published file is there whole or not at all, whoever else publishes, whatever fails."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from stores.errors import NotFoundError, StorageError
+from stores.publish import exists, publish, storage_errors, sync_folder
+
+
+def test_a_file_is_published_with_the_folders_above_it_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "atoms" / "c" / "3" / "0"
+    publish(path, b"first")
+    publish(path, memoryview(b"second"))
+    assert path.read_bytes() == b"second"
+    assert [entry.name for entry in path.parent.iterdir()] == ["0"]
+
+
+def test_the_bytes_are_durable_before_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+
+    def watched_fsync(descriptor: int) -> None:
+        kind = "folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file"
+        told.append(f"fsync {kind} of {os.fstat(descriptor).st_size if kind == 'file' else 'any'}")
+        fsync(descriptor)
+
+    def watched_rename(scratch: Path, target: Path) -> Path:
+        told.append(f"rename {scratch.stat().st_size} to {target.name}")
+        return rename(scratch, target)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(Path, "rename", watched_rename)
+    publish(tmp_path / "chunk", b"12345")
+    assert told == ["fsync file of 5", "rename 5 to chunk", "fsync folder of any"]
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("where", ["fsync", "rename"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing_behind_and_the_old_file_whole(
+    where: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "chunk"
+    publish(path, b"old")
+    with monkeypatch.context() as patched:
+        owner: object = os if where == "fsync" else Path
+        patched.setattr(owner, where, failing(error))
+        with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt) as refusal:
+            publish(path, b"newer")
+    if isinstance(error, OSError):
+        assert str(refusal.value) == (
+            f"cannot write {path}: No space left on device. "
+            "Mend: free space or grant access there, then run the same command again."
+        )
+    assert [entry.name for entry in tmp_path.iterdir()] == ["chunk"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError) as refusal:
+        publish(tmp_path / "file" / "chunk", b"")
+    assert str(refusal.value).startswith(f"cannot write {tmp_path}/file/chunk: ")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_publishers_at_once_never_interleave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers see the whole of one writer's bytes at any moment, and no scratch file is left."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the waits would only slow the race down
+    path, size, writers = tmp_path / "chunk", 1 << 16, 6
+    publish(path, bytes(size))
+    seen: set[bytes] = set()
+    done = threading.Event()
+
+    def write(writer: int) -> None:
+        for _ in range(60):
+            publish(path, bytes([writer]) * size)
+
+    def read() -> int:
+        reads = 0
+        while not done.is_set() or reads < 10:
+            data = path.read_bytes()
+            assert len(data) == size
+            assert data == data[:1] * size
+            seen.add(data[:1])
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(writers + 2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            for future in [pool.submit(write, writer) for writer in range(1, writers + 1)]:
+                future.result()
+        finally:
+            done.set()
+        assert all(reader.result() >= 10 for reader in readers)
+    assert len(seen) > 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["chunk"]
+
+
+def test_what_is_not_there_is_told_from_what_may_not_be_read(tmp_path: Path) -> None:
+    assert exists(tmp_path)
+    assert not exists(tmp_path / "absent")
+    (tmp_path / "file").write_bytes(b"")
+    assert not exists(tmp_path / "file" / "below")
+    with pytest.raises(NotFoundError) as absent, storage_errors("read", "x"):
+        (tmp_path / "absent").read_bytes()
+    assert str(absent.value) == "x does not exist: cannot read it. Mend: check the path."
+    with pytest.raises(StorageError) as refused, storage_errors("read", "x"):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    assert str(refused.value) == (
+        "cannot read x: Permission denied. Mend: free space or grant access there, then run the same command again."
+    )
+    with pytest.raises(OSError, match="No such file"):
+        sync_folder(tmp_path / "absent")

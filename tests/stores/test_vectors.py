@@ -1,0 +1,116 @@
+"""Rows come out of a vector store as they went in, by parts, by blocks and by number."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stores.errors import FormatError, NotFoundError
+from stores.foreign import SourceVectors, StoredRows, is_store, open_rows, open_vectors
+from stores.vector_writer import CHUNK_BYTES, chunk_rows
+from stores.vectors import Vectors, VectorStore, blocks, gather, open_vector_store
+from tests.making import Rows, histograms, make_vectors
+from tests.strategies import steady
+
+
+@pytest.fixture(scope="module")
+def rows() -> NDArray[Any]:
+    return histograms(100, 4, seed=1)
+
+
+@pytest.fixture(scope="module")
+def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> VectorStore:
+    return make_vectors(tmp_path_factory.mktemp("stores") / "vectors", rows, part_rows=16)
+
+
+def test_parts_hold_the_rows_in_order(vectors: Vectors, rows: NDArray[Any]) -> None:
+    assert (vectors.rows, vectors.dims, vectors.dtype.name, vectors.parts) == (100, 4, "float32", 7)
+    assert [vectors.bounds(part) for part in (0, 5, 6)] == [(0, 16), (80, 96), (96, 100)]
+    read = np.concatenate([vectors.read_part(part) for part in range(7)])
+    np.testing.assert_array_equal(read, rows, strict=True)
+
+
+@given(start=st.integers(0, 99), length=st.integers(1, 100), block_rows=st.integers(1, 40))
+@steady(60)
+def test_blocks_cover_the_rows_and_cross_neither_parts_nor_multiples(
+    vectors: VectorStore, rows: NDArray[Any], start: int, length: int, block_rows: int
+) -> None:
+    stop = min(100, start + length)
+    at = start
+    for row, block in blocks(vectors, start, stop, block_rows):
+        assert row == at
+        at += len(block)
+        assert len(block) > 0
+        np.testing.assert_array_equal(block, rows[row:at])
+        assert row // 16 == (at - 1) // 16
+        assert row // block_rows == (at - 1) // block_rows
+    assert at == stop
+
+
+@given(chosen=st.lists(st.integers(0, 99), max_size=30))
+@steady(60)
+def test_gather_takes_rows_in_any_order_and_more_than_once(
+    vectors: VectorStore, rows: NDArray[Any], chosen: list[int]
+) -> None:
+    found = gather(vectors, np.array(chosen, np.int64))
+    np.testing.assert_array_equal(found, rows[chosen], strict=True)
+
+
+def test_the_fingerprint_names_the_rows_and_not_the_place(rows: NDArray[Any], tmp_path: Path) -> None:
+    made = [make_vectors(tmp_path / name, rows, part_rows=16) for name in ("one", "other")]
+    assert made[0].fingerprint == made[1].fingerprint == open_vector_store(tmp_path / "one").fingerprint
+    changed = rows.copy()
+    changed[99, 3] = np.nextafter(changed[99, 3], np.float32(9))
+    assert make_vectors(tmp_path / "changed", changed, part_rows=16).fingerprint != made[0].fingerprint
+
+
+def test_a_foreign_source_is_read_in_parts_of_its_own() -> None:
+    rows = histograms(70_000, 32, dtype="uint8")
+    vectors = SourceVectors(Rows(rows, "foreign"))
+    assert (vectors.part_rows, vectors.parts, vectors.fingerprint, vectors.where) == (131_072, 1, "foreign", "foreign")
+    np.testing.assert_array_equal(vectors.read_part(0), rows, strict=True)
+    assert vectors.dropped.size == 0
+
+
+@given(dims=st.integers(1, 2_000_000), dtype=st.sampled_from(["uint8", "float16", "float32"]))
+@steady(100)
+def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(dims: int, dtype: str) -> None:
+    rows = chunk_rows(dims, np.dtype(dtype))
+    row_bytes = dims * np.dtype(dtype).itemsize
+    assert rows.bit_count() == 1
+    assert rows * row_bytes <= CHUNK_BYTES or rows == 1
+    assert 2 * rows * row_bytes > CHUNK_BYTES
+
+
+def test_a_store_of_queries_is_a_source_of_rows(vectors: VectorStore, rows: NDArray[Any], tmp_path: Path) -> None:
+    source = open_rows(vectors.where)
+    assert isinstance(source, StoredRows)
+    assert (source.name, source.shape, source.dtype.name) == (vectors.where, (100, 4), "float32")
+    assert source.fingerprint() == vectors.fingerprint
+    np.testing.assert_array_equal(source.read(9, 58), rows[9:58], strict=True)
+    np.save(tmp_path / "rows.npy", rows)
+    np.testing.assert_array_equal(open_rows(str(tmp_path / "rows.npy")).read(0, 100), rows, strict=True)
+
+
+def test_a_path_that_is_no_vector_store_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "absent"
+    with pytest.raises(NotFoundError) as absent:
+        open_vectors(str(path))
+    assert str(absent.value) == (
+        f"{path} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {path}"
+    )
+    path.write_bytes(b"rows")
+    assert not is_store(path)
+    with pytest.raises(FormatError) as file:
+        open_vectors(str(path))
+    assert str(file.value) == f"{path} is a file: expected a vector store. Mend: mercore ingest {path} STORE"
+    with pytest.raises(FormatError) as other:
+        open_vector_store(path)
+    assert str(other.value) == (
+        f"{path} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
+        "Mend: ingest the vectors, or name the store that encode wrote."
+    )
