@@ -18,16 +18,22 @@ FLOAT32_ROUNDING = 8e-6  # 127 units of 2⁻²⁴, each product and sum of the f
 class Rows:
     """A block of int8 codes, whose first row is ``first``: decoded once for all queries.
 
-    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``scales`` float32[n].
+    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``halves`` uint16[n]: the scales, as the bits of float16.
     """
 
     def __init__(self, code: Mapping[str, NDArray[Any]], first: int) -> None:
-        from pipeline.filter_numba import widen_scales
-
         self.first = first
         self.atoms, self.weights = code["atoms"], code["weights"]
-        self.scales = np.empty(len(self.atoms), np.float32)
-        widen_scales(code["scale"].view(np.uint16), self.scales)
+        self.halves = code["scale"].view(np.uint16)
+
+    @cached_property
+    def scales(self) -> Float32:
+        """The scales, float32[n]."""
+        from pipeline.filter_numba import widen_scales
+
+        scales = np.empty(len(self.halves), np.float32)
+        widen_scales(self.halves, scales)
+        return scales
 
     @cached_property
     def sums(self) -> NDArray[np.int64]:
@@ -77,7 +83,8 @@ class QuantisedTable:
         inverse, slack = np.empty(len(rows.atoms), np.uint16), np.empty(len(rows.atoms), np.int16)
         half, unit = int(np.ceil(self.half * 2**16)), np.float32(2.0 ** (16 - bits))
         most = np.float32(min(65535, 32767 * 2.0**16 / (reach * 2.0**bits)))  # their product compares as int16
-        row_bounds(*rows.sums, rows.scales, half, self.zero, self.shift, self.pairs, unit, most, inverse, slack)
+        magnitudes, totals = rows.sums
+        row_bounds(magnitudes, totals, rows.scales, half, self.zero, self.shift, self.pairs, unit, most, inverse, slack)
         bounds = rows.scales, inverse, slack
         scores, ids = best.scores[queries], best.ids[queries]
         return int(
@@ -108,18 +115,16 @@ class PackedTable:
         peak = float(table.max())
         self.step = (peak if peak > 0 else 1.0) / 127
         self.half = 0.5 + FLOAT32_ROUNDING * 10 + 1e-4  # the last for the float32 arithmetic of the filter itself
-        self.table = table
-        self.low = np.rint(table / self.step).astype(np.uint16)
-        self.high = self.low << np.uint16(8)
+        self.table = np.ascontiguousarray(table)
+        self.bytes = np.rint(table / self.step).astype(np.uint8)
 
     def scan(self, rows: Rows, best: Best, queries: slice) -> int:
         """Take a block of rows into the best of the one query, whose k-th score is positive; return rows rescored."""
         from pipeline.filter_numba import scan_one_filtered
 
-        codes = rows.atoms, rows.weights, rows.scales
-        tables = self.low, self.high, self.table
+        codes = rows.atoms, rows.weights, rows.halves
         scores, ids = best.scores[queries.start], best.ids[queries.start]
-        return int(scan_one_filtered(*codes, *tables, self.step, self.half, rows.first, scores, ids))
+        return int(scan_one_filtered(*codes, self.bytes, self.table, self.step, self.half, rows.first, scores, ids))
 
 
 def aligned_bytes(size: int) -> NDArray[np.int8]:

@@ -13,7 +13,7 @@ from pipeline import lanes
 from pipeline.best_numba import insert
 
 GROUP = 64
-PACKED_ROWS = 1 << 10  # 8 KiB of packed bytes: written and read back within L1
+PACKED_ROWS = 1 << 7  # 1 KiB of packed bytes: written and read back within L1
 COLUMNS = np.array(lanes.COLUMNS)
 
 
@@ -21,7 +21,13 @@ COLUMNS = np.array(lanes.COLUMNS)
 def widen_scales(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` to non-negative float16 given as their bits: exact, subnormal ones included."""
     for i in range(out.size):
-        out[i] = np.int32(np.int32(halves[i]) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
+        out[i] = widened(halves[i])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def widened(half: np.uint16) -> np.float32:
+    """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
+    return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
 @njit(nogil=True, cache=True)
@@ -178,9 +184,9 @@ def rescore(
 ) -> int:
     """Score one row in float32, as ``scan_batch`` does, for the queries whose bit is set; return how many."""
     count = 0
-    for lane in range(GROUP):
-        if not (hits >> np.uint64(lane)) & np.uint64(1):
-            continue
+    while hits:
+        lane = lanes.lowest_bit(hits)
+        hits &= hits - np.uint64(1)
         query = COLUMNS[lane]
         total = np.float32(0)
         for a in range(atoms.size):
@@ -194,30 +200,26 @@ def rescore(
 
 @njit(nogil=True, cache=True)
 def pack_rows(
-    atoms: NDArray[np.uint16], low: NDArray[np.uint16], high: NDArray[np.uint16], out: NDArray[np.uint64]
+    atoms: NDArray[np.uint16], start: int, stop: int, table: NDArray[np.uint8], out: NDArray[np.uint64]
 ) -> None:
-    """Set ``out[i]`` to the eight table bytes of row ``atoms[i]`` [n, 8].
-
-    ``low`` [m] holds a byte of the table, ``high`` [m] the same byte shifted by eight: two of them make a pair.
-    """
+    """Set ``out[i − start]`` to the eight bytes ``table[atoms[i]]`` of rows ``start`` to ``stop``; ``atoms`` [n, 8]."""
     k0, k1, k2, k3 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
     k4, k5, k6, k7 = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
-    s16, s32, s48 = np.uint64(16), np.uint64(32), np.uint64(48)
-    for i in range(np.uint64(out.size)):
-        a = np.uint64(low[atoms[i, k0]] | high[atoms[i, k1]])
-        b = np.uint64(low[atoms[i, k2]] | high[atoms[i, k3]])
-        c = np.uint64(low[atoms[i, k4]] | high[atoms[i, k5]])
-        d = np.uint64(low[atoms[i, k6]] | high[atoms[i, k7]])
-        out[i] = a | (b << s16) | (c << s32) | (d << s48)
+    s8, s16, s24, s32 = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
+    for i in range(np.uint64(start), np.uint64(stop)):
+        low = np.uint64(table[atoms[i, k0]]) | (np.uint64(table[atoms[i, k1]]) << s8)
+        low |= (np.uint64(table[atoms[i, k2]]) << s16) | (np.uint64(table[atoms[i, k3]]) << s24)
+        high = np.uint64(table[atoms[i, k4]]) | (np.uint64(table[atoms[i, k5]]) << s8)
+        high |= (np.uint64(table[atoms[i, k6]]) << s16) | (np.uint64(table[atoms[i, k7]]) << s24)
+        out[i - np.uint64(start)] = low | (high << s32)
 
 
 @njit(nogil=True, cache=True)
 def scan_one_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
-    scales: NDArray[np.float32],
-    low: NDArray[np.uint16],
-    high: NDArray[np.uint16],
+    halves: NDArray[np.uint16],
+    table8: NDArray[np.uint8],
     table: NDArray[np.float32],
     step: float,
     half: float,
@@ -227,30 +229,35 @@ def scan_one_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
 
-    ``low``, ``high`` as ``pack_rows`` takes them, of a table of u = rint(T / ``step``) with z = 0; α = 8; the k-th score
-    is positive. Rows behind the last whole eight are all scored in float32.
+    ``halves`` [n] are σ as the bits of float16; ``table8`` [m] holds u = rint(T / ``step``), z = 0; α = 8; the k-th
+    score is positive. Rows behind the last whole eight are all scored in float32.
     """
     packed = np.empty(PACKED_ROWS, np.uint64)
-    flat = weights.reshape(-1)
-    whole = scales.size - scales.size % 8
-    rescored = scales.size - whole
+    flat, flat_atoms = weights.reshape(-1), atoms.reshape(-1)
+    whole = halves.size - halves.size % 8
+    rescored = halves.size - whole
     slack = np.float32(half)
     least = np.float32(scores[-1] / step * (1 - 1e-6))
     for start in range(0, whole, PACKED_ROWS):
         stop = min(whole, start + PACKED_ROWS)
-        pack_rows(atoms[start:stop], low, high, packed[: stop - start])
-        tile_weights, tile_scales = flat[8 * start : 8 * stop], scales[start:stop]
-        for i in range(np.uint64(0), np.uint64(stop - start), np.uint64(8)):
-            hits = lanes.rows_reaching(packed, tile_weights, tile_scales, i, slack, least)
+        # Streams that are read in turns are more than the hardware follows: ask for the next tile's lines.
+        for row in range(np.uint64(stop), np.uint64(stop + PACKED_ROWS), np.uint64(8)):
+            lanes.prefetch(flat_atoms, row * np.uint64(8))
+            lanes.prefetch(flat_atoms, (row + np.uint64(4)) * np.uint64(8))
+            lanes.prefetch(flat, row * np.uint64(8))
+            lanes.prefetch(halves, row)
+        pack_rows(atoms, start, stop, table8, packed)
+        for i in range(np.uint64(start), np.uint64(stop), np.uint64(8)):
+            hits = lanes.rows_reaching(packed, i - np.uint64(start), flat, halves, i, slack, least)
             if hits:
                 for j in range(8):
                     if (hits >> np.uint8(j)) & np.uint8(1):
-                        row = start + np.int64(i) + j
-                        score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
+                        row = np.int64(i) + j
+                        score_one(atoms[row], weights[row], widened(halves[row]), table, first + row, scores, ids)
                         rescored += 1
                 least = np.float32(scores[-1] / step * (1 - 1e-6))
-    for row in range(whole, scales.size):
-        score_one(atoms[row], weights[row], scales[row], table, first + row, scores, ids)
+    for row in range(whole, halves.size):
+        score_one(atoms[row], weights[row], widened(halves[row]), table, first + row, scores, ids)
     return rescored
 
 

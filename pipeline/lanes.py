@@ -21,6 +21,7 @@ _V16 = ir.VectorType(_I16, LANES)
 _V32 = ir.VectorType(_I32, LANES)
 _BYTES = ir.VectorType(_I8, 2 * LANES)
 _HALF_BYTES = ir.VectorType(_I8, LANES)
+_EIGHT_HALVES, _EIGHT_WORDS = ir.VectorType(_I16, 8), ir.VectorType(_I32, 8)
 _EIGHT_FLOATS = ir.VectorType(ir.FloatType(), 8)
 
 Generator = Callable[..., Any]
@@ -59,6 +60,21 @@ def load(_typing: Any, array: Any, index: Any) -> Typed:
         return builder.load(_pointer(context, builder, signature, arguments, _V16), align=2)
 
     return lanes(array, index), generate
+
+
+@intrinsic
+def prefetch(_typing: Any, array: Any, index: Any) -> Typed:
+    """Ask for the cache line of ``array[index]``; an index beyond the array is harmless."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _pointer(context, builder, signature, arguments, _I8)
+        kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, to_every_cache, of_data = (ir.Constant(_I32, value) for value in (0, 3, 1))
+        builder.call(function, [address, to_read, to_every_cache, of_data])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
 
 
 @intrinsic
@@ -115,6 +131,16 @@ def exceeds(_typing: Any, x: Any, y: Any) -> Typed:
 
 
 @intrinsic
+def lowest_bit(_typing: Any, bits: Any) -> Typed:
+    """Return the place of the lowest bit that is set in a uint64 that is not zero."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: Any) -> Typed:
     """Return w₀ t₀ + w₁ t₁ for 64 columns, as two lanes vectors: columns in the order of ``COLUMNS``.
 
@@ -137,33 +163,43 @@ def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: An
 
 
 @intrinsic
-def rows_reaching(_typing: Any, packed: Any, weights: Any, scales: Any, at: Any, half: Any, least: Any) -> Typed:
-    """Return a uint8 whose bit j says whether (Σ w u + half Σ |w|) scale ≥ least for row ``at + j``, j < 8.
+def rows_reaching(
+    _typing: Any, packed: Any, at: Any, weights: Any, scales: Any, row: Any, half: Any, least: Any
+) -> Typed:
+    """Return a uint8 whose bit j says whether (Σ w u + half Σ |w|) scale ≥ least for row ``row + j``, j < 8.
 
-    Eight rows of eight bytes: ``packed`` uint64[n] holds the values u, 0…127, of a row; ``weights`` int8[8 n] flat,
-    ``scales`` float32[n]; ``half`` and ``least`` float32.
+    ``packed`` uint64 holds, from ``at`` on, the eight bytes u, 0…127, of each of the rows; ``weights`` int8[8 n] flat,
+    ``scales`` non-negative float16[n] as uint16; ``half`` and ``least`` float32.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        row = arguments[3]
-        byte = builder.mul(row, ir.Constant(row.type, 8))
+        places = {
+            0: (arguments[1], _BYTES),
+            2: (builder.mul(arguments[4], ir.Constant(arguments[4].type, 8)), _BYTES),
+            3: (arguments[4], _EIGHT_HALVES),
+        }
         values, weight_bytes, factors = (
-            builder.load(_address(context, builder, kind, array, index, vector), align=1)
-            for kind, array, index, vector in zip(
-                signature.args, arguments, (row, byte, row), (_BYTES, _BYTES, _EIGHT_FLOATS), strict=False
-            )
+            builder.load(_address(context, builder, signature.args[k], arguments[k], *place), align=1)
+            for k, place in places.items()
         )
         products = _multiply_add(context, builder)
         negative = builder.icmp_signed("<", weight_bytes, ir.Constant(_BYTES, None))
         magnitude = builder.select(negative, builder.neg(weight_bytes), weight_bytes)
         score = _row_sums(builder, products(values, weight_bytes))
         slack = _row_sums(builder, products(magnitude, ir.Constant(_BYTES, [1] * 2 * LANES)))
-        total = builder.fadd(score, builder.fmul(slack, _eight(builder, arguments[4])))
-        scaled = builder.fmul(total, factors)
-        reached = builder.fcmp_ordered(">=", scaled, _eight(builder, arguments[5]))
+        total = builder.fadd(score, builder.fmul(slack, _eight(builder, arguments[5])))
+        scaled = builder.fmul(total, _widened(builder, factors))
+        reached = builder.fcmp_ordered(">=", scaled, _eight(builder, arguments[6]))
         return builder.bitcast(reached, _I8)
 
-    return types.uint8(packed, weights, scales, types.uint64, types.float32, types.float32), generate
+    number = types.uint64
+    return types.uint8(packed, number, weights, scales, number, types.float32, types.float32), generate
+
+
+def _widened(builder: Any, halves: Any) -> Any:
+    """Return eight non-negative float16, given as their bits, as float32: shifted into place, the exponent mended."""
+    bits = builder.shl(builder.zext(halves, _EIGHT_WORDS), ir.Constant(_EIGHT_WORDS, [13] * 8))
+    return builder.fmul(builder.bitcast(bits, _EIGHT_FLOATS), ir.Constant(_EIGHT_FLOATS, [2.0**112] * 8))
 
 
 def _row_sums(builder: Any, pairs: Any) -> Any:
@@ -172,8 +208,7 @@ def _row_sums(builder: Any, pairs: Any) -> Any:
     words = builder.bitcast(pairs, sixteen)
     shift = ir.Constant(sixteen, [16] * 16)
     sums = builder.add(builder.ashr(builder.shl(words, shift), shift), builder.ashr(words, shift))
-    eight = ir.VectorType(_I32, 8)
-    halves = [builder.shuffle_vector(sums, sums, ir.Constant(eight, list(range(odd, 16, 2)))) for odd in (0, 1)]
+    halves = [builder.shuffle_vector(sums, sums, ir.Constant(_EIGHT_WORDS, list(range(odd, 16, 2)))) for odd in (0, 1)]
     return builder.sitofp(builder.add(*halves), _EIGHT_FLOATS)
 
 
@@ -181,7 +216,7 @@ def _eight(builder: Any, value: Any) -> Any:
     """Return eight copies of a float32."""
     undefined = ir.Constant(_EIGHT_FLOATS, ir.Undefined)
     first = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, 8), None))
+    return builder.shuffle_vector(first, undefined, ir.Constant(_EIGHT_WORDS, None))
 
 
 # Column of the table that each of the 64 result lanes belongs to: bytes interleave within blocks of sixteen.

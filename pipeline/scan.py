@@ -15,8 +15,8 @@ from pipeline.parallel import over_parts, read_ahead
 from stores.codes import CodeStore
 from stores.reader import PartReader
 
-BLOCK_ROWS = 1 << 17  # a block of codes, 3.4 MB, stays in L3 while each group of queries passes over it
-FIRST_ROWS = 1 << 11  # the first rows give the k-th scores that the filter needs
+BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
+FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
 FEW = 4  # so many queries are scanned faster together than one by one
 
 

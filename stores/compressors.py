@@ -47,7 +47,7 @@ def chunk_codecs(text: str) -> list[BytesBytesCodec]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence zarr, which warns at every use that other Zarr libraries may lack numcodecs' codecs: the README says so."""
+    """Silence zarr, which warns whenever it is used that other Zarr libraries may lack numcodecs' codecs."""
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

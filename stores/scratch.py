@@ -35,7 +35,10 @@ def scratch_folder(path: Path) -> Iterator[Path]:
     while True:
         scratch = _scratch_name(path)
         scratch.mkdir()
-        descriptor = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            descriptor = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            continue  # a sweep took it before it could be locked
         try:
             if not _hold(scratch, descriptor):
                 continue
