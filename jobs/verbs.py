@@ -294,17 +294,19 @@ def _describe_vectors(vectors: VectorStore) -> Report:
 
 
 def _describe_codes(codes: CodeStore) -> Report:
-    columns = codes.store.stored_bytes
+    columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
     total = sum(columns.values())
+    rows_done = min(codes.rows, parts_done * codes.store.layout.part_rows)
     return {
         "kind": "codes",
         "path": codes.where,
         "rows": codes.rows,
         "parts": codes.parts,
+        "parts_done": parts_done,
         "kernel": kernel_from_spec(codes.spec.kernel).spec(),
         "encoder": codes.spec.encoder,
         "bytes": total,
-        "bytes_per_row": round(total / codes.rows, 3),
+        "bytes_per_row": round(total / max(1, rows_done), 3),
         "columns": columns,
         "source": str(codes.source_path),
     }

@@ -205,9 +205,14 @@ class PartStore:
 
     @property
     def stored_bytes(self) -> dict[str, int]:
-        """Bytes on disk by column, as the receipts state them."""
-        receipts = self.receipts()
-        return {name: sum(r.chunks[name]["bytes"] for r in receipts) for name in self.layout.column_names}
+        """Bytes on disk by column, as the receipts of the parts that are done state them."""
+        done = [receipt for receipt in map(self.receipt, range(self.layout.parts)) if receipt is not None]
+        return {name: sum(receipt.chunks[name]["bytes"] for receipt in done) for name in self.layout.column_names}
+
+    @property
+    def parts_done(self) -> int:
+        """Number of parts that have a receipt."""
+        return sum(self.receipt(part) is not None for part in range(self.layout.parts))
 
     @property
     def mend(self) -> str:
