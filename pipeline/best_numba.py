@@ -6,18 +6,20 @@ from numpy.typing import NDArray
 
 
 @njit(nogil=True, cache=True)
-def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int) -> None:
-    """Put (score, row) into one query's descending lists, if it is among the k best."""
-    last = scores.size - 1
-    if score < scores[last] or (score == scores[last] and 0 <= ids[last] < row):
+def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int) -> None:
+    """Put (score, row) into one query's descending list, ``scores[query]`` and ``ids[query]``, if among the k best."""
+    at = scores.shape[1] - 1
+    if score < scores[query, at] or (score == scores[query, at] and 0 <= ids[query, at] < row):
         return
-    at = last
-    while at > 0 and (scores[at - 1] < score or (scores[at - 1] == score and ids[at - 1] > row)):
-        scores[at] = scores[at - 1]
-        ids[at] = ids[at - 1]
+    last = at
+    while at > 0 and (scores[query, at - 1] < score or (scores[query, at - 1] == score and ids[query, at - 1] > row)):
         at -= 1
-    scores[at] = score
-    ids[at] = row
+    for place in range(last, at, -1):  # two plain moves of memory
+        scores[query, place] = scores[query, place - 1]
+    for place in range(last, at, -1):
+        ids[query, place] = ids[query, place - 1]
+    scores[query, at] = score
+    ids[query, at] = row
 
 
 @njit(nogil=True, cache=True)
@@ -30,7 +32,7 @@ def insert_pairs(
 ) -> None:
     """Insert each (query, row, score)."""
     for p in range(queries.size):
-        insert(scores[queries[p]], ids[queries[p]], pair_scores[p], rows[p])
+        insert(scores, ids, queries[p], pair_scores[p], rows[p])
 
 
 @njit(nogil=True, cache=True)

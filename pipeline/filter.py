@@ -18,12 +18,16 @@ FLOAT32_ROUNDING = 8e-6  # 127 units of 2⁻²⁴, each product and sum of the f
 class Rows:
     """A block of int8 codes, whose first row is ``first``: decoded once for all queries.
 
-    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``halves`` uint16[n]: the scales, as the bits of float16.
+    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``halves`` uint16[n]: the scales, as the bits of float16. An odd α
+    is made even by an atom of weight zero.
     """
 
     def __init__(self, code: Mapping[str, NDArray[Any]], first: int) -> None:
         self.first = first
-        self.atoms, self.weights = code["atoms"], code["weights"]
+        odd = ((0, 0), (0, code["atoms"].shape[1] % 2))
+        self.atoms, self.weights = (
+            np.pad(code[name], odd) if odd[1][1] else code[name] for name in ("atoms", "weights")
+        )
         self.halves = code["scale"].view(np.uint16)
 
     @cached_property
@@ -35,18 +39,23 @@ class Rows:
         widen_scales(self.halves, scales)
         return scales
 
+    @property
+    def pairs(self) -> NDArray[np.int16]:
+        """The weights two to an int16, [n, α/2]."""
+        return self.weights.view(np.int16)
+
     @cached_property
-    def sums(self) -> NDArray[np.int64]:
-        """Σ|w| and Σ w of each row, int64[2, n]."""
+    def sums(self) -> NDArray[np.int16]:
+        """Σ|w| and Σ w of each row, int16[2, n]: α is at most 256."""
         from pipeline.filter_numba import byte_sums, word_sums
 
         n, alpha = self.atoms.shape
-        sums = np.empty((2, n * alpha // 8 if alpha % 8 == 0 else n), np.int64)
+        sums = np.empty((2, n * alpha // 8 if alpha % 8 == 0 else n), np.int16)
         if alpha % 8:
             byte_sums(self.weights, *sums)
             return sums
         word_sums(self.weights.reshape(-1).view(np.uint64), *sums)
-        return sums if alpha == 8 else np.asarray(sums.reshape(2, n, -1).sum(axis=2))
+        return sums if alpha == 8 else np.asarray(sums.reshape(2, n, -1).sum(axis=2, dtype=np.int16))
 
 
 class QuantisedTable:
@@ -91,6 +100,7 @@ class QuantisedTable:
             scan_filtered(
                 rows.atoms,
                 rows.weights,
+                rows.pairs,
                 bounds,
                 self.shift,
                 self.bytes,
@@ -123,7 +133,7 @@ class PackedTable:
         from pipeline.filter_numba import scan_one_filtered
 
         codes = rows.atoms, rows.weights, rows.halves
-        scores, ids = best.scores[queries.start], best.ids[queries.start]
+        scores, ids = best.scores[queries], best.ids[queries]
         return int(scan_one_filtered(*codes, self.bytes, self.table, self.step, self.half, rows.first, scores, ids))
 
 

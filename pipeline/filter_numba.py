@@ -31,7 +31,7 @@ def widened(half: np.uint16) -> np.float32:
 
 
 @njit(nogil=True, cache=True)
-def word_sums(words: NDArray[np.uint64], magnitudes: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+def word_sums(words: NDArray[np.uint64], magnitudes: NDArray[np.int16], totals: NDArray[np.int16]) -> None:
     """Set Σ|w| and Σ w of each word of eight int8 weights, byte by byte within a register."""
     ones, signs = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
     wide, fold = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
@@ -46,7 +46,7 @@ def word_sums(words: NDArray[np.uint64], magnitudes: NDArray[np.int64], totals: 
 
 
 @njit(nogil=True, cache=True)
-def byte_sums(weights: NDArray[np.int8], magnitudes: NDArray[np.int64], totals: NDArray[np.int64]) -> None:
+def byte_sums(weights: NDArray[np.int8], magnitudes: NDArray[np.int16], totals: NDArray[np.int16]) -> None:
     """Set Σ|w| and Σ w of rows [n, α] of any α."""
     for i in range(weights.shape[0]):
         magnitude, total = 0, 0
@@ -59,8 +59,8 @@ def byte_sums(weights: NDArray[np.int8], magnitudes: NDArray[np.int64], totals: 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def row_bounds(
-    magnitudes: NDArray[np.int64],
-    totals: NDArray[np.int64],
+    magnitudes: NDArray[np.int16],
+    totals: NDArray[np.int16],
     scales: NDArray[np.float32],
     half: int,
     zero: int,
@@ -77,7 +77,7 @@ def row_bounds(
     rounded down: it loses less than one a pair.
     """
     for i in range(slack.size):
-        lost = ((magnitudes[i] * half) >> 16) + 1 - zero * totals[i]
+        lost = ((np.int64(magnitudes[i]) * half) >> 16) + 1 - zero * np.int64(totals[i])
         slack[i] = (lost >> shift) + 1 + pairs
         over = unit / scales[i] * np.float32(1 - 2.0**-22)
         inverse[i] = np.uint16(min(most, over))
@@ -91,17 +91,20 @@ def threshold(score: float, unit: float) -> int:
 
 @njit(nogil=True, cache=True, inline="always")
 def pair(
-    table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int8], i: int, a: int, b: int
+    table: NDArray[np.int8], atoms: NDArray[np.uint16], pairs: NDArray[np.int16], i: int, p: int, by: object
 ) -> tuple[object, object]:
-    """Return the products of atoms a and b of row i for all 64 columns."""
-    first, second = np.uint64(atoms[i, a]) * np.uint64(GROUP), np.uint64(atoms[i, b]) * np.uint64(GROUP)
-    return lanes.pair_products(table, first, second, lanes.splat_pair(weights[i, a], weights[i, b]))
+    """Return the products of pair p of row i for all 64 columns, added and divided by the power of two."""
+    a = p + p
+    first, second = np.uint64(atoms[i, a]) * np.uint64(GROUP), np.uint64(atoms[i, a + np.uint64(1)]) * np.uint64(GROUP)
+    low, high = lanes.pair_products(table, first, second, lanes.splat(pairs[i, p]))
+    return lanes.shift_right(low, by), lanes.shift_right(high, by)
 
 
 @njit(nogil=True, cache=True)
 def scan_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
+    pairs: NDArray[np.int16],
     bounds: tuple[NDArray[np.float32], NDArray[np.uint16], NDArray[np.int16]],
     shift: int,
     table8: NDArray[np.int8],
@@ -113,10 +116,10 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``bounds`` are σ float32, 1/σ uint16 and slack int16 of the rows; ``table8`` flat [m · 64]; ``table`` float32
-    [m, Q]; ``scores``, ``ids`` [Q, k], every k-th score positive.
+    ``pairs`` are the weights two to an int16, [n, α/2]; α is even. ``bounds`` are σ float32, 1/σ uint16 and slack int16
+    of the rows; ``table8`` flat [m · 64]; ``table`` float32 [m, Q]; ``scores``, ``ids`` [Q, k], each k-th one positive.
     """
-    n, alpha = atoms.shape
+    n, count = pairs.shape
     scales, inverse, slack = bounds
     least = np.full(GROUP, 65535, np.uint16)
     used = np.zeros(2, np.uint32)
@@ -126,37 +129,29 @@ def scan_filtered(
             least[lane] = threshold(scores[query, -1], units[query])
             used[lane // 32] |= np.uint32(1) << np.uint32(lane % 32)
     by = lanes.splat(np.int16(shift))
-    whole, even = np.uint64(alpha - alpha % 8), np.uint64(alpha - alpha % 2)
-    two, four, six = np.uint64(2), np.uint64(4), np.uint64(6)
-    one, eight = np.uint64(1), np.uint64(8)
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    fours = np.uint64(count - count % 4)
     rescored = 0
     for i in range(np.uint64(n)):
         low, high = lanes.zero(), lanes.zero()
-        for a in range(np.uint64(0), whole, eight):
-            p0, p1 = pair(table8, atoms, weights, i, a, a + one)
-            q0, q1 = pair(table8, atoms, weights, i, a + two, a + two + one)
-            r0, r1 = pair(table8, atoms, weights, i, a + four, a + four + one)
-            s0, s1 = pair(table8, atoms, weights, i, a + six, a + six + one)
-            p0, q0 = lanes.shift_right(p0, by), lanes.shift_right(q0, by)
-            r0, s0 = lanes.shift_right(r0, by), lanes.shift_right(s0, by)
-            p1, q1 = lanes.shift_right(p1, by), lanes.shift_right(q1, by)
-            r1, s1 = lanes.shift_right(r1, by), lanes.shift_right(s1, by)
-            low = lanes.add(low, lanes.add(lanes.add(p0, q0), lanes.add(r0, s0)))
-            high = lanes.add(high, lanes.add(lanes.add(p1, q1), lanes.add(r1, s1)))
-        for a in range(whole, even, two):
-            p0, p1 = pair(table8, atoms, weights, i, a, a + one)
-            low, high = lanes.add(low, lanes.shift_right(p0, by)), lanes.add(high, lanes.shift_right(p1, by))
-        if alpha % 2:
-            t = np.uint64(atoms[i, even]) * np.uint64(GROUP)
-            p0, p1 = lanes.pair_products(table8, t, t, lanes.splat_pair(weights[i, even], np.int8(0)))
-            low, high = lanes.add(low, lanes.shift_right(p0, by)), lanes.add(high, lanes.shift_right(p1, by))
+        for p in range(np.uint64(0), fours, four):
+            a0, a1 = pair(table8, atoms, pairs, i, p, by)
+            b0, b1 = pair(table8, atoms, pairs, i, p + one, by)
+            c0, c1 = pair(table8, atoms, pairs, i, p + two, by)
+            d0, d1 = pair(table8, atoms, pairs, i, p + three, by)
+            low = lanes.add(low, lanes.add(lanes.add(a0, b0), lanes.add(c0, d0)))
+            high = lanes.add(high, lanes.add(lanes.add(a1, b1), lanes.add(c1, d1)))
+        for p in range(fours, np.uint64(count)):
+            a0, a1 = pair(table8, atoms, pairs, i, p, by)
+            low, high = lanes.add(low, a0), lanes.add(high, a1)
         extra, over = lanes.splat(slack[i]), lanes.splat(np.int16(inverse[i]))
         hits0 = lanes.exceeds(lanes.add(low, extra), lanes.high_product(lanes.load(least, 0), over))
         hits1 = lanes.exceeds(lanes.add(high, extra), lanes.high_product(lanes.load(least, 32), over))
         if (hits0 & used[0]) | (hits1 & used[1]):
             rescored += rescore(
-                atoms[i],
-                weights[i],
+                atoms,
+                weights,
+                i,
                 scales[i],
                 table,
                 units,
@@ -173,6 +168,7 @@ def scan_filtered(
 def rescore(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
+    i: int,
     scale: np.float32,
     table: NDArray[np.float32],
     units: NDArray[np.float64],
@@ -182,18 +178,18 @@ def rescore(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Score one row in float32, as ``scan_batch`` does, for the queries whose bit is set; return how many."""
+    """Score row i of a block, ``row`` of the store, in float32 for the queries whose bit is set; return how many."""
     count = 0
     while hits:
         lane = lanes.lowest_bit(hits)
         hits &= hits - np.uint64(1)
         query = COLUMNS[lane]
         total = np.float32(0)
-        for a in range(atoms.size):
-            total = total + np.float32(weights[a]) * scale * table[atoms[a], query]
+        for a in range(np.uint64(atoms.shape[1])):
+            total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a], query]
         count += 1
         if total > scores[query, -1]:
-            insert(scores[query], ids[query], total, row)
+            insert(scores, ids, query, total, row)
             least[lane] = threshold(scores[query, -1], units[query])
     return count
 
@@ -237,7 +233,7 @@ def scan_one_filtered(
     whole = halves.size - halves.size % 8
     rescored = halves.size - whole
     slack = np.float32(half)
-    least = np.float32(scores[-1] / step * (1 - 1e-6))
+    least = np.float32(scores[0, -1] / step * (1 - 1e-6))
     for start in range(0, whole, PACKED_ROWS):
         stop = min(whole, start + PACKED_ROWS)
         # Streams that are read in turns are more than the hardware follows: ask for the next tile's lines.
@@ -253,11 +249,11 @@ def scan_one_filtered(
                 for j in range(8):
                     if (hits >> np.uint8(j)) & np.uint8(1):
                         row = np.int64(i) + j
-                        score_one(atoms[row], weights[row], widened(halves[row]), table, first + row, scores, ids)
+                        score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
                         rescored += 1
-                least = np.float32(scores[-1] / step * (1 - 1e-6))
+                least = np.float32(scores[0, -1] / step * (1 - 1e-6))
     for row in range(whole, halves.size):
-        score_one(atoms[row], weights[row], widened(halves[row]), table, first + row, scores, ids)
+        score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
     return rescored
 
 
@@ -265,15 +261,16 @@ def scan_one_filtered(
 def score_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
+    i: int,
     scale: np.float32,
     table: NDArray[np.float32],
-    row: int,
+    first: int,
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score one row in float32 and keep it if it is among the best."""
+    """Score row i of a block in float32 and keep it if it is among the best."""
     total = np.float32(0)
-    for a in range(atoms.size):
-        total = total + np.float32(weights[a]) * scale * table[atoms[a]]
-    if total > scores[-1]:
-        insert(scores, ids, total, row)
+    for a in range(atoms.shape[1]):
+        total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a]]
+    if total > scores[0, -1]:
+        insert(scores, ids, 0, total, first + i)

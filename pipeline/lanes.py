@@ -83,18 +83,6 @@ def splat(_typing: Any, value: Any) -> Typed:
     return lanes(types.int16), lambda _context, builder, _signature, arguments: _splat(builder, arguments[0])
 
 
-@intrinsic
-def splat_pair(_typing: Any, first: Any, second: Any) -> Typed:
-    """Return 32 copies of two int8 side by side: the weights of ``pair_products``."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        low = builder.zext(arguments[0], _I16)
-        high = builder.shl(builder.zext(arguments[1], _I16), ir.Constant(_I16, 8))
-        return _splat(builder, builder.or_(low, high))
-
-    return lanes(types.int8, types.int8), generate
-
-
 def _binary(name: str, summary: str) -> Any:
     """Return the intrinsic of one LLVM instruction on lanes."""
 
@@ -145,7 +133,7 @@ def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: An
     """Return w₀ t₀ + w₁ t₁ for 64 columns, as two lanes vectors: columns in the order of ``COLUMNS``.
 
     ``table`` is a flat int8 vector, values 0…127; t₀ and t₁ are its 64 entries from ``first`` and ``second`` on;
-    ``weights`` is a ``splat_pair``. Sums stay within int16, for 2 · 127 · 127 < 2¹⁵.
+    ``weights`` are a splat of int8 w₀ and w₁ side by side in an int16. Sums stay within int16, for 2 · 127 · 127 < 2¹⁵.
     """
     pair = types.UniTuple(lanes, 2)
 

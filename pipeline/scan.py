@@ -86,7 +86,7 @@ class QueryGroup:
             return
         atoms, scores, ids = block.columns["atoms"], best.scores[self.queries], best.ids[self.queries]
         if len(ids) == 1:
-            scan_one(atoms, block.weights, self.table[:, 0], block.first, scores[0], ids[0])
+            scan_one(atoms, block.weights, self.table[:, 0], block.first, scores, ids)
         else:
             scan_batch(atoms, block.weights, self.table, block.first, np.empty(len(ids), np.float32), scores, ids)
 

@@ -43,7 +43,7 @@ def scan_batch(
         if hits:
             for j in range(sums.size):
                 if sums[j] > least[j]:
-                    insert(scores[j], ids[j], sums[j], first + i)
+                    insert(scores, ids, j, sums[j], first + i)
                     least[j] = scores[j, -1]
 
 
@@ -56,13 +56,13 @@ def scan_one(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score rows ``first``… for one query, ``table`` [m], and keep the best in ``scores``, ``ids`` [k]."""
+    """Score rows ``first``… for one query, ``table`` [m], and keep the best in ``scores``, ``ids`` [1, k]."""
     n, alpha = atoms.shape
-    least = scores[-1]
+    least = scores[0, -1]
     for i in range(n):
         total = np.float32(0)
         for a in range(alpha):
             total = total + weights[i, a] * table[atoms[i, a]]
         if total > least:
-            insert(scores, ids, total, first + i)
-            least = scores[-1]
+            insert(scores, ids, 0, total, first + i)
+            least = scores[0, -1]

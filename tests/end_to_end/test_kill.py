@@ -132,7 +132,8 @@ def test_two_commands_that_encode_one_store_at_once_both_succeed(
 
 def test_ctrl_c_says_so_and_keeps_what_is_done(vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     store = tmp_path / "codes"
-    process = start("encode", vectors, store, *OPTIONS)
+    # A shell starts background work with SIGINT ignored, and children inherit that.
+    process = start("encode", vectors, store, *OPTIONS, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     wait_for_receipts(store, 20, process)
     process.send_signal(signal.SIGINT)
     outcome = finish(process)

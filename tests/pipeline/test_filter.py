@@ -114,7 +114,9 @@ def test_the_bound_is_never_below_the_float32_score(seed: int, alpha: int, signe
     quantised, rows = QuantisedTable(table, alpha), Rows(columns, 0)
     u = quantised.bytes.reshape(50, GROUP)[:, :5].astype(np.int64)
     weights = columns["weights"].astype(np.int64)
-    sums = np.einsum("na,naq->nq", weights, u[columns["atoms"]]) - quantised.zero * rows.sums[1][:, None]
+    sums = (
+        np.einsum("na,naq->nq", weights, u[columns["atoms"]]) - quantised.zero * rows.sums[1].astype(np.int64)[:, None]
+    )
     scale = columns["scale"].astype(np.float64)[:, None]
     bound = scale * quantised.steps * (sums + quantised.half * rows.sums[0][:, None])
     weights32 = columns["weights"].astype(np.float32) * columns["scale"].astype(np.float32)[:, None]

@@ -151,7 +151,7 @@ def test_insert_keeps_the_k_best_in_whatever_order_they_come(
     scores = (rng.integers(-values, values + 1, n) / 4).astype(dtype)
     found, ids = empty_best(1, k, dtype)
     for row in rng.permutation(n):
-        insert(found[0], ids[0], scores[row], int(row))
+        insert(found, ids, 0, scores[row], int(row))
     best, true = reference.top_k(scores[None], min(k, n))
     np.testing.assert_array_equal(found[0, :n], best[0])
     np.testing.assert_array_equal(ids[0, :n], true[0])
@@ -207,8 +207,8 @@ def single_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) 
     scores, ids = empty_best(table.shape[1], k, "float32")
     for q in range(table.shape[1]):
         column = np.ascontiguousarray(table[:, q])
-        scan_one(atoms[:cut], weights[:cut], column, 1000, scores[q], ids[q])
-        scan_one(atoms[cut:], weights[cut:], column, 1000 + cut, scores[q], ids[q])
+        scan_one(atoms[:cut], weights[:cut], column, 1000, scores[q : q + 1], ids[q : q + 1])
+        scan_one(atoms[cut:], weights[cut:], column, 1000 + cut, scores[q : q + 1], ids[q : q + 1])
     return scores, ids
 
 
