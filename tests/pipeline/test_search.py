@@ -112,6 +112,37 @@ def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(codes: CodeStore, 
     np.testing.assert_array_equal(found.scores, best.astype(np.float32), strict=True)
 
 
+def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
+    """Rows of which every third is the twin of another, with negative values if ``signed``."""
+    rows = np.random.default_rng(9).normal(size=(n, d)).astype(np.float32) if signed else histograms(n, d, seed=9)
+    rows[::3] = rows[np.arange(0, n, 3) // 6]
+    return rows
+
+
+@pytest.mark.parametrize("alpha", [1, 5, 8, 16])
+@pytest.mark.parametrize(
+    ("name", "weights", "signed"),
+    [("chi2", "int8", False), ("cosine", "int8", True), ("rbf", "int8", True), ("hellinger", "float16", False)],
+)
+def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
+    name: str, weights: str, signed: bool, alpha: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "FIRST_ROWS", 64)
+    monkeypatch.setattr(scan, "BLOCK_ROWS", 150)
+    rows = tied(1200, 10, signed=signed)
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=2048)
+    spec = AskaSpec(n_atoms=60, n_nonzero_coefs=alpha, weights=weights)
+    codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), spec, part_rows=500)
+    queries = np.concatenate([tied(60, 10, signed=signed)[5:40] * 1.5, rows[::40]])
+    true = code_truth(codes, queries)
+    for count in (1, 3, 5, 65):
+        for k in (1, 10, 700, 1200):  # the last scores of signed rows are negative
+            best, ids = reference.top_k(true[:count], k)
+            found = scan_codes(codes, encoder_of(codes), queries[:count], k, threads=2)
+            np.testing.assert_array_equal(found.ids, ids)
+            np.testing.assert_array_equal(found.scores, best.astype(np.float32), strict=True)
+
+
 def test_a_table_is_the_rounded_true_score_of_every_atom(codes: CodeStore, queries: NDArray[Any]) -> None:
     table = encoder_of(codes).table(queries)
     true = truth("chi2", codes.model["dictionary"], queries)
@@ -119,8 +150,7 @@ def test_a_table_is_the_rounded_true_score_of_every_atom(codes: CodeStore, queri
     np.testing.assert_allclose(table, true, rtol=2.0**-24, atol=1e-12)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("batch", [1, 2, 63, 65, 71])
+@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (3, 1), (2, 2), (1, 63), (2, 65), (3, 70), (2, 71)])
 def test_hits_of_codes_depend_on_neither_threads_nor_batch(
     codes: CodeStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
@@ -193,14 +223,14 @@ def test_its_order_is_that_of_the_true_scores_to_the_bit(
 
 
 @every_kernel
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("batch", [1, 5, 71])
+@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (3, 5), (2, 22)])
 def test_true_hits_depend_on_neither_threads_nor_batch(
     name: str, vectors: VectorStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
-    wanted = search_vector_store(vectors, kernel_of(name), Rows(queries), SearchOptions(k=6))
+    some = Rows(queries[-22:])
+    wanted = search_vector_store(vectors, kernel_of(name), some, SearchOptions(k=6))
     options = SearchOptions(k=6, batch=batch, threads=threads)
-    same(search_vector_store(vectors, kernel_of(name), Rows(queries), options), wanted)
+    same(search_vector_store(vectors, kernel_of(name), some, options), wanted)
 
 
 @every_kernel
@@ -218,7 +248,7 @@ def test_massive_ties_go_to_the_lowest_rows(name: str, k: int, tmp_path: Path) -
 
 @every_kernel
 @given(data=st.data())
-@steady(8)
+@steady(6)
 def test_the_exhaustive_search_is_exact_on_rows_that_float32_cannot_tell_apart(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -295,9 +325,10 @@ def test_reranking_orders_the_best_codes_by_their_true_scores(
 def test_reranked_hits_depend_on_neither_threads_nor_batch(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], batch: int
 ) -> None:
-    wanted = search_code_store(codes, Rows(queries), SearchOptions(k=4, rerank=9), vectors=vectors)
+    some = Rows(queries[-22:])
+    wanted = search_code_store(codes, some, SearchOptions(k=4, rerank=9), vectors=vectors)
     options = SearchOptions(k=4, rerank=9, batch=batch, threads=3)
-    same(search_code_store(codes, Rows(queries), options, vectors=vectors), wanted)
+    same(search_code_store(codes, some, options, vectors=vectors), wanted)
 
 
 def test_true_scores_of_any_rows_none_among_them(

@@ -4,6 +4,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -82,6 +83,18 @@ def test_keys_are_those_of_zarr() -> None:
     column = Column(name="atoms", dtype="uint16", width=8, rows=9, part_rows=4)
     assert column.chunk_key(2) == "atoms/c/2/0"
     assert Column(name="residual", dtype="float16", width=None, rows=9, part_rows=4).chunk_key(0) == "residual/c/0"
+
+
+@every_compressor
+def test_the_same_values_are_the_same_bytes_at_any_time(compressor: str) -> None:
+    column = Column(name="c", dtype="uint16", width=3, rows=40, part_rows=40, compressor=compressor)
+    values = np.arange(120, dtype=np.uint16).reshape(40, 3)
+    chunks = set()
+    for now in (0.0, 1e9, 1.7e9):
+        with patch("time.time", return_value=now):
+            chunks.add(encode_chunk(column, 0, values))
+    assert len(chunks) == 1
+    np.testing.assert_array_equal(decode_chunk(column, 0, chunks.pop()), values, strict=True)
 
 
 # Zarr itself

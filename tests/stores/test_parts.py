@@ -26,6 +26,7 @@ from stores.header import Header, Layout, column_fields, model_entries, open_hea
 from stores.parts import PartStore, create
 from stores.reader import PartReader
 from stores.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
+from stores.scratch import scratch_folder
 from stores.vectors import VectorStore
 from tests.making import histograms, make_codes, make_vectors
 
@@ -340,6 +341,17 @@ def test_of_creators_at_once_one_wins_and_nothing_of_the_others_is_left(tmp_path
             assert [path.name for path in folder.iterdir()] == ["store"]
             store = PartStore(folder / "store", open_header(folder / "store"))
             assert store.restore(MODEL) == []
+
+
+def test_what_a_killed_creator_left_is_swept_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+    left = tmp_path / f".store.{os.getpid()}-0123abcd.tmp"
+    of_another = tmp_path / ".other.1-0123abcd.tmp"
+    for folder in (left, of_another):
+        (folder / "atoms").mkdir(parents=True)
+    with scratch_folder(tmp_path / "store") as held:
+        create(tmp_path / "store", HEADER, MODEL)
+        assert held.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.1-0123abcd.tmp", "store"]
 
 
 def failing_after(count: int, error: BaseException) -> Callable[[int], None]:
