@@ -24,10 +24,23 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> None:
         )
 
 
-def search_bytes(store: CodeStore | Vectors, options: SearchOptions) -> int:
-    """Return what searching takes beyond the interpreter: tables or queries, lists of the best, and read buffers."""
+def search_bytes(
+    store: CodeStore | Vectors, options: SearchOptions, *, queries: int, reranked: Vectors | None = None
+) -> int:
+    """Return what searching takes beyond the interpreter: tables or queries, lists of the best, buffers, and answers.
+
+    Parameters
+    ----------
+    queries : int
+        Number of queries in all; their answers are held until the end.
+    reranked : Vectors, optional
+        Where the best codes are scored again.
+    """
     kept = max(options.k, options.rerank or 0)
-    lists = options.batch * kept * 16 * (2 * options.threads + 2)
+    lists = options.batch * kept * 16 * (2 * options.threads + 2) + 2 * queries * options.k * 16
+    if reranked is not None:
+        rows = reranked.part_rows * reranked.dims
+        lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
     if isinstance(store, CodeStore):
         m, d = store.model["dictionary"].shape
         row = sum(store.store.stored_bytes.values()) / store.rows

@@ -1,7 +1,7 @@
 """What each verb does: opens stores, calls the library, and returns a report that can be JSON."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,8 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
+    if options.get("scheduler"):
+        _refuse(options, ("workers",), "a cluster that exists has its own workers")
     workers = options.get("workers") or available_cores()
     check_budget(
         "encoding", encoding.encode_bytes(plan, rows, workers), options.get("memory"), "fewer --workers or --atoms"
@@ -132,6 +134,8 @@ def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
         if not (options.get("queries") and options.get("kernel")):
             raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
         returned = rescored(returned, vectors, options["queries"], **_kernel_options(options))
+    else:
+        _refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
     recall = recalls(returned, true, _ranks(options.get("ranks")), exact_scores=bool(vectors))
     return {"hits": hits, "truth": truth, "queries": len(returned.ids), "recall": recall}
 
@@ -211,12 +215,14 @@ def _search_codes(
         raise InputError(
             f"{store} has its kernel already: found --kernel {options['kernel']}. Mend: leave --kernel out."
         )
+    _refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
+    if not settings.rerank:
+        _refuse(options, ("vectors",), "the vectors are only read to --rerank")
     codes = open_code_store(Path(store))
     settings.check(codes.rows)
     vectors = _vectors_of(codes, options.get("vectors")) if settings.rerank else None
-    check_budget(
-        "searching", search_bytes(codes, settings), options.get("memory"), "a smaller --batch, or fewer --threads"
-    )
+    needed = search_bytes(codes, settings, queries=queries.shape[0], reranked=vectors)
+    check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
     return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 
@@ -232,13 +238,20 @@ def _search_vectors(
         raise InputError(f"{store} holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2")
     if settings.rerank:
         raise InputError(f"{store} holds vectors: their scores are the true ones already. Mend: leave --rerank out.")
+    _refuse(options, ("vectors",), f"{store} is the vectors")
     vectors = open_vectors(store)
     kernel = _kernel(options)
     encoding.check_domain(vectors, kernel)
-    check_budget(
-        "searching", search_bytes(vectors, settings), options.get("memory"), "a smaller --batch, or fewer --threads"
-    )
+    needed = search_bytes(vectors, settings, queries=queries.shape[0])
+    check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
     return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> None:
+    """Refuse options that would have no effect."""
+    for name in names:
+        if options.get(name) is not None:
+            raise InputError(f"--{name} has no use here: {because}. Mend: leave --{name} out.")
 
 
 def _vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
