@@ -96,7 +96,7 @@ def encode_parts(
         for future in flow:
             advance(future.result())
             flow.update(submit(1))
-    except (KilledWorker, CancelledError) as error:
+    except (KilledWorker, CancelledError, OSError) as error:  # OSError: the scheduler closed the connection
         raise ClusterError(
             f"the cluster lost a part of {codes}: {type(error).__name__}, expected its workers to stay. "
             "Mend: see to the cluster, then run the same command again: what is done stays done."
