@@ -9,8 +9,8 @@ from stores.vectors import Vectors
 INTERPRETER_BYTES = 400 << 20  # Python with numba, Dask and Zarr loaded and the loops compiled
 
 
-def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> None:
-    """Refuse work whose planned peak is above ``memory`` bytes, if that is given.
+def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
+    """Refuse work whose planned peak is above ``memory`` bytes, if that is given; return how many it leaves.
 
     Raises
     ------
@@ -22,6 +22,7 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> None:
         raise BudgetError(
             f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Mend: {mend}."
         )
+    return 0 if memory is None else memory - total
 
 
 def search_bytes(
@@ -45,7 +46,7 @@ def search_bytes(
         m, d = store.model["dictionary"].shape
         row = sum(store.store.stored_bytes.values()) / store.rows
         read = 2 * options.threads * int(store.store.layout.part_rows * row * 2)
-        return int(m * d * 16 + m * options.batch * 12 + lists + read)
+        return int(m * d * 16 + m * options.batch * 16 + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     return (
         options.batch * store.dims * 20

@@ -68,7 +68,14 @@ def available_cores() -> int:
 
 
 THREADS = click.option("--threads", type=int, default=available_cores, help="Threads. [default: the cores]")
-MEMORY = click.option("--memory", type=size, help="Refuse to start if it would take more, such as 1.5GB.")
+MEMORY = click.option(
+    "--memory",
+    type=size,
+    help=(
+        "Refuse to start if it would take more, such as 1.5GB. A search of several batches keeps in what is left of it "
+        "the codes it has read."
+    ),
+)
 
 
 def _apply(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,8 @@ def _search_codes(
     settings.check(codes.rows)
     vectors = _vectors_of(codes, options.get("vectors")) if settings.rerank else None
     needed = search_bytes(codes, settings, queries=queries.shape[0], reranked=vectors)
-    check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
+    room = check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
+    settings = replace(settings, resident=room)
     return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 

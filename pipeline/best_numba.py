@@ -4,20 +4,23 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from pipeline.simd.vectors import move_up
+
 
 @njit(nogil=True, cache=True)
 def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int) -> None:
     """Put (score, row) into one query's descending list, ``scores[query]`` and ``ids[query]``, if among the k best."""
-    at = scores.shape[1] - 1
-    if score < scores[query, at] or (score == scores[query, at] and 0 <= ids[query, at] < row):
+    k = scores.shape[1]
+    last = k - 1
+    if score < scores[query, last] or (score == scores[query, last] and 0 <= ids[query, last] < row):
         return
-    last = at
-    while at > 0 and (scores[query, at - 1] < score or (scores[query, at - 1] == score and ids[query, at - 1] > row)):
-        at -= 1
-    for place in range(last, at, -1):  # two plain moves of memory
-        scores[query, place] = scores[query, place - 1]
-    for place in range(last, at, -1):
-        ids[query, place] = ids[query, place - 1]
+    at = 0
+    for place in range(k):  # as many as are better: without a branch, where a search would have several
+        at += scores[query, place] > score
+    while at < last and scores[query, at] == score and ids[query, at] < row:
+        at += 1
+    move_up(scores, query * k + at, query * k + last)
+    move_up(ids, query * k + at, query * k + last)
     scores[query, at] = score
     ids[query, at] = row
 

@@ -1,18 +1,17 @@
 """Quantised tables: 64 queries' K(D, x) in one byte an entry, with what bounds the error (see ``filter_numba``)."""
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.aligned import aligned
 from pipeline.best import Best
 from pipeline.kernels.kernel import Float32
 
 GROUP = 64
-ALIGNMENT = 64  # a table's row is one cache line, and starts on one
-FLOAT32_ROUNDING = 8e-6  # 127 units of 2⁻²⁴, each product and sum of the float32 score: in table steps
+FLOAT32_ROUNDING = 6.4e-8  # a unit of 2⁻²⁴ and a little, for each product and sum of the float32 score
 
 
 class Rows:
@@ -30,87 +29,63 @@ class Rows:
         )
         self.halves = code["scale"].view(np.uint16)
 
-    @cached_property
-    def scales(self) -> Float32:
-        """The scales, float32[n]."""
-        from pipeline.filter_numba import widen_scales
-
-        scales = np.empty(len(self.halves), np.float32)
-        widen_scales(self.halves, scales)
-        return scales
-
-    @property
-    def pairs(self) -> NDArray[np.int16]:
-        """The weights two to an int16, [n, α/2]."""
-        return self.weights.view(np.int16)
-
-    @cached_property
-    def sums(self) -> NDArray[np.int16]:
-        """Σ|w| and Σ w of each row, int16[2, n]: α is at most 256."""
-        from pipeline.filter_numba import byte_sums, word_sums
-
-        n, alpha = self.atoms.shape
-        sums = np.empty((2, n * alpha // 8 if alpha % 8 == 0 else n), np.int16)
-        if alpha % 8:
-            byte_sums(self.weights, *sums)
-            return sums
-        word_sums(self.weights.reshape(-1).view(np.uint64), *sums)
-        return sums if alpha == 8 else np.asarray(sums.reshape(2, n, -1).sum(axis=2, dtype=np.int16))
-
 
 class QuantisedTable:
-    """The table of up to 64 queries as bytes u = rint(T / Δ) + z in 0…127, Δ a query's own.
+    """The table of up to 64 queries as bytes u = rint(T / Δ) − z in 0…L, Δ a query's own, z and L common to all.
 
     Parameters
     ----------
-    table : float32[m, Q], Q ≤ 64, C-contiguous
-    alpha : int
-        Non-zeros a row.
+    table : float32[m, Q], Q ≤ 64
+    rows : Rows
+        Such as will come: as many levels L are taken as leave the sums of nearly all of them room.
     """
 
-    def __init__(self, table: Float32, alpha: int) -> None:
+    def __init__(self, table: Float32, rows: Rows) -> None:
+        from pipeline.simd.bytes import COLUMNS, LANES
+
         m, count = table.shape
-        peak = np.abs(table).max(axis=0).astype(np.float64)
-        self.zero = 0 if table.min() >= 0 else 63
-        self.steps = np.where(peak > 0, peak, 1) / (127 - self.zero - (self.zero > 0))
-        self.half = 0.5 + FLOAT32_ROUNDING * (alpha + 2)
-        self.pairs = (alpha + 1) // 2
-        self.shift = (self.pairs - 1).bit_length()  # the sum of the shifted pairs fits int16
-        self.table = table
-        self.bytes = aligned_bytes(m * GROUP)
-        self.bytes.reshape(m, GROUP)[:, :count] = np.rint(table / self.steps) + self.zero
+        least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
+        lowest = float(np.divide(least, most, out=np.zeros_like(most), where=most > 0).min())  # −1…1
+        base = min(2.0, lowest / max(1 - lowest, 0.1)) if lowest >= 0 else -0.5  # z / L
+        self.levels = levels_for(rows.weights, base)
+        self.zero = int(base * self.levels)
+        reach = self.levels + self.zero if lowest >= 0 else -self.zero  # the peak, in steps
+        self.steps = np.where(most > 0, most, 1) / reach
+        self.half = 0.5 + FLOAT32_ROUNDING * reach * (rows.atoms.shape[1] + 2)
+        narrow = count <= LANES and rows.atoms.shape[1] == 8
+        self.columns = np.arange(LANES) if narrow else np.array(COLUMNS)  # of the queries, in the order of results
+        self.bytes = aligned(m * len(self.columns), np.int8)
+        self.bytes.reshape(m, -1)[:, self.columns[:count]] = np.rint(table / self.steps) - self.zero
 
-    def scan(self, rows: Rows, best: Best, queries: slice) -> int:
-        """Take a block of rows into ``best[queries]``, every k-th score of which is positive; return pairs rescored."""
-        from pipeline.filter_numba import row_bounds, scan_filtered
+    def scan(self, rows: Rows, table: Float32, best: Best, queries: slice) -> int:
+        """Take a block of rows into ``best[queries]``, every k-th score of which is positive; return pairs rescored.
 
-        per_step = 1 / (self.steps * 2.0**self.shift) * (1 - 1e-9)
-        # A threshold times 1/σ is the high half of a product of two uint16: as many bits to the first as leave it room
-        # to rise by half within the block (beyond that the filter lets rows pass, and is slow, not wrong).
-        reach = 1.5 * float((best.kth[queries] * per_step).max())
-        bits = int(np.clip(np.floor(np.log2(65535 / reach)), 4, 12))
-        inverse, slack = np.empty(len(rows.atoms), np.uint16), np.empty(len(rows.atoms), np.int16)
-        half, unit = int(np.ceil(self.half * 2**16)), np.float32(2.0 ** (16 - bits))
-        most = np.float32(min(65535, 32767 * 2.0**16 / (reach * 2.0**bits)))  # their product compares as int16
-        magnitudes, totals = rows.sums
-        row_bounds(magnitudes, totals, rows.scales, half, self.zero, self.shift, self.pairs, unit, most, inverse, slack)
-        bounds = rows.scales, inverse, slack
+        ``table`` float32[⌈Q / 16⌉, m, 16] is the same table in panels.
+        """
+        from pipeline.filter_numba import scan_filtered
+
+        per_step = (1 - 1e-9) / self.steps
+        # A threshold times 1/σ is the high half of a product of two uint16: the first has room to rise by a quarter
+        # within the block (beyond that the filter lets rows pass, and is slow, not wrong).
+        fine = 65535 / (1.25 * float((best.kth[queries] * per_step).max()))
+        unit = 2.0**16 / fine * (1 - 1e-6)
+        limits = np.float32(self.half), np.float32(self.zero), np.float32(self.levels), np.float32(unit)
+        codes = rows.atoms, rows.weights, rows.halves
         scores, ids = best.scores[queries], best.ids[queries]
-        return int(
-            scan_filtered(
-                rows.atoms,
-                rows.weights,
-                rows.pairs,
-                bounds,
-                self.shift,
-                self.bytes,
-                self.table,
-                per_step * 2.0**bits,
-                rows.first,
-                scores,
-                ids,
-            )
-        )
+        return int(scan_filtered(*codes, limits, self.bytes, table, per_step * fine, rows.first, scores, ids))
+
+
+def levels_for(weights: NDArray[np.int8], base: float) -> int:
+    """Return the most levels L ≤ 127 that leave all but one row in 30 000 room: see ``row_bounds``."""
+    from pipeline.filter_numba import row_sums
+
+    n, alpha = weights.shape
+    magnitudes, totals = np.empty((2, n), np.int16)
+    row_sums(weights.reshape(-1), alpha, 0, n, magnitudes, totals)
+    positive, negative = (magnitudes + totals.astype(np.float64)) / 2, (magnitudes - totals.astype(np.float64)) / 2
+    needed = np.maximum(magnitudes.astype(np.float64), (1 + base) * positive - base * negative)  # a level
+    room = (65534.0 - magnitudes) / np.maximum(needed, 1)
+    return int(np.clip(np.quantile(room, 2.0**-15), 2, 127))
 
 
 class PackedTable:
@@ -124,21 +99,16 @@ class PackedTable:
     def __init__(self, table: Float32) -> None:
         peak = float(table.max())
         self.step = (peak if peak > 0 else 1.0) / 127
-        self.half = 0.5 + FLOAT32_ROUNDING * 10 + 1e-4  # the last for the float32 arithmetic of the filter itself
-        self.table = np.ascontiguousarray(table)
+        self.half = 0.5 + FLOAT32_ROUNDING * 127 * 10 + 1e-4  # the last for the float32 arithmetic of the filter itself
         self.bytes = np.rint(table / self.step).astype(np.uint8)
 
-    def scan(self, rows: Rows, best: Best, queries: slice) -> int:
-        """Take a block of rows into the best of the one query, whose k-th score is positive; return rows rescored."""
+    def scan(self, rows: Rows, table: Float32, best: Best, queries: slice) -> int:
+        """Take a block of rows into the best of the one query, whose k-th score is positive; return rows rescored.
+
+        ``table`` float32[m] is the same table.
+        """
         from pipeline.filter_numba import scan_one_filtered
 
         codes = rows.atoms, rows.weights, rows.halves
         scores, ids = best.scores[queries], best.ids[queries]
-        return int(scan_one_filtered(*codes, self.bytes, self.table, self.step, self.half, rows.first, scores, ids))
-
-
-def aligned_bytes(size: int) -> NDArray[np.int8]:
-    """Return int8[size], zero, that starts on a cache line."""
-    room = np.zeros(size + ALIGNMENT, np.int8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size]
+        return int(scan_one_filtered(*codes, self.bytes, table, self.step, self.half, rows.first, scores, ids))

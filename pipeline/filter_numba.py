@@ -1,112 +1,104 @@
 """Scan loops over int8 codes that score in small integers, and in float32 only the rows that may be among the best.
 
-A query's table T is stored as u = rint(T / Δ) + z in 0…127, so that |T − Δ (u − z)| ≤ Δ/2. The float32 score s of a
-row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u − z S + h A), where h is one
-half and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
+A query's table T is stored as u = rint(T / Δ) − z in 0…L, L ≤ 127, so that |T − Δ (u + z)| ≤ Δ/2. The float32 score
+s of a row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u + z S + h A), where h is
+one half and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline import lanes
 from pipeline.best_numba import insert
+from pipeline.scan_numba import PANEL, widened
+from pipeline.simd.bytes import LANES, half_pair_products, look_up_eight, pair_products, rows_reaching, sum_eight_rows
+from pipeline.simd.vectors import (
+    add,
+    add_saturated,
+    high_product,
+    load_int16,
+    lowest_bit,
+    prefetch,
+    reaches,
+    splat_int16,
+    zero_int16,
+)
 
 GROUP = 64
-PACKED_ROWS = 1 << 7  # 1 KiB of packed bytes: written and read back within L1
-COLUMNS = np.array(lanes.COLUMNS)
+PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
+AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
+FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits
+TILE = 1 << 12  # rows whose hits are rescored together: thresholds are as old as that
 
 
 @njit(nogil=True, cache=True)
-def widen_scales(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
-    """Set ``out`` to non-negative float16 given as their bits: exact, subnormal ones included."""
-    for i in range(out.size):
-        out[i] = widened(halves[i])
+def row_sums(
+    weights: NDArray[np.int8],
+    alpha: int,
+    start: int,
+    stop: int,
+    magnitudes: NDArray[np.int16],
+    totals: NDArray[np.int16],
+) -> None:
+    """Set Σ|w| and Σ w of rows ``start`` to ``stop`` of flat ``weights`` [n · α], α ≤ 256."""
+    whole = (stop - start) // 8 * 8 if alpha == 8 else 0
+    for i in range(np.uint64(0), np.uint64(whole), np.uint64(8)):
+        sum_eight_rows(weights, np.uint64(start) + i, magnitudes, totals, i)
+    for row in range(start + whole, stop):
+        magnitude, total = 0, 0
+        for at in range(row * alpha, (row + 1) * alpha):
+            magnitude += abs(int(weights[at]))
+            total += int(weights[at])
+        magnitudes[row - start] = magnitude
+        totals[row - start] = total
 
 
 @njit(nogil=True, cache=True, inline="always")
-def widened(half: np.uint16) -> np.float32:
-    """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
-    return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
-
-
-@njit(nogil=True, cache=True)
-def word_sums(words: NDArray[np.uint64], magnitudes: NDArray[np.int16], totals: NDArray[np.int16]) -> None:
-    """Set Σ|w| and Σ w of each word of eight int8 weights, byte by byte within a register."""
-    ones, signs = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-    wide, fold = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
-    s7, s8, s48, full = np.uint64(7), np.uint64(8), np.uint64(48), np.uint64(255)
-    for i in range(words.size):
-        w = words[i]
-        negative = (w >> s7) & ones
-        absolute = (w ^ (negative * full)) + negative
-        shifted = w ^ signs  # w + 128
-        magnitudes[i] = np.int64((((absolute & wide) + ((absolute >> s8) & wide)) * fold) >> s48)
-        totals[i] = np.int64((((shifted & wide) + ((shifted >> s8) & wide)) * fold) >> s48) - 1024
-
-
-@njit(nogil=True, cache=True)
-def byte_sums(weights: NDArray[np.int8], magnitudes: NDArray[np.int16], totals: NDArray[np.int16]) -> None:
-    """Set Σ|w| and Σ w of rows [n, α] of any α."""
-    for i in range(weights.shape[0]):
-        magnitude, total = 0, 0
-        for a in range(weights.shape[1]):
-            magnitude += abs(int(weights[i, a]))
-            total += int(weights[i, a])
-        magnitudes[i] = magnitude
-        totals[i] = total
+def threshold(score: np.float32, unit: float) -> np.uint16:
+    """Return a k-th score, positive, in units of the filter, rounded down."""
+    return np.uint16(min(65535.0, float(score) * unit))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def row_bounds(
     magnitudes: NDArray[np.int16],
     totals: NDArray[np.int16],
-    scales: NDArray[np.float32],
-    half: int,
-    zero: int,
-    shift: int,
-    pairs: int,
-    unit: np.float32,
-    most: np.float32,
-    inverse: NDArray[np.uint16],
-    slack: NDArray[np.int16],
+    halves: NDArray[np.uint16],
+    start: int,
+    stop: int,
+    limits: tuple[np.float32, np.float32, np.float32, np.float32],
+    lifts: NDArray[np.uint16],
+    gaps: NDArray[np.uint16],
+    inverses: NDArray[np.uint16],
 ) -> None:
-    """Set what each row adds to its integer sum before it is compared, and ``unit`` / σ ≤ ``most``: to the safe side.
+    """Set what to add to the sums of rows ``start`` to ``stop``, what to their thresholds, and ``unit`` / σ.
 
-    ``half`` is h in units of 2⁻¹⁶. ``scan_filtered`` adds ``pairs`` pairs of products, each divided by 2^shift and
-    rounded down: it loses less than one a pair.
+    The sum Σ w u lies between −L N and L P, where N and P are the sums of negative and positive weights. It is computed
+    modulo 2¹⁶, and is known exactly when what is added lifts that range into 0…65535. A row that has no such room gets
+    thresholds of zero: it is always scored in float32. Whole numbers here stay below 2²⁴: float32 holds them exactly.
     """
-    for i in range(slack.size):
-        lost = ((np.int64(magnitudes[i]) * half) >> 16) + 1 - zero * np.int64(totals[i])
-        slack[i] = (lost >> shift) + 1 + pairs
-        over = unit / scales[i] * np.float32(1 - 2.0**-22)
-        inverse[i] = np.uint16(min(most, over))
-
-
-@njit(nogil=True, cache=True)
-def threshold(score: float, unit: float) -> int:
-    """Return a k-th score in units of the filter, rounded down; scores must be positive."""
-    return int(min(65535.0, np.floor(score * unit)))
-
-
-@njit(nogil=True, cache=True, inline="always")
-def pair(
-    table: NDArray[np.int8], atoms: NDArray[np.uint16], pairs: NDArray[np.int16], i: int, p: int, by: object
-) -> tuple[object, object]:
-    """Return the products of pair p of row i for all 64 columns, added and divided by the power of two."""
-    a = p + p
-    first, second = np.uint64(atoms[i, a]) * np.uint64(GROUP), np.uint64(atoms[i, a + np.uint64(1)]) * np.uint64(GROUP)
-    low, high = lanes.pair_products(table, first, second, lanes.splat(pairs[i, p]))
-    return lanes.shift_right(low, by), lanes.shift_right(high, by)
+    half, zero, levels, unit = limits
+    none, one, most, rounding = np.float32(0), np.float32(1), np.float32(65535), np.float32(1 - 2.0**-22)
+    for i in range(np.uint64(stop - start)):
+        magnitude, total = np.float32(magnitudes[i]), np.float32(totals[i])
+        negative, positive = (magnitude - total) * np.float32(0.5), (magnitude + total) * np.float32(0.5)
+        slack = np.ceil(magnitude * half) + one + zero * total
+        lift = max(slack, levels * negative)
+        fits = lift + levels * positive <= most
+        lifts[i] = np.uint16(min(lift, most))
+        gaps[i] = np.uint16(min(lift - slack, most) if fits else none)
+        inverse = min(most, unit / widened(halves[np.uint64(start) + i]) * rounding)
+        inverses[i] = np.uint16(inverse if fits else none)
 
 
 @njit(nogil=True, cache=True)
 def scan_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
-    pairs: NDArray[np.int16],
-    bounds: tuple[NDArray[np.float32], NDArray[np.uint16], NDArray[np.int16]],
-    shift: int,
+    halves: NDArray[np.uint16],
+    limits: tuple[np.float32, np.float32, np.float32, np.float32],
     table8: NDArray[np.int8],
     table: NDArray[np.float32],
     units: NDArray[np.float64],
@@ -116,98 +108,236 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``pairs`` are the weights two to an int16, [n, α/2]; α is even. ``bounds`` are σ float32, 1/σ uint16 and slack int16
-    of the rows; ``table8`` flat [m · 64]; ``table`` float32 [m, Q]; ``scores``, ``ids`` [Q, k], each k-th one positive.
+    ``atoms``, ``weights`` [n, α], α even; ``halves`` σ as the bits of float16; ``limits`` h, z, L and the unit of 1/σ
+    as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32] if α = 8; ``table`` as ``scan_batch`` wants it;
+    ``scores``, ``ids`` [Q, k], each k-th one positive.
     """
-    n, count = pairs.shape
-    scales, inverse, slack = bounds
-    least = np.full(GROUP, 65535, np.uint16)
-    used = np.zeros(2, np.uint32)
+    n = halves.size
+    flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), atoms.shape[1]
+    pairs, least = flat_weights.view(np.int16), np.empty(GROUP, np.uint16)
+    magnitudes, totals = np.empty(TILE, np.int16), np.empty(TILE, np.int16)
+    lifts, gaps, inverses = np.empty(TILE, np.uint16), np.empty(TILE, np.uint16), np.empty(TILE, np.uint16)
+    rows, bits = np.empty(2 * TILE, np.int64), np.empty(2 * TILE, np.uint64)
+    bounds, wide = (lifts, gaps, inverses), table8.size == GROUP * table.shape[1]
+    used = np.uint64(0)
     for lane in range(GROUP):
-        query = COLUMNS[lane]
-        if query < scores.shape[0]:
-            least[lane] = threshold(scores[query, -1], units[query])
-            used[lane // 32] |= np.uint32(1) << np.uint32(lane % 32)
-    by = lanes.splat(np.int16(shift))
-    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+        query = lane % scores.shape[0]  # lanes of no query repeat another's threshold
+        least[lane] = threshold(scores[query, -1], units[query])
+        used |= np.uint64(lane < scores.shape[0]) << np.uint64(lane)
+    rescored, side, count, stop, tile = 0, 0, 0, 0, FIRST_TILE
+    while stop < n:
+        start, stop = stop, min(n, stop + tile)
+        row_sums(flat_weights, alpha, start, stop, magnitudes, totals)
+        row_bounds(magnitudes, totals, halves, start, stop, limits, lifts, gaps, inverses)
+        for row in range(np.uint64(stop), np.uint64(stop + TILE), np.uint64(32)):
+            prefetch(halves, row)
+        waiting, side = count, TILE - side
+        if alpha == 8:
+            count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side, wide)
+        else:
+            count = reaching(flat, pairs, alpha // 2, start, stop, table8, bounds, least, rows, bits, side)
+        tile = min(TILE, 2 * tile) if count < FEW_HITS else FIRST_TILE
+        fetch(atoms, table, rows, bits, side, count, used)
+        hits = rows, bits, TILE - side, waiting
+        rescored += rescore(atoms, weights, halves, table, hits, first, units, least, scores, ids)
+    hits = rows, bits, side, count
+    return rescored + rescore(atoms, weights, halves, table, hits, first, units, least, scores, ids)
+
+
+@njit(nogil=True, cache=True)
+def reaching(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int16],
+    count: int,
+    start: int,
+    stop: int,
+    table: NDArray[np.int8],
+    bounds: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]],
+    least: NDArray[np.uint16],
+    rows: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    at: int,
+) -> int:
+    """List, from ``at`` on, the rows that reach a lane's threshold, and a bit a lane; return how many.
+
+    ``atoms`` flat; ``weights`` two to an int16, ``count`` of them a row.
+    """
+    found = at
+    low_least, high_least = load_int16(least, 0), load_int16(least, LANES)
+    one, four = np.uint64(1), np.uint64(4)
     fours = np.uint64(count - count % 4)
-    rescored = 0
-    for i in range(np.uint64(n)):
-        low, high = lanes.zero(), lanes.zero()
-        for p in range(np.uint64(0), fours, four):
-            a0, a1 = pair(table8, atoms, pairs, i, p, by)
-            b0, b1 = pair(table8, atoms, pairs, i, p + one, by)
-            c0, c1 = pair(table8, atoms, pairs, i, p + two, by)
-            d0, d1 = pair(table8, atoms, pairs, i, p + three, by)
-            low = lanes.add(low, lanes.add(lanes.add(a0, b0), lanes.add(c0, d0)))
-            high = lanes.add(high, lanes.add(lanes.add(a1, b1), lanes.add(c1, d1)))
-        for p in range(fours, np.uint64(count)):
-            a0, a1 = pair(table8, atoms, pairs, i, p, by)
-            low, high = lanes.add(low, a0), lanes.add(high, a1)
-        extra, over = lanes.splat(slack[i]), lanes.splat(np.int16(inverse[i]))
-        hits0 = lanes.exceeds(lanes.add(low, extra), lanes.high_product(lanes.load(least, 0), over))
-        hits1 = lanes.exceeds(lanes.add(high, extra), lanes.high_product(lanes.load(least, 32), over))
-        if (hits0 & used[0]) | (hits1 & used[1]):
-            rescored += rescore(
-                atoms,
-                weights,
-                i,
-                scales[i],
-                table,
-                units,
-                first + np.int64(i),
-                np.uint64(hits0 & used[0]) | (np.uint64(hits1 & used[1]) << np.uint64(32)),
-                least,
-                scores,
-                ids,
-            )
-    return rescored
+    for i in range(np.uint64(start), np.uint64(stop)):
+        low, high = zero_int16(), zero_int16()
+        begin = i * np.uint64(count)
+        for p in range(begin, begin + fours, four):
+            more_low, more_high = four_pairs(table, atoms, weights, p)
+            low, high = add(low, more_low), add(high, more_high)
+        for p in range(begin + fours, begin + np.uint64(count), one):
+            more_low, more_high = pair(table, atoms, weights, p)
+            low, high = add(low, more_low), add(high, more_high)
+        row = i - np.uint64(start)
+        high_hits = half_reaching(high, bounds, row, high_least) << np.uint64(LANES)
+        hits = half_reaching(low, bounds, row, low_least) | high_hits
+        if hits:
+            rows[found] = i
+            bits[found] = hits
+            found += 1
+    return found - at
+
+
+@njit(nogil=True, cache=True)
+def reaching_of_eight(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int16],
+    start: int,
+    stop: int,
+    table: NDArray[np.int8],
+    bounds: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]],
+    least: NDArray[np.uint16],
+    rows: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    at: int,
+    wide: bool,
+) -> int:
+    """Do what ``reaching`` does for α = 8, without a loop over pairs and four rows at a time: a quarter faster.
+
+    A table that is not ``wide`` has 32 columns, not 64.
+    """
+    found = at
+    low_least, high_least = load_int16(least, 0), load_int16(least, LANES)
+    begin, end, four = np.uint64(start), np.uint64(stop), np.uint64(4)
+    fours = end - (end - begin) % four
+    for i in range(begin, fours, four):
+        prefetch(atoms, (i + np.uint64(AHEAD)) * np.uint64(8))
+        prefetch(weights, (i + np.uint64(4 * AHEAD)) * np.uint64(4))
+        hits0 = row_of_eight(table, atoms, weights, i, begin, bounds, low_least, high_least, wide)
+        hits1 = row_of_eight(table, atoms, weights, i + np.uint64(1), begin, bounds, low_least, high_least, wide)
+        hits2 = row_of_eight(table, atoms, weights, i + np.uint64(2), begin, bounds, low_least, high_least, wide)
+        hits3 = row_of_eight(table, atoms, weights, i + np.uint64(3), begin, bounds, low_least, high_least, wide)
+        if hits0 | hits1 | hits2 | hits3:
+            for j, hits in enumerate((hits0, hits1, hits2, hits3)):
+                if hits:
+                    rows[found] = i + np.uint64(j)
+                    bits[found] = hits
+                    found += 1
+    for i in range(fours, end):
+        hits = row_of_eight(table, atoms, weights, i, begin, bounds, low_least, high_least, wide)
+        if hits:
+            rows[found] = i
+            bits[found] = hits
+            found += 1
+    return found - at
+
+
+@njit(nogil=True, cache=True, inline="always")
+def row_of_eight(
+    table: Any, atoms: Any, weights: Any, i: Any, begin: Any, bounds: Any, low_least: Any, high_least: Any, wide: bool
+) -> np.uint64:
+    """Return the lanes that a row of eight atoms reaches: 64 if ``wide``, else 32."""
+    at, row = i * np.uint64(4), i - begin
+    if wide:
+        low, high = four_pairs(table, atoms, weights, at)
+        high_hits = half_reaching(high, bounds, row, high_least) << np.uint64(LANES)
+        return half_reaching(low, bounds, row, low_least) | high_hits
+    a, b = half_pair(table, atoms, weights, at), half_pair(table, atoms, weights, at + np.uint64(1))
+    c, d = half_pair(table, atoms, weights, at + np.uint64(2)), half_pair(table, atoms, weights, at + np.uint64(3))
+    return half_reaching(add(add(a, b), add(c, d)), bounds, row, low_least)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def four_pairs(
+    table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
+) -> tuple[object, object]:
+    """Return the products of four pairs of atoms of a row, added, for all 64 columns."""
+    a0, a1 = pair(table, atoms, weights, at)
+    b0, b1 = pair(table, atoms, weights, at + np.uint64(1))
+    c0, c1 = pair(table, atoms, weights, at + np.uint64(2))
+    d0, d1 = pair(table, atoms, weights, at + np.uint64(3))
+    return add(add(a0, b0), add(c0, d0)), add(add(a1, b1), add(c1, d1))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def pair(
+    table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
+) -> tuple[object, object]:
+    """Return the products of one pair of atoms of a row, added, for all 64 columns."""
+    a = at + at
+    first, second = np.uint64(atoms[a]) * np.uint64(GROUP), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(GROUP)
+    return pair_products(table, first, second, splat_int16(weights[at]))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any) -> object:
+    """Return the products of one pair of atoms of a row, added, for all of 32 columns."""
+    a = at + at
+    first, second = np.uint64(atoms[a]) * np.uint64(LANES), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(LANES)
+    return half_pair_products(table, first, second, splat_int16(weights[at]))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def half_reaching(sums: Any, bounds: tuple[Any, Any, Any], row: Any, least: Any) -> np.uint64:
+    """Return a bit for each of 32 lanes whose sum, lifted, reaches its threshold times 1/σ."""
+    lifts, gaps, inverses = bounds
+    thresholds = add_saturated(high_product(least, splat_int16(inverses[row])), splat_int16(gaps[row]))
+    return np.uint64(reaches(add(sums, splat_int16(lifts[row])), thresholds))
+
+
+@njit(nogil=True, cache=True)
+def fetch(
+    atoms: NDArray[np.uint16],
+    table: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    at: int,
+    count: int,
+    used: np.uint64,
+) -> None:
+    """Drop the bits of lanes of no query, and ask for what ``rescore`` will read of the others: it lies anywhere."""
+    flat, panel_size = table.reshape(-1), np.uint64(table.shape[1] * PANEL)
+    for hit in range(at, at + count):
+        bits[hit] &= used
+        left, row = bits[hit], rows[hit]
+        while left:
+            panel = lowest_bit(left) // np.uint64(PANEL)
+            left &= left - np.uint64(1)
+            for a in range(np.uint64(atoms.shape[1])):
+                prefetch(flat, panel * panel_size + np.uint64(atoms[row, a]) * np.uint64(PANEL))
 
 
 @njit(nogil=True, cache=True)
 def rescore(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
-    i: int,
-    scale: np.float32,
+    halves: NDArray[np.uint16],
     table: NDArray[np.float32],
+    hits: tuple[NDArray[np.int64], NDArray[np.uint64], int, int],
+    first: int,
     units: NDArray[np.float64],
-    row: int,
-    hits: np.uint64,
     least: NDArray[np.uint16],
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Score row i of a block, ``row`` of the store, in float32 for the queries whose bit is set; return how many."""
+    """Score rows in float32 for the lanes whose bit is set, keep the best; return how many pairs that were.
+
+    ``hits`` are rows of the block, bits, the first to be scored, and how many; ``first`` is the block's first row.
+    """
+    rows, bits, at, waiting = hits
     count = 0
-    while hits:
-        lane = lanes.lowest_bit(hits)
-        hits &= hits - np.uint64(1)
-        query = COLUMNS[lane]
-        total = np.float32(0)
-        for a in range(np.uint64(atoms.shape[1])):
-            total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a], query]
-        count += 1
-        if total > scores[query, -1]:
-            insert(scores, ids, query, total, row)
-            least[lane] = threshold(scores[query, -1], units[query])
+    for hit in range(at, at + waiting):
+        row, left = rows[hit], bits[hit]
+        scale = widened(halves[row])
+        while left:
+            query = np.int64(lowest_bit(left))
+            left &= left - np.uint64(1)
+            panel, column = query // PANEL, query % PANEL
+            total = np.float32(0)
+            for a in range(np.uint64(atoms.shape[1])):
+                total = total + np.float32(weights[row, a]) * scale * table[panel, atoms[row, a], column]
+            count += 1
+            if total > scores[query, -1]:
+                insert(scores, ids, query, total, first + row)
+                least[query] = threshold(scores[query, -1], units[query])
     return count
-
-
-@njit(nogil=True, cache=True)
-def pack_rows(
-    atoms: NDArray[np.uint16], start: int, stop: int, table: NDArray[np.uint8], out: NDArray[np.uint64]
-) -> None:
-    """Set ``out[i − start]`` to the eight bytes ``table[atoms[i]]`` of rows ``start`` to ``stop``; ``atoms`` [n, 8]."""
-    k0, k1, k2, k3 = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
-    k4, k5, k6, k7 = np.uint64(4), np.uint64(5), np.uint64(6), np.uint64(7)
-    s8, s16, s24, s32 = np.uint64(8), np.uint64(16), np.uint64(24), np.uint64(32)
-    for i in range(np.uint64(start), np.uint64(stop)):
-        low = np.uint64(table[atoms[i, k0]]) | (np.uint64(table[atoms[i, k1]]) << s8)
-        low |= (np.uint64(table[atoms[i, k2]]) << s16) | (np.uint64(table[atoms[i, k3]]) << s24)
-        high = np.uint64(table[atoms[i, k4]]) | (np.uint64(table[atoms[i, k5]]) << s8)
-        high |= (np.uint64(table[atoms[i, k6]]) << s16) | (np.uint64(table[atoms[i, k7]]) << s24)
-        out[i - np.uint64(start)] = low | (high << s32)
 
 
 @njit(nogil=True, cache=True)
@@ -226,31 +356,33 @@ def scan_one_filtered(
     """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
 
     ``halves`` [n] are σ as the bits of float16; ``table8`` [m] holds u = rint(T / ``step``), z = 0; α = 8; the k-th
-    score is positive. Rows behind the last whole eight are all scored in float32.
+    score is positive. Σ|w| is taken for the 1024 that it may be: the rows this lets pass cost less than to add it up.
+    Rows behind the last whole sixteen are all scored in float32.
     """
     packed = np.empty(PACKED_ROWS, np.uint64)
     flat, flat_atoms = weights.reshape(-1), atoms.reshape(-1)
-    whole = halves.size - halves.size % 8
+    whole = halves.size - halves.size % 16
     rescored = halves.size - whole
-    slack = np.float32(half)
+    extra = np.float32(half * 1024)
     least = np.float32(scores[0, -1] / step * (1 - 1e-6))
     for start in range(0, whole, PACKED_ROWS):
         stop = min(whole, start + PACKED_ROWS)
-        # Streams that are read in turns are more than the hardware follows: ask for the next tile's lines.
-        for row in range(np.uint64(stop), np.uint64(stop + PACKED_ROWS), np.uint64(8)):
-            lanes.prefetch(flat_atoms, row * np.uint64(8))
-            lanes.prefetch(flat_atoms, (row + np.uint64(4)) * np.uint64(8))
-            lanes.prefetch(flat, row * np.uint64(8))
-            lanes.prefetch(halves, row)
-        pack_rows(atoms, start, stop, table8, packed)
         for i in range(np.uint64(start), np.uint64(stop), np.uint64(8)):
-            hits = lanes.rows_reaching(packed, i - np.uint64(start), flat, halves, i, slack, least)
+            ahead = i + np.uint64(AHEAD)
+            prefetch(flat_atoms, ahead * np.uint64(8))
+            prefetch(flat_atoms, (ahead + np.uint64(4)) * np.uint64(8))
+            prefetch(flat, ahead * np.uint64(8))
+            prefetch(halves, ahead)
+            for j in range(i, i + np.uint64(8)):
+                packed[j - np.uint64(start)] = look_up_eight(table8, flat_atoms, j * np.uint64(8))
+        for i in range(np.uint64(start), np.uint64(stop), np.uint64(16)):
+            hits = np.uint64(rows_reaching(packed, i - np.uint64(start), flat, halves, i, extra, least))
             if hits:
-                for j in range(8):
-                    if (hits >> np.uint8(j)) & np.uint8(1):
-                        row = np.int64(i) + j
-                        score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
-                        rescored += 1
+                while hits:
+                    row = np.int64(i + lowest_bit(hits))
+                    hits &= hits - np.uint64(1)
+                    score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
+                    rescored += 1
                 least = np.float32(scores[0, -1] / step * (1 - 1e-6))
     for row in range(whole, halves.size):
         score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)

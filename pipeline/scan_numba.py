@@ -5,6 +5,34 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
+from pipeline.simd.vectors import (
+    FLOAT32,
+    add,
+    exceeds,
+    load_float32,
+    lowest_bit,
+    multiply,
+    splat_float32,
+    store,
+    zero_float32,
+)
+
+PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
+
+
+@njit(nogil=True, cache=True)
+def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
+    """Set ``out`` [n, α] to int8 weights times their row's scale, the bits of a float16."""
+    for i in range(np.uint64(weights.shape[0])):
+        scale = widened(halves[i])
+        for a in range(np.uint64(weights.shape[1])):
+            out[i, a] = np.float32(weights[i, a]) * scale
+
+
+@njit(nogil=True, cache=True, inline="always")
+def widened(half: np.uint16) -> np.float32:
+    """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
+    return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
 @njit(nogil=True, cache=True)
@@ -13,38 +41,45 @@ def scan_batch(
     weights: NDArray[np.float32],
     table: NDArray[np.float32],
     first: int,
-    sums: NDArray[np.float32],
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
     """Score rows ``first``… for Q queries at once and keep the best.
 
-    ``atoms``, ``weights`` [n, α]; ``table`` [m, Q], so that one atom loads Q neighbouring entries; ``sums`` [Q] is room
-    to work; ``scores``, ``ids`` [Q, k]. Products are added atom by atom, as ``scan_one`` does: the same bits.
+    ``atoms``, ``weights`` [n, α]; ``table`` [⌈Q / 16⌉, m, 16] in panels, so that one atom loads 16 neighbouring
+    entries; ``scores``, ``ids`` [Q, k]. Products are added atom by atom, as ``scan_one`` does: the same bits.
     """
-    n, alpha = atoms.shape
-    least = scores[:, -1].copy()
-    for i in range(n):
-        sums[:] = 0
-        for a in range(0, alpha - 3, 4):
-            p, q = table[atoms[i, a]], table[atoms[i, a + 1]]
-            r, s = table[atoms[i, a + 2]], table[atoms[i, a + 3]]
-            w, x, y, z = weights[i, a], weights[i, a + 1], weights[i, a + 2], weights[i, a + 3]
-            for j in range(sums.size):
-                sums[j] = sums[j] + w * p[j] + x * q[j] + y * r[j] + z * s[j]
-        for a in range(alpha - alpha % 4, alpha):
-            p = table[atoms[i, a]]
-            w = weights[i, a]
-            for j in range(sums.size):
-                sums[j] = sums[j] + w * p[j]
-        hits = 0
-        for j in range(sums.size):
-            hits += sums[j] > least[j]
+    for panel in range(table.shape[0]):
+        begin, end = panel * PANEL, min((panel + 1) * PANEL, scores.shape[0])
+        scan_panel(atoms, weights, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
+
+
+@njit(nogil=True, cache=True)
+def scan_panel(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.float32],
+    table: NDArray[np.float32],
+    first: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Score rows for up to 16 queries, ``table`` flat [m · 16]."""
+    flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), np.uint64(atoms.shape[1])
+    least, sums = np.full(PANEL, np.inf, np.float32), np.empty(PANEL, np.float32)
+    least[: scores.shape[0]] = scores[:, -1]
+    for i in range(np.uint64(atoms.shape[0])):
+        total = zero_float32()
+        for a in range(i * alpha, (i + np.uint64(1)) * alpha):
+            entries = load_float32(table, np.uint64(flat[a]) * np.uint64(PANEL))
+            total = add(total, multiply(splat_float32(flat_weights[a]), entries))
+        hits = np.uint64(exceeds(total, load_float32(least, 0)))
         if hits:
-            for j in range(sums.size):
-                if sums[j] > least[j]:
-                    insert(scores, ids, j, sums[j], first + i)
-                    least[j] = scores[j, -1]
+            store(sums, 0, total)
+            while hits:
+                query = np.int64(lowest_bit(hits))
+                hits &= hits - np.uint64(1)
+                insert(scores, ids, query, sums[query], first + np.int64(i))
+                least[query] = scores[query, -1]
 
 
 @njit(nogil=True, cache=True)

@@ -12,11 +12,12 @@ from pipeline.encode import encoder_of
 from pipeline.exhaustive import search_vectors
 from pipeline.kernels import Kernel, kernel_from_spec
 from pipeline.rerank import true_scores
-from pipeline.scan import scan_codes
+from pipeline.scan import OpenCodes, scan_codes
 from stores.codes import CodeStore
 from stores.errors import InputError, ShapeError
 from stores.formats.source import Source
 from stores.hits import Hits
+from stores.reader import HeldParts
 from stores.vectors import Vectors, original_ids
 
 MAX_BATCH = 1 << 16
@@ -24,12 +25,16 @@ MAX_BATCH = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked."""
+    """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
+
+    Each batch is a pass over the codes: up to ``resident`` bytes of them stay in memory from one pass to the next.
+    """
 
     k: int
     rerank: int | None = None
     batch: int = 1024
     threads: int = 1
+    resident: int = 0
 
     def check(self, rows: int) -> None:
         """Refuse counts that a store of ``rows`` rows cannot serve.
@@ -91,10 +96,11 @@ def search_code_store(
             f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
             f"expected {store.spec.source}. Mend: name the right vector store with --vectors, or encode this one."
         )
-    encoder = encoder_of(store)
+    passes = -(-queries.shape[0] // options.batch)
+    codes = OpenCodes(store, encoder_of(store), HeldParts(options.resident if passes > 1 else 0))
 
     def answer(batch: NDArray[Any]) -> Best:
-        best = scan_codes(store, encoder, batch, options.rerank or options.k, threads=options.threads)
+        best = scan_codes(codes, batch, options.rerank or options.k, threads=options.threads)
         if options.rerank is None:
             return best
         assert vectors is not None

@@ -1,6 +1,7 @@
-"""Read the parts of a store one after another into buffers that are used again."""
+"""Read the parts of a store one after another into buffers that are used again, or keep them for the next pass."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,32 @@ class PartReader:
         for name in self._checked:
             self._store.check_chunk(receipt, name, self._buffers[name])
         return {name: self._store.read_chunk(receipt, name, self._buffers[name]) for name in self._names}
+
+
+class HeldParts:
+    """Checked parts that stay in memory for the next pass, as many as ``room`` bytes hold. For any number of threads.
+
+    Parameters
+    ----------
+    room : int
+        Bytes; at 0 nothing is ever held.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._parts: dict[int, dict[str, NDArray[Any]]] = {}
+        self._lock = threading.Lock()
+        self.size = 0
+
+    def get(self, part: int) -> dict[str, NDArray[Any]] | None:
+        """Return a part's columns if they are held."""
+        return self._parts.get(part)
+
+    def offer(self, part: int, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Keep a copy of a part's columns if there is room."""
+        size = sum(values.nbytes for values in columns.values())
+        with self._lock:
+            if part in self._parts or self.size + size > self._room:
+                return
+            self.size += size
+        self._parts[part] = {name: values.copy() for name, values in columns.items()}

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from pipeline.best import Best, merge
 from pipeline.encode import encoder_of
-from pipeline.scan import Block, QueryGroup, query_groups, scan_codes, scan_columns
+from pipeline.encoders.aska import Aska
+from pipeline.scan import OpenCodes, QueryGroup, query_groups, scan_codes, scan_columns
 from stores.codes import CodeStore, open_code_store
 from stores.foreign import open_rows
 from tests.benchmarks import scan_numba
@@ -41,15 +42,14 @@ class Contest:
         self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
         self.groups = query_groups(self.encoder, self.queries[:BATCH])
         self.one = query_groups(self.encoder, self.queries[:1])
+        self.table = self.encoder.table(self.queries[:BATCH])
+        self.plain_groups = [QueryGroup(slice(0, BATCH), self.table, alpha=8, int8=False)]
+        self.pool = ThreadPoolExecutor(2)
+        self.plain_one = [QueryGroup(slice(0, 1), self.table[:, :1], alpha=8, int8=False)]
 
     def ours(self, groups: list[QueryGroup], *, threads: int = 1) -> Best:
         """Scan the resident codes, selection and exact rescoring included."""
-        return scan_resident(self.columns, groups, threads)
-
-    def plain(self, groups: list[QueryGroup]) -> Best:
-        """Scan with the float32 loops alone."""
-        bare = [QueryGroup(group.queries, group.table, alpha=0, int8=False) for group in groups]
-        return scan_resident(self.columns, bare, 1)
+        return scan_resident(self.columns, groups, threads, self.pool)
 
 
 def load(store: CodeStore) -> Columns:
@@ -59,7 +59,7 @@ def load(store: CodeStore) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def scan_resident(columns: Columns, groups: list[QueryGroup], threads: int) -> Best:
+def scan_resident(columns: Columns, groups: list[QueryGroup], threads: int, pool: ThreadPoolExecutor) -> Best:
     """Scan columns in memory on threads, each a contiguous share."""
     n, nq = len(columns["atoms"]), groups[-1].queries.stop
     edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
@@ -70,10 +70,9 @@ def scan_resident(columns: Columns, groups: list[QueryGroup], threads: int) -> B
         scan_columns({name: values[first:last] for name, values in columns.items()}, groups, first, best)
         return best
 
-    with ThreadPoolExecutor(threads) as pool:
-        lists = list(pool.map(work, range(threads)))
-    lists[0].rescored = sum(best.rescored for best in lists)
-    return lists[0]
+    if threads == 1:
+        return work(0)
+    return merge(list(pool.map(work, range(threads))))
 
 
 def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
@@ -104,14 +103,15 @@ def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
 
 
 def measure(codes: str, queries: str) -> dict[str, list[Row]]:
-    """Return the tables: one query, a batch, threads, streaming."""
+    """Return the tables: one query, a batch, what the filter keeps, threads, streaming."""
     faiss.omp_set_num_threads(1)
     contest = Contest(codes, queries)
     exact, fast = faiss_indexes(contest.n)
-    points = np.random.default_rng(1).random((BATCH, 64), dtype=np.float32)
+    points = np.random.default_rng(1).random((2 * BATCH, 64), dtype=np.float32)
     return {
         "one": _one(contest, exact, points),
         "batch": _batch(contest, exact, fast, points),
+        "rescored": _rescored(contest),
         "threads": _threads(contest),
         "streaming": streaming(contest),
     }
@@ -121,47 +121,58 @@ def _one(contest: Contest, exact: faiss.IndexPQ, points: NDArray[np.float32]) ->
     """Return the table of one query on one thread."""
     tasks = {
         "ours, filtered": lambda: contest.ours(contest.one),
-        "ours, float32 loop": lambda: contest.plain(contest.one),
+        "ours, float32 loop": lambda: contest.ours(contest.plain_one),
         "faiss IndexPQ, M = 8": lambda: exact.search(points[:1], K),
         "bare read of the bytes": lambda: [scan_numba.read(_words(values)) for values in contest.columns.values()],
     }
-    return _rows(interleaved(tasks), contest.n, contest.ours(contest.one).rescored, "faiss IndexPQ, M = 8")
+    seconds = {name: value / contest.n for name, value in interleaved(tasks, repeats=9).items()}
+    return _rows(seconds, "faiss IndexPQ, M = 8", "bare read of the bytes")
 
 
 def _batch(
     contest: Contest, exact: faiss.IndexPQ, fast: faiss.IndexPQFastScan, points: NDArray[np.float32]
 ) -> list[Row]:
-    """Return the table of a batch of 64 on one thread."""
+    """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and 128."""
     matrix = _sparse(contest)
-    wide = query_groups(contest.encoder, contest.queries)
-    tasks = {
-        "ours, filtered": lambda: contest.ours(contest.groups),
-        "ours, batch of 128": lambda: contest.ours(wide),
-        "ours, float32 loop": lambda: contest.plain(contest.groups),
-        "tables K(D, x)": lambda: query_groups(contest.encoder, contest.queries[:BATCH]),
-        "faiss IndexPQ, M = 8": lambda: exact.search(points, K),
-        "faiss FastScan, 16 × 4": lambda: fast.search(points, K),
-        "scipy CSR × dense, scores only": lambda: matrix @ contest.groups[0].table,
+    thirty_two, wide = (query_groups(contest.encoder, contest.queries[:count]) for count in (32, 2 * BATCH))
+    tasks: dict[str, tuple[int, Callable[[], object]]] = {
+        "ours, batch of 32": (32, lambda: contest.ours(thirty_two)),
+        "ours, batch of 64": (64, lambda: contest.ours(contest.groups)),
+        "ours, batch of 64, its tables K(D, x) made anew": (
+            64,
+            lambda: contest.ours(query_groups(contest.encoder, contest.queries[:BATCH])),
+        ),
+        "ours, batch of 128": (128, lambda: contest.ours(wide)),
+        "ours, float32 loop, batch of 64": (64, lambda: contest.ours(contest.plain_groups)),
+        "faiss IndexPQ, M = 8, batch of 64": (64, lambda: exact.search(points[:BATCH], K)),
+        "faiss FastScan, 16 × 4, batch of 64": (64, lambda: fast.search(points[:BATCH], K)),
+        "faiss FastScan, 16 × 4, batch of 128": (128, lambda: fast.search(points, K)),
+        "scipy CSR × dense, batch of 64, scores only": (64, lambda: matrix @ contest.table),
     }
-    seconds = interleaved(tasks, repeats=3)
-    seconds["ours, batch of 128"] /= 2
-    seconds["scipy CSR × dense, scores only"] *= contest.n / matrix.shape[0]
-    rescored = contest.ours(contest.groups).rescored / BATCH
-    return _rows(seconds, contest.n * BATCH, rescored, "faiss IndexPQ, M = 8", "faiss FastScan, 16 × 4")
+    seconds = interleaved({name: task for name, (_, task) in tasks.items()})
+    seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
+    seconds["scipy CSR × dense, batch of 64, scores only"] *= contest.n / matrix.shape[0]
+    return _rows(seconds, "faiss IndexPQ, M = 8, batch of 64", "faiss FastScan, 16 × 4, batch of 64")
 
 
-def _rows(
-    seconds: dict[str, float], pairs: int, rescored: float, peer: str, second_peer: str | None = None
-) -> list[Row]:
-    """Return a line a contestant: nanoseconds a pair of row and query, and ratios."""
-    lines = []
-    for name, value in seconds.items():
-        line: Row = {"contestant": name, "ns a row and query": value / pairs * 1e9, f"× {peer}": seconds[peer] / value}
-        if second_peer:
-            line[f"× {second_peer}"] = seconds[second_peer] / value
-        line["rows rescored a query"] = f"{rescored:,.0f}" if name == "ours, filtered" else ""
-        lines.append(line)
-    return lines
+def _rescored(contest: Contest) -> list[Row]:
+    """Return how many rows a query the filter's bound could not rule out, at two sizes of the store."""
+    rows = []
+    for n in (min(1_000_000, contest.n), contest.n):
+        columns = {name: values[:n] for name, values in contest.columns.items()}
+        one, batch = (
+            scan_resident(columns, groups, 1, contest.pool).rescored for groups in (contest.one, contest.groups)
+        )
+        rows.append({"rows": f"{n:,}", "one query": f"{one:,}", f"batch of {BATCH}, a query": f"{batch // BATCH:,}"})
+    return rows
+
+
+def _rows(seconds: dict[str, float], *peers: str) -> list[Row]:
+    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast as each peer."""
+    return [
+        {"contestant": name, "ns a row and query": value * 1e9} | {f"× {peer}": seconds[peer] / value for peer in peers}
+        for name, value in seconds.items()
+    ]
 
 
 def _threads(contest: Contest) -> list[Row]:
@@ -214,7 +225,7 @@ def streaming(contest: Contest) -> list[Row]:
     }
     for threads in (1, 2):
         for name, queries in (("one query", contest.queries[:1]), (f"batch of {BATCH}", contest.queries[:BATCH])):
-            scan = partial(scan_codes, contest.store, contest.encoder, queries, K, threads=threads)
+            scan = partial(scan_codes, OpenCodes(contest.store, contest.encoder), queries, K, threads=threads)
             tasks[f"scan, {name}, {threads} threads"] = scan
     cold: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(3):
@@ -260,8 +271,8 @@ def _words(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 def _sparse(contest: Contest) -> scipy.sparse.csr_array:
     """Return the first codes as a scipy matrix, float32[rows, m]."""
-    block = Block({name: values[:SPARSE_ROWS] for name, values in contest.columns.items()}, 0)
-    n, alpha = block.weights.shape
+    columns = {name: values[:SPARSE_ROWS] for name, values in contest.columns.items()}
+    n, alpha = columns["atoms"].shape
     starts = np.arange(0, n * alpha + 1, alpha)
-    atoms = block.columns["atoms"].astype(np.int32).ravel()
-    return scipy.sparse.csr_array((block.weights.ravel(), atoms, starts), (n, contest.encoder.spec.n_atoms))
+    weights, atoms = Aska.weights(columns).ravel(), columns["atoms"].astype(np.int32).ravel()
+    return scipy.sparse.csr_array((weights, atoms, starts), (n, contest.encoder.spec.n_atoms))

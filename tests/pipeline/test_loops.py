@@ -18,6 +18,7 @@ from pipeline.ingest import row_digests
 from pipeline.kernels import loops_numba
 from pipeline.kernels.loops_numba import TILE
 from pipeline.rows_numba import digest_rows
+from pipeline.scan import panels
 from pipeline.scan_numba import scan_batch, scan_one
 from tests import reference
 from tests.strategies import code_arrays, steady
@@ -196,9 +197,8 @@ def test_survivors_lists_what_reaches_the_least_and_counts_what_does_not_fit(
 def batch_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
     """Scan rows up to ``cut``, then the others, as two blocks of a store that starts at row 1000."""
     scores, ids = empty_best(table.shape[1], k, "float32")
-    sums = np.empty(table.shape[1], np.float32)
-    scan_batch(atoms[:cut], weights[:cut], table, 1000, sums, scores, ids)
-    scan_batch(atoms[cut:], weights[cut:], table, 1000 + cut, sums, scores, ids)
+    scan_batch(atoms[:cut], weights[:cut], panels(table), 1000, scores, ids)
+    scan_batch(atoms[cut:], weights[cut:], panels(table), 1000 + cut, scores, ids)
     return scores, ids
 
 

@@ -1,5 +1,6 @@
 """Search of small real stores: the same hits whatever lies between, and the true ones where they are promised."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ from pipeline.encoders.aska import AskaSpec
 from pipeline.exhaustive import search_vectors
 from pipeline.kernels import KERNELS, Kernel, make_kernel
 from pipeline.rerank import true_scores
-from pipeline.scan import scan_codes
+from pipeline.scan import OpenCodes, scan_codes
 from pipeline.search import SearchOptions, search_code_store, search_vector_store
 from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError, IntegrityError, ShapeError
+from stores.foreign import open_rows
 from stores.hits import Hits
+from stores.reader import HeldParts
 from stores.vectors import VectorStore, original_ids, stored_rows
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors
@@ -107,7 +110,7 @@ def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
 def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(codes: CodeStore, queries: NDArray[Any], k: int) -> None:
     true = code_truth(codes, queries)
     best, ids = reference.top_k(true, k)
-    found = scan_codes(codes, encoder_of(codes), queries, k, threads=2)
+    found = scan_codes(OpenCodes(codes, encoder_of(codes)), queries, k, threads=2)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, best.astype(np.float32), strict=True)
 
@@ -138,7 +141,7 @@ def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
     for count in (1, 3, 5, 65):
         for k in (1, 10, 700, 1200):  # the last scores of signed rows are negative
             best, ids = reference.top_k(true[:count], k)
-            found = scan_codes(codes, encoder_of(codes), queries[:count], k, threads=2)
+            found = scan_codes(OpenCodes(codes, encoder_of(codes)), queries[:count], k, threads=2)
             np.testing.assert_array_equal(found.ids, ids)
             np.testing.assert_array_equal(found.scores, best.astype(np.float32), strict=True)
 
@@ -275,8 +278,8 @@ def test_hits_depend_on_no_block(
     def answers() -> list[Best]:
         encoder, kernel = encoder_of(codes), kernel_of("hellinger")
         return [
-            scan_codes(codes, encoder, queries[:1], 5, threads=1),
-            scan_codes(codes, encoder, queries, 5, threads=1),
+            scan_codes(OpenCodes(codes, encoder), queries[:1], 5, threads=1),
+            scan_codes(OpenCodes(codes, encoder), queries, 5, threads=1),
             search_vectors(vectors, kernel, queries, 5, threads=1),
         ]
 
@@ -286,6 +289,41 @@ def test_hits_depend_on_no_block(
         monkeypatch.setattr(exhaustive, "BLOCK_ROWS", rows_of_a_block)
         for found, expected in zip(answers(), wanted, strict=True):
             same(found, expected)
+
+
+@pytest.mark.parametrize("room", [0, 2_000, 10**9])
+def test_hits_depend_on_no_part_that_stays_in_memory(
+    room: int, codes: CodeStore, queries: NDArray[Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "queries.npy", queries)
+    source = open_rows(str(tmp_path / "queries.npy"))
+    wanted = search_code_store(codes, source, SearchOptions(k=5))
+    for threads in (1, 2):
+        options = SearchOptions(k=5, batch=7, threads=threads, resident=room)
+        same(search_code_store(codes, source, options), wanted)
+
+
+def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries: NDArray[Any]) -> None:
+    size = sum(
+        codes.store.read_chunk(receipt, name).nbytes
+        for receipt in codes.receipts[:2]
+        for name in ("atoms", "weights", "scale")
+    )
+    held = HeldParts(size)
+    scan_codes(OpenCodes(codes, encoder_of(codes), held), queries, 5, threads=1)
+    assert held.size <= size
+    assert [held.get(part) is not None for part in range(3)] == [True, True, False]
+
+
+def test_a_part_in_memory_is_read_no_more(codes: CodeStore, queries: NDArray[Any], tmp_path: Path) -> None:
+    copied = shutil.copytree(codes.store.path, tmp_path / "codes")
+    opened = open_code_store(copied)
+    parts = OpenCodes(opened, encoder_of(opened), HeldParts(10**9))
+    wanted = scan_codes(parts, queries, 5, threads=2)
+    shutil.rmtree(copied / "atoms" / "c")
+    same(scan_codes(parts, queries, 5, threads=2), wanted)
+    with pytest.raises(IntegrityError):
+        scan_codes(OpenCodes(opened, encoder_of(opened)), queries, 5, threads=2)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16"])

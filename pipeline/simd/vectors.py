@@ -1,0 +1,273 @@
+"""Vectors of one element type for numba loops: loads, stores and arithmetic that LLVM fits to the target.
+
+A vector wider than the target's registers becomes several of them; the results are the same everywhere.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel.models import PrimitiveModel
+from numba.core.datamodel.registry import register_default
+from numba.extending import intrinsic
+
+Generator = Callable[..., Any]
+Typed = tuple[Any, Generator]
+
+INT32 = ir.IntType(32)
+_ELEMENTS = {
+    types.int8: ir.IntType(8),
+    types.int16: ir.IntType(16),
+    types.float32: ir.FloatType(),
+    types.float64: ir.DoubleType(),
+}
+
+
+class Vector(types.Type):
+    """The numba type of ``count`` elements side by side; ``llvm`` is its LLVM type."""
+
+    def __init__(self, element: Any, count: int) -> None:
+        super().__init__(f"Vector({element}x{count})")
+        self.element = element
+        self.count = count
+        self.llvm = ir.VectorType(_ELEMENTS[element], count)
+
+
+@register_default(Vector)
+class _VectorModel(PrimitiveModel):
+    """A vector is an LLVM vector in memory and in registers."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, kind.llvm)
+
+
+INT16 = Vector(types.int16, 32)
+FLOAT32 = Vector(types.float32, 16)
+
+
+def loader(kind: Vector) -> Any:
+    """Return the intrinsic that loads ``array[index:]``, elements as wide as the vector's; bounds are the caller's."""
+
+    def load(_typing: Any, array: Any, index: Any) -> Typed:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.load(address(context, builder, signature, arguments, kind.llvm), align=1)
+
+        return kind(array, index), generate
+
+    return intrinsic(load)
+
+
+def splatter(kind: Vector) -> Any:
+    """Return the intrinsic that fills a vector with copies of a number."""
+
+    def splat(_typing: Any, value: Any) -> Typed:
+        return kind(kind.element), lambda _context, builder, _signature, arguments: copies(
+            builder, arguments[0], kind.llvm
+        )
+
+    return intrinsic(splat)
+
+
+def zeros(kind: Vector) -> Any:
+    """Return the intrinsic of a vector of zeros."""
+
+    def zero(_typing: Any) -> Typed:
+        return kind(), lambda _context, _builder, _signature, _arguments: ir.Constant(kind.llvm, None)
+
+    return intrinsic(zero)
+
+
+def binary(name: str, float_name: str | None = None) -> Any:
+    """Return the intrinsic of one LLVM instruction on two vectors of a kind."""
+
+    def operation(_typing: Any, x: Any, y: Any) -> Typed:
+        chosen = float_name if isinstance(x.element, types.Float) else name
+        assert chosen is not None
+        return x(x, x), lambda _context, builder, _signature, arguments: getattr(builder, chosen)(*arguments)
+
+    return intrinsic(operation)
+
+
+def comparison(generate_mask: Callable[[Any, Any, Any], Any], bits: Any) -> Any:
+    """Return the intrinsic that compares two vectors: bit j of an unsigned integer is about element j."""
+
+    def compare(_typing: Any, x: Any, y: Any) -> Typed:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(generate_mask(builder, *arguments), ir.IntType(x.count))
+
+        return bits(x, x), generate
+
+    return intrinsic(compare)
+
+
+load_int16 = loader(INT16)
+load_float32 = loader(FLOAT32)
+splat_int16 = splatter(INT16)
+splat_float32 = splatter(FLOAT32)
+zero_int16 = zeros(INT16)
+zero_float32 = zeros(FLOAT32)
+add = binary("add", "fadd")
+multiply = binary("mul", "fmul")
+reaches = comparison(lambda builder, x, y: builder.icmp_unsigned(">=", x, y), types.uint32)
+exceeds = comparison(lambda builder, x, y: builder.fcmp_ordered(">", x, y), types.uint16)
+
+
+@intrinsic
+def high_product(_typing: Any, x: Any, y: Any) -> Typed:
+    """Return floor(x y / 2¹⁶) of int16 vectors taken as uint16."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        if "+avx512bw" in features(context) and x.count == INT16.count:
+            kind = ir.FunctionType(x.llvm, [x.llvm, x.llvm])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmulhu.w.512")
+            return builder.call(function, arguments)
+        wide = ir.VectorType(INT32, x.count)
+        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
+        return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * x.count)), x.llvm)
+
+    return x(x, x), generate
+
+
+@intrinsic
+def add_saturated(_typing: Any, x: Any, y: Any) -> Typed:
+    """Return min(x + y, 2¹⁶ − 1) of int16 vectors taken as uint16."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(x.llvm, [x.llvm, x.llvm])
+        name = f"llvm.uadd.sat.v{x.count}i16"
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+    return x(x, x), generate
+
+
+@intrinsic
+def store(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
+    """Set ``array[index:]`` to a vector; the bounds are the caller's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], address(context, builder, signature, arguments, vector.llvm), align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, index, vector), generate
+
+
+@intrinsic
+def prefetch(_typing: Any, array: Any, index: Any) -> Typed:
+    """Ask for the cache line of ``array[index]``; an index beyond the array is harmless."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), INT32, INT32, INT32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        to_read, to_every_cache, of_data = (ir.Constant(INT32, value) for value in (0, 3, 1))
+        place = address(context, builder, signature, arguments, byte)
+        builder.call(function, [place, to_read, to_every_cache, of_data])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+@intrinsic
+def move_up(_typing: Any, array: Any, first: Any, last: Any) -> Typed:
+    """Move elements ``first`` to ``last`` of a C-contiguous array one place up; the bounds are the caller's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, size = ir.IntType(8), ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), byte.as_pointer(), size, ir.IntType(1)])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.memmove.p0.p0.i64")
+        width = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        above = builder.add(arguments[1], ir.Constant(size, 1))
+        places = (address(context, builder, signature, arguments, byte, 0, index) for index in (above, arguments[1]))
+        count = builder.mul(builder.sub(arguments[2], arguments[1]), ir.Constant(size, width))
+        builder.call(function, [*places, count, ir.Constant(ir.IntType(1), 0)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), generate
+
+
+@intrinsic
+def lowest_bit(_typing: Any, bits: Any) -> Typed:
+    """Return the place of the lowest bit that is set in a uint64 that is not zero."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+def features(context: Any) -> list[str]:
+    """Return the features of the processor that code is made for, such as ``+avx2``."""
+    return list(context.codegen().magic_tuple()[2].split(","))
+
+
+def copies(builder: Any, value: Any, kind: Any) -> Any:
+    """Return the LLVM vector of copies of a value."""
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT32, 0))
+    return builder.shuffle_vector(
+        first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(INT32, kind.count), None)
+    )
+
+
+def address(
+    context: Any, builder: Any, signature: Any, arguments: Any, kind: Any, array: int = 0, index: Any = 1
+) -> Any:
+    """Return a pointer to ``kind`` in argument ``array``; ``index`` is an argument by number, or a value."""
+    place = arguments[index] if isinstance(index, int) else index
+    data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
+    return builder.bitcast(builder.gep(data, [place]), kind.as_pointer())
+
+
+def called(name: str, count: int) -> Any:
+    """Return the intrinsic that calls LLVM's own function ``name`` on ``count`` float32 vectors."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(FLOAT32.llvm, [FLOAT32.llvm] * count)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+    def one(_typing: Any, x: Any) -> Typed:
+        return x(x), generate
+
+    def three(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
+        return x(x, y, z), generate
+
+    return intrinsic({1: one, 3: three}[count])
+
+
+def chosen(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return the intrinsic that takes from two vectors, element by element, x where the mask is set and y elsewhere."""
+
+    def choose(_typing: Any, x: Any, y: Any) -> Typed:
+        return x(x, x), lambda _context, builder, _signature, arguments: builder.select(
+            generate_mask(builder, *arguments), *arguments
+        )
+
+    return intrinsic(choose)
+
+
+def _bits(builder: Any, vector: Any) -> Any:
+    """Return a float32 vector's bits as int32."""
+    return builder.bitcast(vector, INT32X16)
+
+
+INT32X16 = ir.VectorType(INT32, FLOAT32.count)
+subtract = binary("sub", "fsub")
+divide = binary("sdiv", "fdiv")
+multiply_add = called("llvm.fma.v16f32", 3)  # x y + z, rounded once
+lesser = chosen(lambda builder, x, y: builder.fcmp_ordered("<", x, y))
+greater = chosen(lambda builder, x, y: builder.fcmp_ordered(">", x, y))
+# Floats that are not negative order as their bits do, and a processor has more units for integers than for floats.
+lesser_non_negative = chosen(lambda builder, x, y: builder.icmp_signed("<", _bits(builder, x), _bits(builder, y)))
+magnitude = called("llvm.fabs.v16f32", 1)
+attains = comparison(lambda builder, x, y: builder.fcmp_ordered(">=", x, y), types.uint16)
+
+
+@intrinsic
+def where_greater(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Typed:
+    """Return the elements of ``then`` where x > y, and of ``otherwise`` elsewhere, of float vectors."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *arguments[:2]), *arguments[2:])
+
+    return then(x, x, then, then), generate
