@@ -88,7 +88,7 @@ def scan(codes: str, queries: str, *, json_path: str | None) -> None:
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)
 def jitter(base: str, out: str, *, rows: int) -> None:
-    """Write as many distinct uint8 rows as asked for, made from those of BASE, to OUT.bvecs."""
+    """Write as many distinct rows as asked for, made from those of BASE, to OUT: uint8 .bvecs or float16 .npy."""
     from tests.benchmarks.jitter import write_jittered
 
     write_jittered(base, Path(out), rows)
