@@ -52,6 +52,13 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
             click.option("--atoms", type=int, default=8192, show_default=True, help="Dictionary size m."),
             click.option("--sparsity", type=int, default=8, show_default=True, help="Non-zeros a row, α."),
             click.option(
+                "--pursuit",
+                type=click.Choice(["ormp", "omp"]),
+                default="ormp",
+                show_default=True,
+                help="Next atom: the one that leaves least, or (omp) the most correlated with what is left.",
+            ),
+            click.option(
                 "--weights", default="int8", show_default=True, help="int8 (with a scale a row), float16 or float32."
             ),
             click.option(

@@ -68,6 +68,7 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         n_nonzero_coefs=options["sparsity"],
         weights=options.get("weights", "int8"),
         random_state=options.get("random_state", 0),
+        pursuit=options.get("pursuit", "ormp"),
     )
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")

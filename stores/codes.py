@@ -16,6 +16,7 @@ from stores.receipts import Receipt
 from stores.spec import from_json, to_json
 
 KIND = "codes"
+UNSET = "unset"  # of a field that came later and is left out where it means what was before it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +133,9 @@ def _difference(found: Header, wanted: Header) -> str:
     if found.kind != wanted.kind:
         return f"kind ({found.kind}, not {wanted.kind})"
     ours, theirs = _leaves(wanted), _leaves(found)
-    differing = [key for key in ours if ours[key] != theirs.get(key)]
-    return ", ".join(f"{key} ({theirs.get(key)}, not {ours[key]})" for key in differing) or "its model"
+    differing = [key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)]
+    told = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
+    return ", ".join(told) or "its model"
 
 
 def _leaves(header: Header) -> dict[str, Any]:

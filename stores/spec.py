@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Spec = TypeVar("Spec", bound="DataclassInstance")
+ABSENT = "absent"  # metadata of a field that came later: what its absence means; that value is not written
 
 
 def canonical_json(value: object) -> str:
@@ -25,11 +26,15 @@ def digest(value: object) -> str:
 
 
 def to_json(spec: object) -> dict[str, Any]:
-    """Return a spec dataclass as a JSON-able mapping."""
+    """Return a spec dataclass as a JSON-able mapping; what a field that came later means when absent is left out.
+
+    So the digest of every job that could be named before the field was there stays what it was.
+    """
     if not dataclasses.is_dataclass(spec) or isinstance(spec, type):
         raise TypeError(f"not a spec: {spec!r}")
     mapping: dict[str, Any] = json.loads(canonical_json(dataclasses.asdict(spec)))
-    return mapping
+    later = _absent_values(type(spec))
+    return {key: value for key, value in mapping.items() if key not in later or value != later[key]}
 
 
 def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
@@ -53,6 +58,7 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
                 f"{where}: {key} is {mapping.get(key)!r}, expected {expected!r}. "
                 "Mend: read it with the version of mercore that wrote it, or write it anew."
             )
+    mapping = {**_absent_values(kind), **mapping}
     if set(mapping) != set(fields):
         missing, unknown = sorted(set(fields) - set(mapping)), sorted(set(mapping) - set(fields))
         raise FormatError(
@@ -61,3 +67,8 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
             "Mend: restore the file from the store that was copied, or write it anew."
         )
     return kind(**mapping)
+
+
+def _absent_values(kind: "type[DataclassInstance]") -> dict[str, Any]:
+    """Return the fields that came after the first release, each with what its absence means."""
+    return {field.name: field.metadata[ABSENT] for field in dataclasses.fields(kind) if ABSENT in field.metadata}

@@ -141,6 +141,39 @@ def omp(
     return atoms, weights
 
 
+def ormp(
+    c0: ArrayLike, G: ArrayLike, alpha: int, tolerance: float = 1e-6, self_score: float = 1.0
+) -> tuple[Ids, Floats]:
+    """Order-recursive matching pursuit (Rebollo-Neira & Lowe 2002): as ``omp``, but the next atom leaves the least.
+
+    The residual² falls by c² / distance² for the atom's correlation c with what is left and its distance to the span.
+    """
+    start, gram = np.asarray(c0, dtype=np.float64), np.asarray(G, dtype=np.float64)
+    support: list[int] = []
+    w: Floats = np.zeros(0)
+    while len(support) < min(alpha, len(start)):
+        gains = ormp_gains(start, gram, support)
+        pick = int(np.argmax(gains))  # the first of equals: the lower index
+        if gains[pick] <= SILENT**2:
+            break
+        support.append(pick)
+        w = np.linalg.solve(gram[np.ix_(support, support)], start[support]).astype(np.float64)
+        if self_score - w @ start[support] <= tolerance * self_score:
+            break
+    atoms, weights = np.zeros(alpha, np.int64), np.zeros(alpha)
+    atoms[: len(support)], weights[: len(support)] = support, w
+    return atoms, weights
+
+
+def ormp_gains(start: Floats, gram: Floats, support: list[int]) -> Floats:
+    """What each atom would take off the residual²; 0 for those that depend on the support."""
+    w = np.linalg.solve(gram[np.ix_(support, support)], start[support]) if support else np.zeros(0)
+    left = start - gram[:, support] @ w
+    apart = np.array([_distance_to_span(gram, support, atom) for atom in range(len(start))])
+    apart[support] = 0
+    return np.where(apart < DEPENDENT, 0.0, left**2 / np.maximum(apart, DEPENDENT))
+
+
 def _distance_to_span(gram: Floats, support: list[int], atom: int) -> float:
     """Squared distance in feature space of an atom to the span of the support."""
     if not support:
@@ -216,3 +249,10 @@ def tie_aware_recall(returned: Ids, returned_scores: Floats, true: Ids, true_sco
             seen.add(i)
         shares.append(len(good) / k)
     return float(np.mean(shares))
+
+
+def integer_intersections(X: ArrayLike, Y: ArrayLike) -> NDArray[np.int64]:
+    """Σ min(x, y) of rows of whole numbers, [n, m]."""
+    A, B = np.asarray(X, dtype=np.int64), np.asarray(Y, dtype=np.int64)
+    sums: NDArray[np.int64] = np.minimum(A[:, None], B[None, :]).sum(axis=2)
+    return sums

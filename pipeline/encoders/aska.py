@@ -1,26 +1,32 @@
 """ASKA: every row as a few weighted dictionary atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.aligned import CACHE_LINE, aligned
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32
 from stores.errors import InputError
 from stores.header import column_fields
+from stores.spec import ABSENT
 
 MAX_ATOMS = 1 << 16
 WEIGHTS = ("int8", "float16", "float32")
+PURSUITS = ("omp", "ormp")
 BLOCK_ROWS = 256  # rows whose correlations with the dictionary are held at once
 RESIDUAL_TOLERANCE = 1e-6  # of residual²: what float32 correlations can still tell from zero
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskaSpec:
-    """Parameters of the encoder: ``m`` atoms drawn with a seed, α non-zeros a row, the weights' dtype."""
+    """Parameters of the encoder: ``m`` atoms drawn with a seed, α non-zeros a row, how they are pursued and stored.
+
+    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it most.
+    """
 
     name: str = "aska"
     version: int = 1
@@ -28,6 +34,7 @@ class AskaSpec:
     n_nonzero_coefs: int = 8
     weights: str = "int8"
     random_state: int = 0
+    pursuit: str = field(default="ormp", metadata={ABSENT: "omp"})  # the first stores had no other
 
     def check(self, rows: int) -> None:
         """Refuse parameters that ``rows`` vectors or the code's format cannot take.
@@ -50,6 +57,10 @@ class AskaSpec:
         if self.weights not in WEIGHTS:
             raise InputError(
                 f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Mend: --weights int8"
+            )
+        if self.pursuit not in PURSUITS:
+            raise InputError(
+                f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Mend: --pursuit ormp"
             )
         if self.random_state < 0:
             raise InputError(f"random_state must not be negative: found {self.random_state}. Mend: --random-state 0")
@@ -87,18 +98,22 @@ class Aska:
         self._atoms_t = np.ascontiguousarray(kernel.prepare(dictionary, label="atom").T)
 
     def prepare_encoding(self) -> None:
-        """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m]."""
+        """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m], filled up to whole tiles."""
+        from pipeline.encoders.pursuit_numba import TILE
+
         self._atoms32_t = self._atoms_t.astype(np.float32)
-        m = self.spec.n_atoms
-        self._gram = np.empty((m, m), np.float32)
+        m, tile = self.spec.n_atoms, int(TILE)
+        self._gram = _on_cache_lines(m, -(-m // tile) * tile)
+        self._gram[:, m:] = 0
         atoms32 = np.ascontiguousarray(self._atoms32_t.T)
         for first in range(0, m, BLOCK_ROWS):
-            self._gram[first : first + BLOCK_ROWS] = self.kernel.block(
-                atoms32[first : first + BLOCK_ROWS], self._atoms32_t
-            )
+            last = min(m, first + BLOCK_ROWS)
+            block = self.kernel.block(atoms32[first:last], np.ascontiguousarray(self._atoms32_t[:, first:]))
+            self._gram[first:last, first:m] = block
+            self._gram[last:m, first:last] = block[:, last - first :].T
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of a block of rows (Eq. 9 by OMP), one array a column.
+        """Return the codes of a block of rows (Eq. 9 by OMP or ORMP), one array a column.
 
         Parameters
         ----------
@@ -107,15 +122,16 @@ class Aska:
             Number of the first row. The codes are the same to the bit however rows are cut into blocks, if none
             crosses a multiple of 256.
         """
-        from pipeline.encoders import omp_numba
+        from pipeline.encoders import pursuit_numba, weights_numba
 
-        start = self._correlations(self.kernel.prepare(rows, first=first).astype(np.float32), first)
-        atoms = np.zeros((len(rows), self.spec.n_nonzero_coefs), np.int64)
-        weights = np.zeros(atoms.shape)
-        omp_numba.omp(start, self._gram, RESIDUAL_TOLERANCE, atoms, weights)
+        start = self._whole_tiles(self._correlations(self.kernel.prepare(rows, first=first).astype(np.float32), first))
+        atoms = np.empty((len(rows), self.spec.n_nonzero_coefs), np.int64)
+        weights = np.empty(atoms.shape)
+        recursive = self.spec.pursuit == "ormp"
+        pursuit_numba.pursue(start, self._gram, recursive, RESIDUAL_TOLERANCE, atoms, weights)
         stored = self._store_weights(weights)
         residual = np.empty(len(rows))
-        omp_numba.residuals(start, self._gram, atoms, self.weights(stored).astype(np.float64), residual)
+        weights_numba.residuals(start, self._gram, atoms, self.weights(stored).astype(np.float64), residual)
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def table(self, queries: NDArray[Any]) -> Float32:
@@ -131,6 +147,14 @@ class Aska:
         block[at:behind] = prepared
         return self.kernel.block(block, self._atoms32_t)[at:behind]
 
+    def _whole_tiles(self, block: Float32) -> Float32:
+        """Return correlations filled up with zeros as the Gram matrix is."""
+        if block.shape[1] == self._gram.shape[1]:
+            return block
+        whole = aligned((len(block), self._gram.shape[1]), np.float32)
+        whole[:, : block.shape[1]] = block
+        return whole
+
     @staticmethod
     def weights(code: Mapping[str, NDArray[Any]]) -> Float32:
         """Return the weights of codes as float32[b, α]: int8 times the row's scale."""
@@ -140,14 +164,21 @@ class Aska:
 
     def _store_weights(self, weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Return the columns that hold ``weights`` [b, α]."""
-        from pipeline.encoders import omp_numba
+        from pipeline.encoders import weights_numba
 
         if self.spec.weights != "int8":
             return {"weights": weights.astype(self.spec.weights)}
         scale = int8_scales(weights)
         rounded = np.zeros(weights.shape, np.int8)
-        omp_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
+        weights_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
         return {"weights": rounded, "scale": scale}
+
+
+def _on_cache_lines(rows: int, width: int) -> Float32:
+    """Return uninitialised float32[rows, width] from a cache line on: in huge pages, which zeros would not get."""
+    room = np.empty(rows * width + CACHE_LINE // 4, np.float32)
+    start = -room.ctypes.data % CACHE_LINE // 4
+    return room[start : start + rows * width].reshape(rows, width)
 
 
 def int8_scales(weights: NDArray[np.float64]) -> NDArray[np.float16]:

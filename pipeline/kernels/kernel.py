@@ -58,6 +58,14 @@ class Kernel(ABC):
         YT : float32[d, m], C-contiguous
         """
 
+    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+        """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
+        from pipeline.kernels import blocks
+
+        scores = self.block(X, YT)
+        blocks.transform(scores, scale)
+        return scores
+
     @abstractmethod
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores of prepared rows X [n, d] and columns YT [d, m], float64[n, m]."""

@@ -1,5 +1,6 @@
 """Kernels that sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,14 +19,13 @@ class SumKernel(Kernel):
 
     terms: ClassVar[str]
 
-    def sums(self, X: NDArray[Any], YT: NDArray[Any]) -> NDArray[Any]:
-        """Return the sums of terms in the dtype of the rows, [n, m]."""
+    def sums(self, X: Float64, YT: Float64) -> Float64:
+        """Return the sums of terms, float64[n, m]."""
         from pipeline.kernels import loops_numba
 
-        out = np.empty((X.shape[0], YT.shape[1]), X.dtype)
-        tiny = X.dtype.type(TINY)
+        out = np.empty((X.shape[0], YT.shape[1]))
         loops_numba.cross(
-            getattr(loops_numba, self.terms), np.ascontiguousarray(X), np.ascontiguousarray(YT), tiny, out
+            getattr(loops_numba, self.terms), np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out
         )
         return out
 
@@ -39,7 +39,7 @@ class SumKernel(Kernel):
 
     def block(self, X: Float32, YT: Float32) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
-        return self.sums(X, YT)
+        return self.transformed_block(X, YT, 0.0)
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -51,23 +51,51 @@ class SumKernel(Kernel):
 
 
 class _Histogram(SumKernel):
-    """An additive kernel of rows that sum to one: homogeneous, so a relative error of the rows is one of the score."""
+    """An additive kernel of rows that sum to one: homogeneous, so a relative error of the rows is one of the score.
+
+    What blocks sum makes the score as ``factor`` · sum + ``share`` · Σ x, and ``roundings(d)`` u bounds their error.
+    """
+
+    factor: ClassVar[float] = 1.0
+    share: ClassVar[float] = 0.0
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows that sum to one."""
         values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
         return preparation.l1_normalised(values)
 
+    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+        """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
+        return _score(self.terms, X, YT, (self.factor, self.share, False, scale))
+
+    def roundings(self, d: int) -> float:
+        """Return how many u a block of d dimensions is off at most: d − 1 for the sum, 1 for rounded rows; K ≤ 1."""
+        return d
+
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return (d + 12) u: d for the sum, the rest for rounded rows and a term's few operations; K ≤ 1."""
-        return float((X.shape[1] + 12) * EPS32 + X.shape[1] * TINY)
+        """Return the roundings in units of u; 1 % more is for their products, underflow and what keeps from 0/0."""
+        return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
 
 
 class Chi2(_Histogram):
-    """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs)."""
+    """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs).
+
+    Blocks compute it as 2 Σ x − 2 Σ x² / (x + y): one operation less, and two terms share a division.
+    """
 
     name = "chi2"
     terms = "CHI2"
+    factor = -2.0
+    share = 2.0
+
+    def roundings(self, d: int) -> float:
+        """Return d + 25.
+
+        Two terms (p t + q s) / (s t), p = x², s = x + y + 1e-18, are within 11 u of theirs: 1 for a square, 2 for a
+        sum of two, at most 5 for the numerator, 5 for the denominator, 1 for the quotient. Then (d − 1) / 2 additions.
+        All that twice, of at most Σ x² / (x + y) ≤ 1; 2 for 2 Σ x, 1 for the difference, 1 for rounded rows.
+        """
+        return d + 25
 
 
 class Intersection(_Histogram):
@@ -78,10 +106,23 @@ class Intersection(_Histogram):
 
 
 class JensenShannon(_Histogram):
-    """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)]."""
+    """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)].
+
+    Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm, where there were two.
+    """
 
     name = "jensen_shannon"
     terms = "JENSEN_SHANNON"
+    factor = 0.5
+
+    def roundings(self, d: int) -> float:
+        """Return d + 10 + 5.5 log2 d.
+
+        A logarithm is within (1.3 + |log2|) u, and Σ |f(x)| ≤ log2 d, Σ |f(x + y)| ≤ 2 (1 + log2 d). So in halves of u:
+        f(x + y) is off by 5.5 + 2 Σ |f(x + y)|, f(x) and f(y) by 2.6 + 2 (Σ |f(x)| + Σ |f(y)|), the first difference
+        rounds Σ |f(x + y)| + Σ |f(y)|, the second and the sum 2 + 2 d. Another u is for rounded rows.
+        """
+        return d + 10 + 5.5 * math.log2(d)
 
 
 class _Inner(SumKernel):
@@ -143,10 +184,9 @@ class Rbf(SumKernel):
         """Return the rows as they are."""
         return preparation.checked(rows, Domain(self.name, signed=True, zero_rows=True), first=first, label=label)
 
-    def block(self, X: Float32, YT: Float32) -> Float32:
-        """Return K of prepared rows, float32[n, m]."""
-        with np.errstate(over="ignore"):  # an infinite distance scores zero, as it should
-            return _exp(-np.float32(self.gamma) * self.sums(X, YT))
+    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+        """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]; an infinite distance scores zero."""
+        return _score(self.terms, X, YT, (-self.gamma, 0.0, True, scale))
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -168,7 +208,14 @@ class Rbf(SumKernel):
         return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
 
 
-def _exp(values: NDArray[Any]) -> NDArray[Any]:
-    """Return exp in place, in the dtype of ``values``."""
+def _score(terms: str, X: Float32, YT: Float32, finish: tuple[float, float, bool, float]) -> Float32:
+    """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
+    from pipeline.kernels import blocks, blocks_numba, loops_numba
+
+    return blocks.score_block(getattr(loops_numba, terms), X, YT, blocks_numba.Finish(*finish))
+
+
+def _exp(values: Float64) -> Float64:
+    """Return exp in place."""
     np.exp(values, out=values)
     return values

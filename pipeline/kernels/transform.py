@@ -34,7 +34,7 @@ class Transformed(Kernel):
 
     def block(self, X: Float32, YT: Float32) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
-        return self._apply(self.kernel.block(X, YT))
+        return self.kernel.transformed_block(X, YT, self.scale)
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -52,11 +52,11 @@ class Transformed(Kernel):
         carried = float(np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32))))
         return (carried + 4 * EPS32) * 1.01
 
-    def _apply(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def _apply(self, scores: Float64) -> Float64:
         """Transform κ's scores in place; one that rounding put above 1 must not grow with s."""
         np.minimum(scores, 1, out=scores)
         np.subtract(scores, 1, out=scores)
-        np.multiply(scores, scores.dtype.type(self.scale), out=scores)
+        np.multiply(scores, self.scale, out=scores)
         np.exp(scores, out=scores)
         return scores
 

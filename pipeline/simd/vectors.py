@@ -219,55 +219,130 @@ def address(
     return builder.bitcast(builder.gep(data, [place]), kind.as_pointer())
 
 
-def called(name: str, count: int) -> Any:
-    """Return the intrinsic that calls LLVM's own function ``name`` on ``count`` float32 vectors."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(FLOAT32.llvm, [FLOAT32.llvm] * count)
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-    def one(_typing: Any, x: Any) -> Typed:
-        return x(x), generate
-
-    def three(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
-        return x(x, y, z), generate
-
-    return intrinsic({1: one, 3: three}[count])
+INT32X16 = ir.VectorType(INT32, FLOAT32.count)
+MANTISSA_BITS, EXPONENT_OF_ONE, SQRT_HALF = 23, 127, 0x3F3504F3  # of a float32; the last is the bits of √½
 
 
 def chosen(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return the intrinsic that takes from two vectors, element by element, x where the mask is set and y elsewhere."""
+    """Return the intrinsic that takes, element by element, x where the mask of x and y is set, and y elsewhere."""
 
     def choose(_typing: Any, x: Any, y: Any) -> Typed:
-        return x(x, x), lambda _context, builder, _signature, arguments: builder.select(
-            generate_mask(builder, *arguments), *arguments
-        )
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.select(generate_mask(builder, *arguments), *arguments)
+
+        return x(x, x), generate
 
     return intrinsic(choose)
 
 
-def _bits(builder: Any, vector: Any) -> Any:
-    """Return a float32 vector's bits as int32."""
-    return builder.bitcast(vector, INT32X16)
-
-
-INT32X16 = ir.VectorType(INT32, FLOAT32.count)
 subtract = binary("sub", "fsub")
 divide = binary("sdiv", "fdiv")
-multiply_add = called("llvm.fma.v16f32", 3)  # x y + z, rounded once
 lesser = chosen(lambda builder, x, y: builder.fcmp_ordered("<", x, y))
 greater = chosen(lambda builder, x, y: builder.fcmp_ordered(">", x, y))
-# Floats that are not negative order as their bits do, and a processor has more units for integers than for floats.
-lesser_non_negative = chosen(lambda builder, x, y: builder.icmp_signed("<", _bits(builder, x), _bits(builder, y)))
-magnitude = called("llvm.fabs.v16f32", 1)
-attains = comparison(lambda builder, x, y: builder.fcmp_ordered(">=", x, y), types.uint16)
 
 
 @intrinsic
-def where_greater(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Typed:
-    """Return the elements of ``then`` where x > y, and of ``otherwise`` elsewhere, of float vectors."""
+def multiply_add(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
+    """Return x y + z of float32 vectors, rounded once, whether or not the processor has an instruction for it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *arguments[:2]), *arguments[2:])
+        kind = ir.FunctionType(x.llvm, [x.llvm] * 3)
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{x.count}f32"), arguments)
 
-    return then(x, x, then, then), generate
+    return x(x, x, x), generate
+
+
+@intrinsic
+def zero_below(_typing: Any, value: Any, least: Any, x: Any) -> Typed:
+    """Return x where ``value`` ≥ ``least``, and zero elsewhere."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        reached = builder.fcmp_ordered(">=", arguments[0], arguments[1])
+        return builder.select(reached, arguments[2], ir.Constant(x.llvm, None))
+
+    return x(x, x, x), generate
+
+
+@intrinsic
+def power_of_two(_typing: Any, shifted: Any) -> Typed:
+    """Return 2^n, −127 < n < 128, of a float32 vector that holds n + 1.5 · 2²³: its last bits are n."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        biased = builder.add(builder.bitcast(arguments[0], INT32X16), _whole(EXPONENT_OF_ONE))
+        return builder.bitcast(builder.shl(biased, _whole(MANTISSA_BITS)), shifted.llvm)
+
+    return shifted(shifted), generate
+
+
+@intrinsic
+def exponent_and_fraction(_typing: Any, value: Any) -> Typed:
+    """Return (e, f) with value = 2^e f and √½ ≤ f < √2, of a vector of positive normal float32."""
+    both = types.UniTuple(value, 2)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], INT32X16)
+        exponent = builder.ashr(builder.sub(bits, _whole(SQRT_HALF)), _whole(MANTISSA_BITS))
+        fraction = builder.sub(bits, builder.shl(exponent, _whole(MANTISSA_BITS)))
+        parts = [builder.sitofp(exponent, value.llvm), builder.bitcast(fraction, value.llvm)]
+        return context.make_tuple(builder, both, parts)
+
+    return both(value), generate
+
+
+def _whole(value: int) -> Any:
+    """Return a vector of copies of an int32."""
+    return ir.Constant(INT32X16, [value] * FLOAT32.count)
+
+
+_BYTES = ir.VectorType(ir.IntType(8), 2 * INT16.count)
+
+
+@intrinsic
+def splat_four_bytes(_typing: Any, word: Any) -> Typed:
+    """Return an int16 vector of copies of the four bytes of an int32."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(copies(builder, arguments[0], INT32X16), INT16.llvm)
+
+    return INT16(types.int32), generate
+
+
+@intrinsic
+def lesser_bytes(_typing: Any, x: Any, y: Any) -> Typed:
+    """Return the lesser of each two unsigned bytes of int16 vectors."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        first, second = (builder.bitcast(argument, _BYTES) for argument in arguments)
+        return builder.bitcast(builder.select(builder.icmp_unsigned("<", first, second), first, second), x.llvm)
+
+    return x(x, x), generate
+
+
+@intrinsic
+def add_bytes(_typing: Any, sums: Any, x: Any) -> Typed:
+    """Return int16 vectors' sums, taken as uint16, and both unsigned bytes of each element of x."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        if "+avx512bw" in features(context):
+            kind, ones = ir.FunctionType(x.llvm, [_BYTES] * 2), ir.Constant(_BYTES, [1] * _BYTES.count)
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddubs.w.512")
+            return builder.add(arguments[0], builder.call(function, [builder.bitcast(arguments[1], _BYTES), ones]))
+        low = builder.and_(arguments[1], ir.Constant(x.llvm, [255] * x.count))
+        high = builder.lshr(arguments[1], ir.Constant(x.llvm, [8] * x.count))
+        return builder.add(builder.add(arguments[0], low), high)
+
+    return x(x, x), generate
+
+
+@intrinsic
+def add_to_words(_typing: Any, array: Any, index: Any, sums: Any) -> Typed:
+    """Add each two neighbours of an int16 vector, taken as uint16, to one of the int32 ``array[index:]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = address(context, builder, signature, arguments, INT32X16)
+        pairs = builder.bitcast(arguments[2], INT32X16)
+        low, high = builder.and_(pairs, _whole(0xFFFF)), builder.lshr(pairs, _whole(16))
+        builder.store(builder.add(builder.load(place, align=1), builder.add(low, high)), place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(array, index, sums), generate

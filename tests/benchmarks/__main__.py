@@ -76,11 +76,25 @@ def scan(codes: str, queries: str, *, json_path: str | None) -> None:
     """The scan of a code store (int8, α = 8) beside faiss and scipy, in one run: needs the extra ``bench``."""
     from tests.benchmarks import scan as contest
 
-    results = contest.measure(codes, queries)
-    for title, rows in results.items():
-        click.echo(f"{title}\n\n{tables.markdown(rows)}\n")
-    if json_path:
-        Path(json_path).write_text(json.dumps(results, indent=2) + "\n")
+    _show(contest.measure(codes, queries), json_path)
+
+
+@main.command()
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def encode(*, json_path: str | None) -> None:
+    """What encoding costs, kernel by kernel, beside its parts, SPAMS and scikit-learn: needs the extra ``bench``."""
+    from tests.benchmarks import encode as contest
+
+    _show(contest.measure(), json_path)
+
+
+@main.command()
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def blocks(*, json_path: str | None) -> None:
+    """Kernel blocks beside sgemm and scikit-learn, on one thread: needs the extra ``bench``."""
+    from tests.benchmarks import blocks as contest
+
+    _show({"kernel blocks": contest.measure()}, json_path)
 
 
 @main.command()
@@ -92,6 +106,14 @@ def jitter(base: str, out: str, *, rows: int) -> None:
     from tests.benchmarks.jitter import write_jittered
 
     write_jittered(base, Path(out), rows)
+
+
+def _show(results: dict[str, list[tables.Row]], json_path: str | None) -> None:
+    """Print tables, and write them where they are wanted."""
+    for title, rows in results.items():
+        click.echo(f"{title}\n\n{tables.markdown(rows)}\n")
+    if json_path:
+        Path(json_path).write_text(json.dumps(results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

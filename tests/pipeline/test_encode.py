@@ -1,6 +1,7 @@
 """Codes depend on the spec alone, and say truthfully how far each row lies from what they hold of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, encoder_of, plan_encode
-from pipeline.encoders.aska import WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
+from pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
 from pipeline.kernels import KERNELS, Kernel, make_kernel
 from stores.codes import CodeStore
 from stores.errors import InputError
@@ -63,6 +64,17 @@ def test_codes_are_the_same_bits_whatever_the_parts_and_the_chunks_of_the_vector
         found = columns_of(make_codes(tmp_path / f"codes{part_rows}", cut, kernel_of(name), SPEC, part_rows=part_rows))
         for column, values in wanted.items():
             np.testing.assert_array_equal(found[column], values, strict=True)
+
+
+def test_another_pursuit_is_another_code_and_another_job(vectors: VectorStore, tmp_path: Path) -> None:
+    made = {
+        pursuit: make_codes(tmp_path / pursuit, vectors, kernel_of("chi2"), replace(SPEC, pursuit=pursuit))
+        for pursuit in PURSUITS
+    }
+    residuals = {pursuit: columns_of(codes)["residual"].astype(np.float64) for pursuit, codes in made.items()}
+    assert np.square(residuals["ormp"]).mean() < np.square(residuals["omp"]).mean()
+    assert made["omp"].store.header.job != made["ormp"].store.header.job
+    assert [encoder_of(codes).spec.pursuit for codes in made.values()] == list(PURSUITS)
 
 
 def test_encoding_again_writes_the_same_bytes(vectors: VectorStore, tmp_path: Path) -> None:
@@ -118,16 +130,17 @@ def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
 
 
 @every_kernel
+@pytest.mark.parametrize("pursuit", PURSUITS)
 def test_atoms_and_weights_are_those_of_the_slow_pursuit_where_no_two_atoms_are_near_a_tie(
-    name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
+    pursuit: str, name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
 ) -> None:
-    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=3, weights="float32", random_state=7)
+    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=3, weights="float32", random_state=7, pursuit=pursuit)
     codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), spec, part_rows=600)
     code = columns_of(codes)
     start, gram = pursued(name, rows, codes.model["dictionary"])
     alike = 0
     for row in range(100):
-        atoms, weights = reference.omp(start[row], gram, 3)
+        atoms, weights = getattr(reference, pursuit)(start[row], gram, 3)
         if (code["atoms"][row] == atoms).all():
             alike += 1
             np.testing.assert_allclose(code["weights"][row], weights, rtol=0, atol=1e-4)
@@ -262,6 +275,11 @@ def refused(call: Callable[[], object], message: str) -> None:
             {"n_atoms": 9, "weights": "int4"},
             600,
             "unknown weights: found 'int4', expected one of int8, float16, float32. Mend: --weights int8",
+        ),
+        (
+            {"n_atoms": 9, "pursuit": "mp"},
+            600,
+            "unknown pursuit: found 'mp', expected one of omp, ormp. Mend: --pursuit ormp",
         ),
         (
             {"n_atoms": 9, "random_state": -1},

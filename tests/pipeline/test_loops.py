@@ -1,9 +1,9 @@
 """Every numba loop against its slow twin; the same tests run a second time with the JIT off."""
 
 import math
+import os
 from collections.abc import Callable
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert, insert_pairs, survivors
-from pipeline.encoders import omp_numba
+from pipeline.encoders import weights_numba
 from pipeline.ingest import row_digests
 from pipeline.kernels import loops_numba
 from pipeline.kernels.loops_numba import TILE
@@ -32,6 +32,9 @@ TERMS = {"PRODUCT": "cosine", "CHI2": "chi2", "INTERSECTION": "intersection", "J
 TERMS["SQUARED"] = "rbf"
 TINY = 1e-30
 seeds = st.integers(0, 2**32 - 1)
+compiled = pytest.mark.skipif(
+    bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="vector instructions exist in compiled code only"
+)
 every_terms = pytest.mark.parametrize("terms", TERMS)
 
 
@@ -142,6 +145,7 @@ def empty_best(nq: int, k: int, dtype: str = "float64") -> tuple[NDArray[Any], I
     return np.full((nq, k), -np.inf, dtype), np.full((nq, k), -1, np.int64)
 
 
+@compiled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @given(n=st.integers(1, 30), k=st.integers(1, 12), values=st.integers(1, 9), seed=seeds)
 @steady(40)
@@ -160,6 +164,7 @@ def test_insert_keeps_the_k_best_in_whatever_order_they_come(
     assert np.isneginf(found[0, n:]).all()
 
 
+@compiled
 @given(n=st.integers(1, 20), nq=st.integers(1, 5), k=st.integers(1, 20), seed=seeds)
 @steady(25)
 def test_insert_pairs_sorts_them_to_their_queries(n: int, nq: int, k: int, seed: int) -> None:
@@ -224,6 +229,7 @@ def check_scan(codes: tuple[Any, Singles, Singles], k: int, cut: int) -> None:
     np.testing.assert_allclose(true, reference.aska_scores(*codes), rtol=0, atol=atol)
 
 
+@compiled
 @given(codes=code_arrays(), k=st.integers(1, 40), cut=st.integers(0, 40))
 @steady(25)
 def test_scans_agree_to_the_bit_with_each_other_and_with_the_stated_order(
@@ -233,6 +239,7 @@ def test_scans_agree_to_the_bit_with_each_other_and_with_the_stated_order(
     check_scan(codes, min(k, n), min(cut, n))
 
 
+@compiled
 @pytest.mark.parametrize("k", [1, 17])
 @pytest.mark.parametrize("nq", [1, 2, 63, 64, 65, 70])
 @pytest.mark.parametrize("alpha", [1, 4, 6, 8])
@@ -243,6 +250,7 @@ def test_scans_of_any_batch_and_sparsity_keep_one_or_all(alpha: int, nq: int, k:
     check_scan((atoms, weights.astype(np.float32), table.astype(np.float32)), k, 9)
 
 
+@compiled
 def test_massive_ties_go_to_the_lowest_rows() -> None:
     atoms, weights, table = np.zeros((50, 3), np.uint16), np.ones((50, 3), np.float32), np.ones((2, 5), np.float32)
     for scan in (batch_scan, single_scan):
@@ -251,7 +259,7 @@ def test_massive_ties_go_to_the_lowest_rows() -> None:
         np.testing.assert_array_equal(ids, np.tile(np.arange(1000, 1007), (5, 1)))
 
 
-# Pursuit
+# Weights and residuals
 
 
 def dictionary(m: int, rows: int, seed: int, d: int = 24) -> tuple[Singles, Singles]:
@@ -261,169 +269,6 @@ def dictionary(m: int, rows: int, seed: int, d: int = 24) -> tuple[Singles, Sing
     atoms, others = prepared[:m], prepared[m:]
     gram, start = reference.kernel("chi2", atoms, atoms), reference.kernel("chi2", others, atoms)
     return gram.astype(np.float32), start.astype(np.float32)
-
-
-def pursue(start: Singles, gram: Singles, alpha: int, tolerance: float = 1e-6) -> tuple[Ids, Floats]:
-    atoms, weights = np.full((len(start), alpha), -9, np.int64), np.full((len(start), alpha), np.nan)
-    omp_numba.omp(start, gram, tolerance, atoms, weights)
-    return atoms, weights
-
-
-def leftover(start: Floats, gram: Floats, support: list[int]) -> tuple[Floats, float]:
-    """|correlation| of every atom with the residual of a support, −1 for its own; and the sum of its |weights|."""
-    w = np.linalg.solve(gram[np.ix_(support, support)], start[support])
-    strength = np.abs(start - gram[:, support] @ w)
-    strength[support] = -1
-    return strength, float(np.abs(w).sum())
-
-
-def check_greedy(start: Floats, gram: Floats, atoms: Ids, weights: Floats) -> None:
-    """Each atom is the most correlated one up to float32's rounding, and the weights solve the normal equations."""
-    count = int(np.flatnonzero(weights).max(initial=-1)) + 1
-    assert count > 0
-    assert len(set(atoms[:count].tolist())) == count
-    for at in range(count):
-        strength, reach = leftover(start, gram, atoms[:at].tolist())
-        assert strength[atoms[at]] >= strength.max() - 1e-6 * (1 + reach)
-    support = atoms[:count]
-    np.testing.assert_allclose(
-        weights[:count], np.linalg.solve(gram[np.ix_(support, support)], start[support]), rtol=0, atol=1e-7
-    )
-    assert not atoms[count:].any()
-    assert not weights[count:].any()
-
-
-def has_clear_choices(start: Floats, gram: Floats, support: list[int]) -> bool:
-    """Whether float32 must choose as float64 does: at every step the best atom leads by far more than rounding."""
-    for at in range(len(support)):
-        strength, reach = leftover(start, gram, support[:at])
-        second, first = np.sort(strength)[-2:]
-        if first - second < 1e-5 * (1 + reach):
-            return False
-    return True
-
-
-@pytest.mark.parametrize(("m", "alpha"), [(2, 2), (5, 3), (37, 8), (61, 1), (61, 13), (67, 32), (1030, 5)])
-def test_omp_agrees_with_the_slow_pursuit(m: int, alpha: int) -> None:
-    gram, start = dictionary(m, rows=4, seed=m, d=24 if alpha < 32 else 60)
-    atoms, weights = pursue(start, gram, alpha)
-    clear = 0
-    for c0, found, w in zip(start, atoms, weights, strict=True):
-        check_greedy(c0.astype(float), gram.astype(float), found, w)
-        true, true_w = reference.omp(c0, gram, alpha)
-        if has_clear_choices(c0.astype(float), gram.astype(float), true[true_w != 0].tolist()):
-            clear += 1
-            np.testing.assert_array_equal(found, true)
-            np.testing.assert_allclose(w, true_w, rtol=0, atol=1e-7)
-            assert reference.residual(c0, gram, found, w) <= reference.residual(c0, gram, true, true_w) + 1e-6
-    assert clear >= 2
-
-
-@given(m=st.integers(2, 30), alpha=st.integers(1, 9), seed=seeds)
-@steady(25)
-def test_omp_is_greedy_and_lowers_the_residual_with_every_atom(m: int, alpha: int, seed: int) -> None:
-    gram, start = dictionary(m, rows=1, seed=seed, d=12)
-    alpha = min(alpha, m)
-    left = []
-    for count in range(1, alpha + 1):
-        atoms, weights = pursue(start, gram, count)
-        check_greedy(start[0].astype(float), gram.astype(float), atoms[0], weights[0])
-        left.append(reference.residual(start[0], gram, atoms[0], weights[0]))
-    assert all(later <= earlier + 1e-6 for earlier, later in pairwise([1.0, *left]))
-
-
-def test_a_row_that_is_an_atom_takes_that_atom_alone_the_lower_of_twins() -> None:
-    gram, _ = dictionary(20, rows=1, seed=1)
-    twins = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])  # atoms that stand twice
-    gram = np.ascontiguousarray(gram[np.ix_(twins, twins)])
-    atoms, weights = pursue(gram, gram, 4)
-    firsts = [int(np.flatnonzero(twins == atom)[0]) for atom in twins]
-    np.testing.assert_array_equal(atoms, [[first, 0, 0, 0] for first in firsts])
-    np.testing.assert_allclose(weights, [[1, 0, 0, 0]] * 10, rtol=0, atol=1e-6)
-
-
-def test_omp_survives_atoms_that_depend_on_each_other() -> None:
-    gram, start = dictionary(6, rows=5, seed=2, d=3)
-    twice = np.tile(np.arange(6), 3)
-    gram = np.ascontiguousarray(gram[np.ix_(twice, twice)])
-    atoms, weights = pursue(np.ascontiguousarray(start[:, twice]), gram, 17)
-    assert np.isfinite(weights).all()
-    for c0, found, w in zip(start[:, twice], atoms, weights, strict=True):
-        check_greedy(c0.astype(float), gram.astype(float), found, w)
-        assert (w != 0).sum() <= 6
-
-
-def test_a_row_that_no_atom_resembles_has_no_code_and_one_row_does_not_touch_the_next() -> None:
-    gram, start = dictionary(9, rows=3, seed=3)
-    start[1] = 0
-    atoms, weights = pursue(start, gram, 5)
-    assert (atoms[1].tolist(), weights[1].tolist()) == ([0] * 5, [0] * 5)
-    for row in (0, 2):
-        alone_atoms, alone_weights = pursue(start[row : row + 1], gram, 5)
-        np.testing.assert_array_equal(atoms[row], alone_atoms[0])
-        np.testing.assert_array_equal(weights[row], alone_weights[0])
-
-
-def test_omp_stops_at_the_tolerance() -> None:
-    start = np.array([[0, 0.6, 0, 0.8]], np.float32)
-    for tolerance, expected in ((0.37, [3, 0, 0]), (0.35, [3, 1, 0]), (1e-6, [3, 1, 0])):
-        assert pursue(start, np.eye(4, dtype=np.float32), 3, tolerance)[0].tolist() == [expected]
-
-
-@given(values=st.lists(st.sampled_from([-3.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=9))
-@steady(60)
-def test_greatest_is_the_first_of_equal_magnitudes(values: list[float]) -> None:
-    array = np.array(values, np.float32)
-    at = int(np.argmax(np.abs(array)))
-    bits, found = omp_numba.greatest(array, 100, (np.int32(-1), 0))
-    assert found == 100 + at
-    assert np.int32(bits).view(np.float32) == abs(values[at])
-    assert omp_numba.greatest(array, 200, (bits, found)) == (bits, found)  # the earlier tile keeps a tie
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
-@pytest.mark.parametrize("m", [7, omp_numba.TILE + 3])
-def test_next_atom_is_the_most_correlated_with_the_residual(m: int, count: int) -> None:
-    gram, start = dictionary(m, rows=1, seed=count)
-    slots = np.zeros(9, np.int64)
-    slots[:count] = np.arange(count)
-    w = np.zeros(9, np.float32)
-    w[:count] = np.linspace(-0.4, 0.6, count)
-    atom = omp_numba.next_atom(start[0], gram, slots, w, count, np.empty(omp_numba.TILE, np.float32))
-    strength = np.abs(start[0].astype(float) - gram[:, :count].astype(float) @ w[:count])
-    assert strength[atom] >= strength.max() - 1e-6
-    start[0, m - 2] = -9
-    assert omp_numba.next_atom(start[0], gram, slots, w, count, np.empty(omp_numba.TILE, np.float32)) == m - 2
-
-
-@given(n=st.integers(1, 9), seed=seeds)
-@steady(25)
-def test_extend_is_a_cholesky_factor_and_solve_upper_solves_with_it(n: int, seed: int) -> None:
-    gram, _ = dictionary(12, rows=1, seed=seed, d=40)
-    support = np.random.default_rng(seed).permutation(12)[:n]
-    L = np.zeros((n, n))
-    assert all(omp_numba.extend(L, gram, support, at, support[at]) for at in range(n))
-    A = gram[np.ix_(support, support)].astype(float)
-    np.testing.assert_allclose(np.tril(L) @ np.tril(L).T, A, rtol=0, atol=1e-12)
-    z, w = np.arange(1.0, n + 1), np.zeros(n)
-    omp_numba.solve_upper(L, z, n, w)
-    np.testing.assert_allclose(w, np.linalg.solve(np.linalg.cholesky(A).T, z), rtol=1e-9)
-
-
-def test_extend_refuses_an_atom_that_the_support_holds_or_spans() -> None:
-    gram = np.array([[1, 0, 0.6], [0, 1, 0.8], [0.6, 0.8, 1]], np.float32)
-    support, L = np.array([0, 1, 2]), np.zeros((3, 3))
-    assert omp_numba.extend(L, gram, support, 0, 0)
-    assert not omp_numba.extend(L, gram, support, 1, 0)
-    assert omp_numba.extend(L, gram, support, 1, 1)
-    assert not omp_numba.extend(L, gram, support, 2, 2)
-    for apart, taken in ((2e-7, False), (1e-6, True)):  # squared distances of 4e-7 and 2e-6
-        near = np.array([[1, 1 - apart], [1 - apart, 1]], np.float32)
-        assert omp_numba.extend(L, near, support, 0, 0)
-        assert omp_numba.extend(L, near, support, 1, 1) is taken
-
-
-# Weights and residuals
 
 
 @given(
@@ -442,7 +287,7 @@ def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(alpha: 
     weights = styles[style]().astype(np.float64)
     scales = np.abs(weights).max(axis=1) / 127 * rng.choice([1.0, 1.001, 13.7], 3)
     rounded = np.full(weights.shape, 99, np.int8)
-    omp_numba.quantise_int8(weights, scales, rounded)
+    weights_numba.quantise_int8(weights, scales, rounded)
     scaled = np.divide(weights, scales[:, None], out=np.zeros_like(weights), where=scales[:, None] > 0)
     assert np.abs(rounded - scaled).max() <= 1 + 1e-9
     assert np.abs(rounded.sum(axis=1, dtype=int) - scaled.sum(axis=1)).max() <= 0.5 + 1e-9
@@ -452,11 +297,11 @@ def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(alpha: 
 
 def test_those_nearest_to_a_half_give_way() -> None:
     rounded = np.zeros(4, np.int8)
-    omp_numba.round_keeping_sum(np.array([1.4, 2.45, 3.3, 0.0]), 127, rounded)
+    weights_numba.round_keeping_sum(np.array([1.4, 2.45, 3.3, 0.0]), 127, rounded)
     assert rounded.tolist() == [1, 3, 3, 0]  # 7.15 is 7, not 1 + 2 + 3
-    omp_numba.round_keeping_sum(np.array([-1.6, -2.55, 126.9, 0.0]), 127, rounded)
+    weights_numba.round_keeping_sum(np.array([-1.6, -2.55, 126.9, 0.0]), 127, rounded)
     assert rounded.tolist() == [-2, -2, 127, 0]  # 122.75 is 123, not −2 − 3 + 127
-    omp_numba.round_keeping_sum(np.array([127.0, -127.0, 0.4, 0.4]), 127, rounded)
+    weights_numba.round_keeping_sum(np.array([127.0, -127.0, 0.4, 0.4]), 127, rounded)
     assert rounded.tolist() == [127, -127, 1, 0]
 
 
@@ -467,7 +312,7 @@ def test_residuals_are_the_norms_of_what_the_weights_leave(m: int, alpha: int, s
     rng = np.random.default_rng(seed)
     atoms, weights = rng.integers(0, m, (3, alpha)), rng.normal(size=(3, alpha)) * (rng.random((3, alpha)) < 0.7)
     out = np.full(3, np.nan)
-    omp_numba.residuals(start, gram, atoms, weights, out)
+    weights_numba.residuals(start, gram, atoms, weights, out)
     expected = [reference.residual(*row) for row in zip(start, [gram] * 3, atoms, weights, strict=True)]
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
@@ -475,7 +320,7 @@ def test_residuals_are_the_norms_of_what_the_weights_leave(m: int, alpha: int, s
 def test_a_residual_below_zero_is_zero() -> None:
     out = np.full(1, np.nan)
     start = np.array([[1.0000001]], np.float32)
-    omp_numba.residuals(start, np.eye(1, dtype=np.float32), np.zeros((1, 1), np.int64), np.ones((1, 1)), out)
+    weights_numba.residuals(start, np.eye(1, dtype=np.float32), np.zeros((1, 1), np.int64), np.ones((1, 1)), out)
     assert out.tolist() == [0]
 
 

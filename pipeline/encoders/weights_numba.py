@@ -1,0 +1,64 @@
+"""Weights as stored: rounded so that their sum is kept, and how far a row then lies from its code."""
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+@njit(nogil=True, cache=True)
+def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
+    """Round to integers within ±limit so that their sum is the rounded sum: the values nearest to a half give way.
+
+    Dictionary atoms resemble each other, so the error of the weights' *sum* is what shows in a score.
+    """
+    total = 0.0
+    found = 0
+    for a in range(scaled.size):
+        rounded[a] = min(limit, max(-limit, int(np.rint(scaled[a]))))
+        total += scaled[a]
+        found += int(rounded[a])
+    surplus = found - int(np.rint(total))
+    step = 1 if surplus < 0 else -1
+    for _ in range(abs(surplus)):
+        best, which = -2.0, -1
+        for a in range(scaled.size):
+            gain = step * (scaled[a] - rounded[a])
+            if scaled[a] != 0 and gain > best and abs(int(rounded[a]) + step) <= limit:
+                best, which = gain, a
+        if which >= 0:
+            rounded[which] += step
+
+
+@njit(nogil=True, cache=True)
+def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
+    """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are about max |weight| / 127."""
+    scaled = np.empty(weights.shape[1])
+    for row in range(weights.shape[0]):
+        scale = scales[row]
+        for a in range(scaled.size):
+            scaled[a] = weights[row, a] / scale if scale > 0 else 0.0
+        round_keeping_sum(scaled, 127, rounded[row])
+
+
+@njit(nogil=True, cache=True)
+def residuals(
+    start: NDArray[np.float32],
+    gram: NDArray[np.float32],
+    atoms: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None:
+    """Set ``out[i]`` to ‖Φ(y) − Σ wₐ Φ(zₐ)‖ for the weights as stored: √(1 − 2 wᵀK(S, y) + wᵀ G_SS w)."""
+    alpha = atoms.shape[1]
+    for row in range(atoms.shape[0]):
+        square = 1.0
+        for i in range(alpha):
+            atom, w = atoms[row, i], weights[row, i]
+            if w != 0:
+                cross = 0.5 * w * gram[atom, atom] - start[row, atom]
+                for j in range(i):
+                    cross += weights[row, j] * gram[atoms[row, j], atom]
+                square += 2 * w * cross
+        out[row] = math.sqrt(max(square, 0.0))

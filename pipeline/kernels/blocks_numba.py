@@ -1,0 +1,358 @@
+"""Float32 loops over a block: columns packed in panels, sums in vector registers, dimensions ascending.
+
+A pair's sum depends on its row and its column alone, to the bit: not on where they stand, nor on what stands beside.
+"""
+
+# mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.kernels.elementary_numba import exponential, log2_vector
+from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED
+from pipeline.simd.vectors import (
+    FLOAT32,
+    add,
+    divide,
+    greater,
+    lesser,
+    load_float32,
+    multiply,
+    multiply_add,
+    splat_float32,
+    store,
+    subtract,
+    zero_float32,
+)
+
+VECTOR = FLOAT32.count
+PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers
+TILE_ROWS = 3
+GROUP = 8 * PANEL  # columns packed at a time: runs long enough to read YT fast
+CHUNK_ROWS = 256  # rows scored against a group while it is in cache
+TINY = np.float32(1e-18)  # what keeps a product of two denominators of chi2 a normal number
+WIDE = np.uint64(PANEL)
+DENSE_COST = 0.7  # of a dimension in the loop over three rows, against one that is not zero in that over one
+
+Single = NDArray[np.float32]
+
+
+class SparseRows(NamedTuple):
+    """The non-zero values of rows, each row's from ``i · stride`` on and zeros behind; stride a multiple of 16.
+
+    ``values`` float32[n · stride]; ``others``, a function of them: x² for chi2, −x log2 x for Jensen–Shannon;
+    ``dims`` uint32[n · stride], where they stood; ``counts`` uint64[n]; ``totals`` float32[n], their sums.
+    """
+
+    values: Single
+    others: Single
+    dims: NDArray[np.uint32]
+    counts: NDArray[np.uint64]
+    totals: Single
+    stride: int
+
+
+class Finish(NamedTuple):
+    """What makes a score of a sum: K = factor · sum + share · total, or its exponential; then exp(scale (K − 1)).
+
+    ``total`` is the row's. No transform where ``scale`` is 0.
+    """
+
+    factor: float
+    share: float
+    exponential: bool
+    scale: float
+
+
+class Scratch(NamedTuple):
+    """What loops write on their way: ``panels`` and ``gains`` float32[GROUP · d], ``sums`` float32[3 · 64]."""
+
+    panels: Single
+    gains: Single
+    sums: Single
+
+
+class Place(NamedTuple):
+    """Where a panel begins in its array, its first column, how many columns a score row has, and the panel."""
+
+    panel: int
+    first: int
+    m: int
+    width: int
+
+
+@njit(nogil=True, cache=True)
+def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
+    """Set ``rows`` to what of ``X`` [n, d] is not zero."""
+    values, others, dims, counts, totals, stride = rows
+    for i in range(X.shape[0]):
+        begin, count, total = i * stride, 0, 0.0
+        for k in range(X.shape[1]):
+            values[begin + count], dims[begin + count] = X[i, k], k
+            total += X[i, k]
+            count += X[i, k] != 0
+        counts[i], totals[i] = count, total
+        values[begin + count : begin + stride] = 0
+        dims[begin + count : begin + stride] = 0
+        for c in range(np.uint64(begin), np.uint64(begin + stride), np.uint64(VECTOR)):
+            x = load_float32(values, c)
+            if terms == JENSEN_SHANNON:
+                store(others, c, subtract(zero_float32(), multiply(x, log2_vector(x))))
+            else:
+                store(others, c, multiply(x, x))
+
+
+@njit(nogil=True, cache=True)
+def pack(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
+    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [GROUP / 64, d, 64]; zeros behind.
+
+    ``gains``, of the same shape, becomes −y log2 y for Jensen–Shannon.
+    """
+    d, m = YT.shape
+    last = min(m, first + GROUP)
+    added = np.float32(TINY if terms == CHI2 else 0)
+    whole = (last - first) // PANEL * PANEL
+    flat = YT.reshape(-1)
+    for k in range(np.uint64(d)):
+        at = k * np.uint64(m) + np.uint64(first)
+        for j in range(np.uint64(0), np.uint64(whole), WIDE):
+            to = j * np.uint64(d) + k * WIDE
+            for v in range(np.uint64(0), WIDE, np.uint64(VECTOR)):
+                store(panels, to + v, add(load_float32(flat, at + j + v), splat_float32(added)))
+        if first + whole < last:
+            to = np.uint64(whole) * np.uint64(d) + k * WIDE
+            for j in range(WIDE):
+                column = np.int64(first) + np.int64(whole) + np.int64(j)
+                panels[to + j] = (YT[k, column] if column < last else np.float32(0)) + added
+    if terms == JENSEN_SHANNON:
+        used = (last - first + PANEL - 1) // PANEL * PANEL * d
+        for c in range(np.uint64(0), np.uint64(used), np.uint64(VECTOR)):
+            y = load_float32(panels, c)
+            store(gains, c, subtract(zero_float32(), multiply(y, log2_vector(y))))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def put(
+    sums: Single,
+    begin: np.uint64,
+    total: np.float32,
+    finish: Finish,
+    out: Single,
+    place: Place,
+    row: int,
+) -> None:
+    """Set the scores of a row and a panel, of the sums from ``begin`` on."""
+    at, width = np.uint64(place.first + row * place.m), np.uint64(place.width)
+    offset = splat_float32(np.float32(finish.share) * total)
+    factor, one = splat_float32(np.float32(finish.factor)), splat_float32(np.float32(1))
+    for v in range(np.uint64(0), width, np.uint64(VECTOR)):
+        score = multiply_add(load_float32(sums, begin + v), factor, offset)
+        score = exponential(score) if finish.exponential else greater(score, zero_float32())
+        if finish.scale > 0:
+            below = subtract(lesser(score, one), one)
+            score = exponential(multiply(splat_float32(np.float32(finish.scale)), below))
+        if v + np.uint64(VECTOR) <= width:
+            store(out, at + v, score)
+        else:
+            store(sums, begin + v, score)
+            for j in range(v, width):
+                out[at + j] = sums[begin + j]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def two_shares(x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, second_squares: Any) -> Any:
+    """Return x²/(x + y) + x₂²/(x₂ + y₂) with one division."""
+    s, t = add(x, y), add(second_x, second_y)
+    return divide(multiply_add(squares, t, multiply(second_squares, s)), multiply(s, t))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def chi2_panel(rows: SparseRows, panels: Single, place: Place, sums: Single, finish: Finish, out: Single) -> None:
+    """Score rows against a panel by Σ 2xy / (x + y) = 2 Σ x − 2 Σ x² / (x + y)."""
+    values, squares, dims, counts, totals, _ = rows
+    base, v = np.uint64(place.panel), np.uint64(VECTOR)
+    for i in range(counts.size):
+        begin = np.uint64(i * rows.stride)
+        a, b, c, e = zero_float32(), zero_float32(), zero_float32(), zero_float32()
+        for k in range(begin, begin + counts[i], np.uint64(2)):
+            x, p = splat_float32(values[k]), splat_float32(squares[k])
+            y, q = splat_float32(values[k + np.uint64(1)]), splat_float32(squares[k + np.uint64(1)])
+            f = base + np.uint64(dims[k]) * WIDE
+            g = base + np.uint64(dims[k + np.uint64(1)]) * WIDE
+            a = add(a, two_shares(x, load_float32(panels, f), y, load_float32(panels, g), p, q))
+            b = add(b, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q))
+            f, g = f + v + v, g + v + v
+            c = add(c, two_shares(x, load_float32(panels, f), y, load_float32(panels, g), p, q))
+            e = add(e, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q))
+        store_four(sums, np.uint64(0), (a, b, c, e))
+        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def gained(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
+    """Return ``total`` + (x + y) log2(x + y) − x log2 x − y log2 y."""
+    both = add(x, y)
+    return add(total, add(multiply_add(both, log2_vector(both), y_gain), gain))
+
+
+@njit(nogil=True, cache=True)
+def jensen_shannon_panel(
+    rows: SparseRows, panels: Single, gains: Single, place: Place, sums: Single, finish: Finish, out: Single
+) -> None:
+    """Score rows against a panel by Σ ½ [(x + y) log2(x + y) − x log2 x − y log2 y]."""
+    values, others, dims, counts, totals, _ = rows
+    base = np.uint64(place.panel)
+    for i in range(counts.size):
+        begin = np.uint64(i * rows.stride)
+        a, b, c, e = zero_float32(), zero_float32(), zero_float32(), zero_float32()
+        for k in range(begin, begin + counts[i]):
+            x, gain = splat_float32(values[k]), splat_float32(others[k])
+            f = base + np.uint64(dims[k]) * WIDE
+            y, z = load_four(panels, f), load_four(gains, f)
+            a, b = gained(a, x, gain, y[0], z[0]), gained(b, x, gain, y[1], z[1])
+            c, e = gained(c, x, gain, y[2], z[2]), gained(e, x, gain, y[3], z[3])
+        store_four(sums, np.uint64(0), (a, b, c, e))
+        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+
+
+@njit(nogil=True, cache=True)
+def intersection_panel(
+    rows: SparseRows, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
+) -> None:
+    """Score rows against a panel by Σ min(x, y), over what of a row is not zero."""
+    values, _, dims, counts, totals, _ = rows
+    base, unit = np.uint64(place.panel), splat_float32(one)
+    for i in range(counts.size):
+        begin = np.uint64(i * rows.stride)
+        zero = zero_float32()
+        total = zero, zero, zero, zero
+        for k in range(begin, begin + counts[i]):
+            y = load_four(panels, base + np.uint64(dims[k]) * WIDE)
+            total = add_lesser(total, splat_float32(values[k]), y, unit)
+        store_four(sums, np.uint64(0), total)
+        put(sums, np.uint64(0), totals[i], finish, out, place, i)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def load_four(values: Single, at: np.uint64) -> Any:
+    """Return 64 floats as four vectors."""
+    v = np.uint64(VECTOR)
+    return (
+        load_float32(values, at),
+        load_float32(values, at + v),
+        load_float32(values, at + v + v),
+        load_float32(values, at + v + v + v),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def store_four(values: Single, at: np.uint64, sums: Any) -> None:
+    """Set 64 floats to four vectors."""
+    v = np.uint64(VECTOR)
+    store(values, at, sums[0])
+    store(values, at + v, sums[1])
+    store(values, at + v + v, sums[2])
+    store(values, at + v + v + v, sums[3])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def add_squares(sums: Any, x: Any, y: Any) -> Any:
+    """Return four sums, (x − y)² added."""
+    a, b, c, e = subtract(x, y[0]), subtract(x, y[1]), subtract(x, y[2]), subtract(x, y[3])
+    return (
+        multiply_add(a, a, sums[0]),
+        multiply_add(b, b, sums[1]),
+        multiply_add(c, c, sums[2]),
+        multiply_add(e, e, sums[3]),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
+    """Return four sums, min(x, y) · 1 added, for minima and additions share a unit.
+
+    LLVM must not know that ``one`` is 1, or it would add.
+    """
+    return (
+        multiply_add(lesser(x, y[0]), one, sums[0]),
+        multiply_add(lesser(x, y[1]), one, sums[1]),
+        multiply_add(lesser(x, y[2]), one, sums[2]),
+        multiply_add(lesser(x, y[3]), one, sums[3]),
+    )
+
+
+@njit(nogil=True, cache=True)
+def dense_panel(
+    terms: int, X: Single, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
+) -> None:
+    """Score rows X [n, d] against a panel by Σ (x − y)² or Σ min(x, y), three at a time.
+
+    Three rows and four vectors are what LLVM keeps in 32 registers. Where fewer are left the last one stands in.
+    """
+    n, deep, base, unit = X.shape[0], np.uint64(X.shape[1]), np.uint64(place.panel), splat_float32(one)
+    x, zero = X.reshape(-1), zero_float32()
+    for i in range(0, n, TILE_ROWS):
+        p, q, r = np.uint64(i) * deep, np.uint64(min(i + 1, n - 1)) * deep, np.uint64(min(i + 2, n - 1)) * deep
+        a, b, c = (zero, zero, zero, zero), (zero, zero, zero, zero), (zero, zero, zero, zero)
+        if terms == SQUARED:
+            for k in range(deep):
+                y = load_four(panels, base + k * WIDE)
+                a = add_squares(a, splat_float32(x[p + k]), y)
+                b = add_squares(b, splat_float32(x[q + k]), y)
+                c = add_squares(c, splat_float32(x[r + k]), y)
+        else:
+            for k in range(deep):
+                y = load_four(panels, base + k * WIDE)
+                a = add_lesser(a, splat_float32(x[p + k]), y, unit)
+                b = add_lesser(b, splat_float32(x[q + k]), y, unit)
+                c = add_lesser(c, splat_float32(x[r + k]), y, unit)
+        store_four(sums, np.uint64(0), a)
+        store_four(sums, WIDE, b)
+        store_four(sums, WIDE + WIDE, c)
+        for j in range(min(TILE_ROWS, n - i)):
+            put(sums, np.uint64(j) * WIDE, np.float32(0), finish, out, place, i + j)
+
+
+@njit(nogil=True, cache=True)
+def score_rows(
+    terms: int,
+    X: Single,
+    YT: Single,
+    rows: SparseRows,
+    scratch: Scratch,
+    one: np.float32,
+    finish: Finish,
+    out: Single,
+) -> None:
+    """Set ``out`` [n, m] to the scores of rows X [n, d] and columns YT [d, m]; ``one`` is 1.
+
+    ``rows`` are those of X, and unused where every dimension counts.
+    """
+    d, m = YT.shape
+    flat = out.reshape(-1)
+    dense = terms == SQUARED or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
+    panels, gains, sums = scratch
+    for group in range(0, m, GROUP):
+        pack(terms, YT, group, panels, gains)
+        for first in range(group, min(m, group + GROUP), PANEL):
+            place = Place((first - group) * d, first, m, min(PANEL, m - first))
+            if dense:
+                dense_panel(terms, X, panels, place, one, sums, finish, flat)
+            elif terms == CHI2:
+                chi2_panel(rows, panels, place, sums, finish, flat)
+            elif terms == JENSEN_SHANNON:
+                jensen_shannon_panel(rows, panels, gains, place, sums, finish, flat)
+            else:
+                intersection_panel(rows, panels, place, one, sums, finish, flat)
+
+
+@njit(nogil=True, cache=True)
+def transform(scores: Single, scale: float) -> None:
+    """Set flat scores to exp(scale (K − 1)), those above 1 taken for 1; their number is a multiple of 16."""
+    factor, one = splat_float32(np.float32(scale)), splat_float32(np.float32(1))
+    for j in range(np.uint64(0), np.uint64(scores.size), np.uint64(VECTOR)):
+        below = subtract(lesser(load_float32(scores, j), one), one)
+        store(scores, j, exponential(multiply(factor, below)))
