@@ -119,12 +119,12 @@ class Aska:
         ----------
         rows : dtype[b, d]
         first : int
-            Number of the first row. The codes are the same to the bit however rows are cut into blocks, if none
-            crosses a multiple of 256.
+            Number of the first row, for messages. A row's code is the same to the bit whatever block it comes in.
         """
         from pipeline.encoders import pursuit_numba, weights_numba
 
-        start = self._whole_tiles(self._correlations(self.kernel.prepare(rows, first=first).astype(np.float32), first))
+        prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
+        start = self._whole_tiles(self.kernel.block(prepared, self._atoms32_t))
         atoms = np.empty((len(rows), self.spec.n_nonzero_coefs), np.int64)
         weights = np.empty(atoms.shape)
         recursive = self.spec.pursuit == "ormp"
@@ -137,15 +137,6 @@ class Aska:
     def table(self, queries: NDArray[Any]) -> Float32:
         """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded exact scores, so batches do not matter."""
         return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
-
-    def _correlations(self, prepared: Float32, first: int) -> Float32:
-        """Return K(y, D) of prepared rows, float32[b, m]: a row's are the same whatever block it comes in."""
-        if not self.kernel.rounds_by_place:
-            return self.kernel.block(prepared, self._atoms32_t)
-        at, behind = first % BLOCK_ROWS, first % BLOCK_ROWS + len(prepared)
-        block = np.zeros((max(behind, BLOCK_ROWS), prepared.shape[1]), np.float32)
-        block[at:behind] = prepared
-        return self.kernel.block(block, self._atoms32_t)[at:behind]
 
     def _whole_tiles(self, block: Float32) -> Float32:
         """Return correlations filled up with zeros as the Gram matrix is."""

@@ -16,7 +16,7 @@ def score_block(terms: int, X: Float32, YT: Float32, finish: Finish) -> Float32:
     Parameters
     ----------
     terms : int
-        What is summed: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0) or ``SQUARED``.
+        What is summed: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0), ``PRODUCT`` or ``SQUARED``.
     finish : Finish
         What makes a score of a sum.
     """
@@ -30,7 +30,7 @@ def score_block(terms: int, X: Float32, YT: Float32, finish: Finish) -> Float32:
     for first in range(0, n, CHUNK_ROWS):
         chunk, scores = rows_[first : first + CHUNK_ROWS], out[first : first + CHUNK_ROWS]
         filled = rows._replace(counts=rows.counts[: len(chunk)], totals=rows.totals[: len(chunk)])
-        if terms != loops_numba.SQUARED:
+        if terms not in (loops_numba.PRODUCT, loops_numba.SQUARED):
             blocks_numba.gather_rows(terms, chunk, filled)
         blocks_numba.score_rows(terms, chunk, columns, filled, scratch, np.float32(1), finish, scores)
     return out

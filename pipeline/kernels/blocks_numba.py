@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.kernels.elementary_numba import exponential, log2_vector
-from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED
+from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
 from pipeline.simd.vectors import (
     FLOAT32,
     add,
@@ -58,13 +58,14 @@ class SparseRows(NamedTuple):
 class Finish(NamedTuple):
     """What makes a score of a sum: K = factor · sum + share · total, or its exponential; then exp(scale (K − 1)).
 
-    ``total`` is the row's. No transform where ``scale`` is 0.
+    ``total`` is the row's; K is at least ``least``, which rounding may miss. No transform where ``scale`` is 0.
     """
 
     factor: float
     share: float
     exponential: bool
     scale: float
+    least: float
 
 
 class Scratch(NamedTuple):
@@ -148,9 +149,10 @@ def put(
     at, width = np.uint64(place.first + row * place.m), np.uint64(place.width)
     offset = splat_float32(np.float32(finish.share) * total)
     factor, one = splat_float32(np.float32(finish.factor)), splat_float32(np.float32(1))
+    least = splat_float32(np.float32(finish.least))
     for v in range(np.uint64(0), width, np.uint64(VECTOR)):
         score = multiply_add(load_float32(sums, begin + v), factor, offset)
-        score = exponential(score) if finish.exponential else greater(score, zero_float32())
+        score = exponential(score) if finish.exponential else greater(score, least)
         if finish.scale > 0:
             below = subtract(lesser(score, one), one)
             score = exponential(multiply(splat_float32(np.float32(finish.scale)), below))
@@ -271,6 +273,17 @@ def add_squares(sums: Any, x: Any, y: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, inline="always")
+def add_products(sums: Any, x: Any, y: Any) -> Any:
+    """Return four sums, x y added."""
+    return (
+        multiply_add(x, y[0], sums[0]),
+        multiply_add(x, y[1], sums[1]),
+        multiply_add(x, y[2], sums[2]),
+        multiply_add(x, y[3], sums[3]),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
 def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
     """Return four sums, min(x, y) · 1 added, for minima and additions share a unit.
 
@@ -288,7 +301,7 @@ def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
 def dense_panel(
     terms: int, X: Single, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
-    """Score rows X [n, d] against a panel by Σ (x − y)² or Σ min(x, y), three at a time.
+    """Score rows X [n, d] against a panel by Σ x y, Σ (x − y)² or Σ min(x, y), three at a time.
 
     Three rows and four vectors are what LLVM keeps in 32 registers. Where fewer are left the last one stands in.
     """
@@ -303,6 +316,12 @@ def dense_panel(
                 a = add_squares(a, splat_float32(x[p + k]), y)
                 b = add_squares(b, splat_float32(x[q + k]), y)
                 c = add_squares(c, splat_float32(x[r + k]), y)
+        elif terms == PRODUCT:
+            for k in range(deep):
+                y = load_four(panels, base + k * WIDE)
+                a = add_products(a, splat_float32(x[p + k]), y)
+                b = add_products(b, splat_float32(x[q + k]), y)
+                c = add_products(c, splat_float32(x[r + k]), y)
         else:
             for k in range(deep):
                 y = load_four(panels, base + k * WIDE)
@@ -333,7 +352,8 @@ def score_rows(
     """
     d, m = YT.shape
     flat = out.reshape(-1)
-    dense = terms == SQUARED or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
+    every = terms in (PRODUCT, SQUARED)  # dimensions count, whatever is zero
+    dense = every or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
     panels, gains, sums = scratch
     for group in range(0, m, GROUP):
         pack(terms, YT, group, panels, gains)

@@ -25,11 +25,6 @@ class Kernel(ABC):
         """The parameters that, with the name, make this kernel again."""
         return {}
 
-    @property
-    def rounds_by_place(self) -> bool:
-        """Whether ``block`` may round a row by its place in the block, and by the block's size."""
-        return False
-
     @abstractmethod
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Check the domain and return the normalised rows, float64[n, d].

@@ -66,7 +66,7 @@ class _Histogram(SumKernel):
 
     def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
-        return _score(self.terms, X, YT, (self.factor, self.share, False, scale))
+        return _score(self.terms, X, YT, (self.factor, self.share, False, scale, 0.0))
 
     def roundings(self, d: int) -> float:
         """Return how many u a block of d dimensions is off at most: d − 1 for the sum, 1 for rounded rows; K ≤ 1."""
@@ -126,18 +126,13 @@ class JensenShannon(_Histogram):
 
 
 class _Inner(SumKernel):
-    """An inner product of unit vectors: its blocks are matrix products."""
+    """An inner product of unit vectors."""
 
     terms = "PRODUCT"
 
-    @property
-    def rounds_by_place(self) -> bool:
-        """Yes, as BLAS does."""
-        return True
-
-    def block(self, X: Float32, YT: Float32) -> Float32:
-        """Return the matrix product, float32[n, m]."""
-        return np.asarray(X @ YT)
+    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+        """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
+        return _score(self.terms, X, YT, (1.0, 0.0, False, scale, -math.inf))
 
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
@@ -186,7 +181,7 @@ class Rbf(SumKernel):
 
     def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]; an infinite distance scores zero."""
-        return _score(self.terms, X, YT, (-self.gamma, 0.0, True, scale))
+        return _score(self.terms, X, YT, (-self.gamma, 0.0, True, scale, 0.0))
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m]."""
@@ -208,7 +203,7 @@ class Rbf(SumKernel):
         return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
 
 
-def _score(terms: str, X: Float32, YT: Float32, finish: tuple[float, float, bool, float]) -> Float32:
+def _score(terms: str, X: Float32, YT: Float32, finish: tuple[float, float, bool, float, float]) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
     from pipeline.kernels import blocks, blocks_numba, loops_numba
 

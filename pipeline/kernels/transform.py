@@ -23,11 +23,6 @@ class Transformed(Kernel):
         """``scale`` and the spec of κ."""
         return {"scale": self.scale, "kernel": self.kernel.spec()}
 
-    @property
-    def rounds_by_place(self) -> bool:
-        """As κ does."""
-        return self.kernel.rounds_by_place
-
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the rows as κ wants them."""
         return self.kernel.prepare(rows, first=first, label=label)
