@@ -56,7 +56,10 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
                 type=click.Choice(["ormp", "omp"]),
                 default="ormp",
                 show_default=True,
-                help="Next atom: the one that leaves least, or (omp) the most correlated with what is left.",
+                help=(
+                    "Next atom: the one that leaves least, or (omp) the most correlated with the rest. "
+                    "A store with none named is omp."
+                ),
             ),
             click.option(
                 "--weights", default="int8", show_default=True, help="int8 (with a scale a row), float16 or float32."

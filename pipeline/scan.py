@@ -19,7 +19,7 @@ from stores.codes import CodeStore
 from stores.reader import HeldParts, PartReader
 
 BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
-TILE_ROWS = 1 << 14
+TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
 FEW = 4  # so many queries are scanned faster together than one by one
 

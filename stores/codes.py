@@ -109,7 +109,7 @@ def create_or_resume(
     if found.job != wanted.job:
         raise ExistsError(
             f"{path} holds another job: it differs in {_difference(found, wanted)}. "
-            "Mend: name another path, or remove it."
+            "Mend: give the options it was made with, or name another path."
         )
     return CodeStore(PartStore(path, found))
 

@@ -445,7 +445,8 @@ def test_another_job_at_the_path_is_refused_by_what_differs(
     path = tmp_path / "codes"
     make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel(kernel), spec, **{"part_rows": 10, **options})
-    message = f"{path} holds another job: it differs in {differs}. Mend: name another path, or remove it."
+    mend = "Mend: give the options it was made with, or name another path."
+    message = f"{path} holds another job: it differs in {differs}. {mend}"
     refused(lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path), ExistsError, message)
 
 
@@ -464,5 +465,5 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
         lambda: create_or_resume(Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path),
         ExistsError,
         f"{vectors.where} holds another job: it differs in kind (vectors, not codes). "
-        "Mend: name another path, or remove it.",
+        "Mend: give the options it was made with, or name another path.",
     )
