@@ -1,5 +1,6 @@
 """What work takes in memory, and the refusal of what would not fit."""
 
+from pipeline.encode import spec_of
 from pipeline.exhaustive import BLOCK_ROWS
 from pipeline.search import SearchOptions
 from stores.codes import CodeStore
@@ -43,10 +44,11 @@ def search_bytes(
         rows = reranked.part_rows * reranked.dims
         lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
     if isinstance(store, CodeStore):
-        m, d = store.model["dictionary"].shape
         row = sum(store.store.stored_bytes.values()) / store.rows
         read = 2 * options.threads * int(store.store.layout.part_rows * row * 2)
-        return int(m * d * 16 + m * options.batch * 16 + lists + read)
+        model = sum(values.nbytes for values in store.model.values())
+        tables = min(options.batch, queries) * spec_of(store).query_bytes(store.spec.dims)
+        return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     return (
         options.batch * store.dims * 20

@@ -147,6 +147,61 @@ def check(store: str, *, json: bool) -> None:
 
 
 @main.command()
+@click.argument("codes")
+@click.argument("index")
+@click.option("--queries", metavar="FILE", help="Rows whose coordinates --points is to hold.")
+@click.option("--points", metavar="NPY", help="Write the queries' coordinates, which the index is searched with.")
+@as_json
+def export(codes: str, index: str, *, queries: str | None, points: str | None, json: bool) -> None:
+    """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
+    from jobs import tell
+    from jobs.export import export as write
+
+    report = write(codes, index, queries=queries, points=points)
+    echo_json(report) if json else tell.tell_mapping(report)
+
+
+@main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@click.option("--kernel", "kernels", multiple=True, required=True, help="As encode's; may be given several times.")
+@click.option("--gamma", type=float, help="γ of rbf and exp_chi2.")
+@click.option("--transform", type=float, metavar="S", help="Use exp(S (κ − 1)) of every kernel κ.")
+@click.option(
+    "--encoder",
+    "encoders",
+    multiple=True,
+    required=True,
+    metavar="SPEC",
+    help="A name, or with encode's options as kpca-pq:landmarks=512,components=64; may be given several times.",
+)
+@click.option("--bytes", type=click.IntRange(min=1), help="Of every encoder the largest code of so many bytes a row.")
+@click.option("--operations", type=click.IntRange(min=1), help="Codes of the work of so many look-ups a row.")
+@click.option("--seeds", type=int, default=1, show_default=True, help="Runs of every encoder: random states 0, 1, …")
+@click.option("--ranks", help="Ranks to report, with commas. [default: those of 1,10,100,1000 that the rows allow]")
+@click.option("--rerank", type=int, metavar="R", help="Also re-score the R best codes by the true kernel.")
+@click.option("--workers", type=click.IntRange(min=1), help="Threads that encode. [default: the cores]")
+@THREADS
+@MEMORY
+@click.option(
+    "--out", metavar="FOLDER", help="Keep runs, truth and curves there; a run that is there is not done again."
+)
+@as_json
+def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Compare encoders on VECTORS: recall@R over several seeds, bytes a row, and time.
+
+    QUERIES are searched in the codes of every encoder, and by the true kernel in every row. Prints a table a kernel:
+    recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
+    (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
+    """
+    from jobs import compare as comparison
+    from jobs import summary
+
+    report = comparison.run(vectors, queries, **options)
+    echo_json(report) if json else summary.tell(report)
+
+
+@main.command()
 @click.option("--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page.")
 @click.option("--kernel", default="chi2", show_default=True, help="Any kernel of histograms.")
 @click.option("--atoms", type=int, default=8192, show_default=True, help="Dictionary size m.")

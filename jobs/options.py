@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from jobs.parameters import OPTIONS, PARAMETERS
+
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -45,31 +47,28 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
 
 
 def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
-    """Add the options that name an encoder."""
+    """Add the options that name an encoder; one that the encoder does not have is refused."""
     return _apply(
         (
-            click.option("--encoder", type=click.Choice(["aska"]), default="aska", show_default=True),
-            click.option("--atoms", type=int, default=8192, show_default=True, help="Dictionary size m."),
-            click.option("--sparsity", type=int, default=8, show_default=True, help="Non-zeros a row, α."),
             click.option(
-                "--pursuit",
-                type=click.Choice(["ormp", "omp"]),
-                default="ormp",
-                show_default=True,
-                help=(
-                    "Next atom: the one that leaves least, or (omp) the most correlated with the rest. "
-                    "A store with none named is omp."
-                ),
+                "--encoder", type=click.Choice(list(PARAMETERS)), default="aska", show_default=True, help="Method."
             ),
-            click.option(
-                "--weights", default="int8", show_default=True, help="int8 (with a scale a row), float16 or float32."
-            ),
-            click.option(
-                "--random-state", type=int, default=0, show_default=True, help="Seed of the dictionary's draw."
+            *(
+                click.option(f"--{name.replace('_', '-')}", type=kind, help=f"{text} {_defaults(name)}")
+                for name, (kind, text) in OPTIONS.items()
             ),
         ),
         verb,
     )
+
+
+def _defaults(name: str) -> str:
+    """Return which encoders have an option, and its defaults."""
+    groups: dict[object, list[str]] = {}
+    for encoder, parameters in PARAMETERS.items():
+        if name in parameters:
+            groups.setdefault(parameters[name], []).append(encoder)
+    return "[" + "; ".join(f"{', '.join(names)}: {default}" for default, names in groups.items()) + "]"
 
 
 def available_cores() -> int:

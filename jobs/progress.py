@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +16,14 @@ class RateColumn(ProgressColumn):
         """Return the rate, or a dash before there is one."""
         speed = task.finished_speed or task.speed
         return Text("–" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s", style="progress.data.speed")
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say on a terminal what is being done, for as long as it takes."""
+    console = Console(stderr=True)
+    with console.status(what) if console.is_terminal else nullcontext():
+        yield
 
 
 @contextmanager

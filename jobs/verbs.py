@@ -12,16 +12,16 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from jobs.budget import check_budget, search_bytes
+from jobs.encoders import make_spec
 from jobs.options import available_cores
-from jobs.progress import progress
+from jobs.progress import progress, waiting
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
 from pipeline import search as searching
-from pipeline.encoders.aska import AskaSpec
 from pipeline.ingest import ingest as ingest_source
 from pipeline.kernels import Kernel, kernel_from_spec, make_kernel
 from pipeline.rerank import true_scores
-from stores.codes import CodeStore, create_or_resume, open_code_store
+from stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from stores.distinct import DistinctCounter
 from stores.errors import FormatError, InputError, NotFoundError
 from stores.foreign import is_store, open_rows, open_vectors
@@ -29,7 +29,7 @@ from stores.formats import open_source
 from stores.formats.source import Source
 from stores.header import open_header
 from stores.hits import Hits, check_hits_path, read_hits, write_hits
-from stores.parts import PartStore
+from stores.parts import PartStore, check_new_path
 from stores.publish import exists
 from stores.vector_writer import VectorWriter
 from stores.vectors import KIND as VECTORS
@@ -63,13 +63,7 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     began = time.perf_counter()
     rows = open_vectors(vectors)
     kernel = _kernel(options)
-    encoder = AskaSpec(
-        n_atoms=options["atoms"],
-        n_nonzero_coefs=options["sparsity"],
-        weights=options.get("weights", "int8"),
-        random_state=options.get("random_state", 0),
-        pursuit=options.get("pursuit", "ormp"),
-    )
+    encoder = make_spec(options)
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
@@ -77,10 +71,10 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         _refuse(options, ("workers",), "a cluster that exists has its own workers")
     workers = options.get("workers") or available_cores()
     check_budget(
-        "encoding", encoding.encode_bytes(plan, rows, workers), options.get("memory"), "fewer --workers or --atoms"
+        "encoding", encoding.encode_bytes(plan, workers), options.get("memory"), "fewer --workers, or a smaller model"
     )
     with runner.connect(workers, options.get("scheduler")) as client:  # before anything is written
-        store = create_or_resume(Path(codes), plan.spec, plan.layout, plan.model, source_path=Path(vectors).resolve())
+        store = resume(Path(codes), plan.spec, plan.unfitted) or _create(Path(codes), plan)
         undone = _resume(store, plan)
         if undone:
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
@@ -90,10 +84,18 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
 
 
+def _create(path: Path, plan: encoding.EncodePlan) -> CodeStore:
+    """Fit the model and make a code store of it, unless nothing can be made there."""
+    check_new_path(path)
+    with waiting(f"fitting {plan.encoder.name}"):
+        model = plan.model
+    return create_or_resume(path, plan.spec, plan.layout, model, source_path=Path(plan.vectors.where).resolve())
+
+
 def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
     """Mend what surrounds the parts, say what is wrong with any, and return the parts to be done."""
     store.store.sweep()
-    for key in store.restore(plan.model):
+    for key in store.restore(lambda: plan.model):
         click.echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()
     for part, reason in undone.items():

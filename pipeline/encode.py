@@ -1,30 +1,53 @@
-"""Encode a vector store part by part: plan it, draw the model, and turn one part's rows into columns."""
+"""Encode a vector store part by part: plan it, fit the model, and turn one part's rows into columns."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from pipeline.encoders.aska import BLOCK_ROWS, Aska, AskaSpec
+from pipeline.encoders import Encoder, EncoderSpec, encoder_spec
+from pipeline.encoders.encoder import MAX_BLOCK_ROWS
 from pipeline.kernels import Kernel, kernel_from_spec
 from stores.codes import CodeSpec, CodeStore
 from stores.errors import InputError
 from stores.header import Layout, model_entries
-from stores.spec import from_json, to_json
-from stores.vectors import Vectors, VectorStore, blocks, gather
+from stores.spec import to_json
+from stores.vectors import Vectors, VectorStore, blocks
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodePlan:
-    """All that decides the bytes of a code store."""
+    """All that decides the bytes of a code store; the model is fitted when it is first asked for."""
 
-    spec: CodeSpec
-    layout: Layout
-    model: dict[str, NDArray[Any]]
+    vectors: Vectors
+    kernel: Kernel
+    encoder: EncoderSpec
+    unfitted: Layout
+
+    @property
+    def spec(self) -> CodeSpec:
+        """What the codes are."""
+        vectors = self.vectors
+        return CodeSpec(
+            encoder=to_json(self.encoder), kernel=self.kernel.spec(), source=vectors.fingerprint, dims=vectors.dims
+        )
+
+    @cached_property
+    def model(self) -> dict[str, NDArray[Any]]:
+        """The encoder's arrays, and the rows that ingest dropped; on one thread, whose sums come in one order."""
+        with threadpool_limits(1):
+            model = self.encoder.fit(self.vectors, self.kernel)
+        return {**model, "dropped": self.vectors.dropped} if self.vectors.dropped.size else model
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the codes lie on disk, with the model's checksums."""
+        return replace(self.unfitted, model=model_entries(self.model))
 
 
 def default_part_rows(rows: int) -> int:
@@ -33,16 +56,16 @@ def default_part_rows(rows: int) -> int:
 
 
 def plan_encode(
-    vectors: Vectors, kernel: Kernel, encoder: AskaSpec, *, part_rows: int | None = None, compressor: str = "none"
+    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
 ) -> EncodePlan:
-    """Check the parameters against the store, draw the dictionary, and lay the code store out.
+    """Check the parameters against the store, and lay the code store out.
 
     Raises
     ------
     InputError
         If a parameter is out of range, or the store holds rows outside the kernel's domain.
     """
-    encoder.check(vectors.rows)
+    encoder.check(vectors, kernel)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Mend: leave --part-rows out."
@@ -50,20 +73,13 @@ def plan_encode(
     check_domain(vectors, kernel)
     if not isinstance(vectors, VectorStore):
         check_every_row(vectors, kernel)
-    chosen = encoder.draw(vectors.rows)
-    dictionary = gather(vectors, chosen)
-    kernel.prepare(dictionary, label="atom")
-    model = {"dictionary": dictionary, "dictionary_rows": chosen}
-    if vectors.dropped.size:
-        model["dropped"] = vectors.dropped
     layout = Layout(
         rows=vectors.rows,
         part_rows=part_rows or default_part_rows(vectors.rows),
         columns=encoder.columns(compressor),
-        model=model_entries(model),
+        model={},
     )
-    spec = CodeSpec(encoder=to_json(encoder), kernel=kernel.spec(), source=vectors.fingerprint, dims=vectors.dims)
-    return EncodePlan(spec=spec, layout=layout, model=model)
+    return EncodePlan(vectors=vectors, kernel=kernel, encoder=encoder, unfitted=layout)
 
 
 def check_domain(vectors: Vectors, kernel: Kernel) -> None:
@@ -102,14 +118,14 @@ def check_every_row(vectors: Vectors, kernel: Kernel) -> None:
     InputError
         Naming the first such row.
     """
-    for row, rows in blocks(vectors, 0, vectors.rows, BLOCK_ROWS):
+    for row, rows in blocks(vectors, 0, vectors.rows, MAX_BLOCK_ROWS):
         kernel.prepare(rows, first=row)
 
 
-def encode_part(encoder: Aska, vectors: Vectors, start: int, stop: int) -> dict[str, NDArray[Any]]:
+def encode_part(encoder: Encoder, vectors: Vectors, start: int, stop: int) -> dict[str, NDArray[Any]]:
     """Return the columns of rows [start, stop), computed block by block."""
     out: dict[str, NDArray[Any]] = {}
-    for row, rows in blocks(vectors, start, stop, BLOCK_ROWS):
+    for row, rows in blocks(vectors, start, stop, encoder.block_rows):
         for name, values in encoder.encode(rows, first=row).items():
             if name not in out:
                 out[name] = np.empty((stop - start, *values.shape[1:]), values.dtype)
@@ -117,21 +133,25 @@ def encode_part(encoder: Aska, vectors: Vectors, start: int, stop: int) -> dict[
     return out
 
 
-def encoder_of(store: CodeStore) -> Aska:
+def encoder_of(store: CodeStore) -> Encoder:
     """Return the encoder whose codes a store holds."""
-    spec = from_json(AskaSpec, store.spec.encoder, store.where)
-    model: Mapping[str, NDArray[Any]] = store.model
-    return Aska(spec, kernel_from_spec(store.spec.kernel), model["dictionary"])
+    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel), store.model)
 
 
-def encode_bytes(plan: EncodePlan, vectors: Vectors, workers: int) -> int:
+def spec_of(store: CodeStore) -> EncoderSpec:
+    """Return the parameters of the encoder whose codes a store holds."""
+    return encoder_spec(store.spec.encoder, store.where)
+
+
+def encode_bytes(plan: EncodePlan, workers: int) -> int:
     """Return the memory that encoding takes beyond the interpreter's own: the model, and each worker's buffers."""
-    m, d = plan.model["dictionary"].shape
-    shared = m * m * 4 + 2 * m * d * 12
-    row = sum(np.dtype(c["dtype"]).itemsize * (c["width"] or 1) for c in plan.layout.columns)
+    vectors, dims = plan.vectors, plan.vectors.dims
+    row = sum(np.dtype(c["dtype"]).itemsize * (c["width"] or 1) for c in plan.unfitted.columns)
     first, last = vectors.bounds(0)
-    chunk = (last - first) * d * vectors.dtype.itemsize
-    return int(shared + workers * (4 * plan.layout.part_rows * row + 2 * chunk + BLOCK_ROWS * (m * 8 + d * 24)))
+    chunk = (last - first) * dims * vectors.dtype.itemsize
+    worker = 4 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * plan.encoder.row_bytes(dims)
+    fitting = plan.encoder.fit_bytes(vectors.rows, dims) + 2 * chunk
+    return int(max(fitting, plan.encoder.shared_bytes(dims) + workers * worker))
 
 
 def _accepts(kernel: Kernel, rows: NDArray[np.float64]) -> bool:

@@ -21,7 +21,7 @@ class Batch:
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
         self.prepared: Float64 = kernel.prepare(queries, label="query")
-        self.transposed32 = np.ascontiguousarray(self.prepared.T).astype(np.float32)
+        self.columns = kernel.packed(np.ascontiguousarray(self.prepared.T).astype(np.float32))
 
 
 def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> Best:
@@ -50,7 +50,7 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
 def search_block(batch: Batch, rows: NDArray[Any], first: int, best: Best) -> None:
     """Score one block of rows, whose first row is ``first``, and take in what may be among the k best."""
     prepared = batch.kernel.prepare(rows, first=first)
-    scores = batch.kernel.block(prepared.astype(np.float32), batch.transposed32)
+    scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
     error = batch.kernel.block_error(prepared, batch.prepared)
     at, queries = _survivors(scores, _least(scores, best, error))
     best.insert(queries, at + first, batch.kernel.exact_pairs(prepared, batch.prepared, at, queries))

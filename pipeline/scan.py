@@ -1,27 +1,17 @@
-"""Search codes exhaustively: K(D, x) once a query, then α look-ups a row (Davis et al. 2014, Eq. 12)."""
+"""Search codes exhaustively: every part past a batch of queries, the best merged."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
 from pipeline.best import Best, merge
-from pipeline.encoders.aska import Aska
-from pipeline.filter import GROUP, PackedTable, QuantisedTable, Rows
-from pipeline.kernels.kernel import Float32
+from pipeline.encoders.encoder import Encoder
 from pipeline.parallel import over_parts, read_ahead
 from stores.codes import CodeStore
 from stores.reader import HeldParts, PartReader
-
-BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
-TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row
-FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
-FEW = 4  # so many queries are scanned faster together than one by one
 
 
 @dataclass(frozen=True)
@@ -29,12 +19,12 @@ class OpenCodes:
     """A code store with its model, and those of its parts that are in memory."""
 
     store: CodeStore
-    encoder: Aska
+    encoder: Encoder
     held: HeldParts = field(default_factory=lambda: HeldParts(0))
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> Best:
-    """Return the k rows of highest ASKA score for each query, float32; bit-equal whatever threads, batch or parts.
+    """Return the k rows of highest score for each query, float32; bit-equal whatever threads, batch or parts.
 
     Parts that are not in memory are read, checked, and offered to be kept.
 
@@ -48,12 +38,12 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
     IntegrityError
         If any byte of the store is not the one that was written; no result is then returned.
     """
-    groups = query_groups(codes.encoder, queries)
+    scanner = codes.encoder.scanner(queries)
     store, receipts = codes.store.store, codes.store.receipts
 
     def work(parts: Iterator[int]) -> Best:
         best = Best(len(queries), k, np.float32)
-        readers = [PartReader(store, receipts, ["atoms", "weights", "scale"]) for _ in range(2)]
+        readers = [PartReader(store, receipts, scanner.names) for _ in range(2)]
 
         def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
             columns = codes.held.get(part)
@@ -64,113 +54,7 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
 
         for part, columns in read_ahead(parts, read):
             first, _ = store.bounds(part)
-            scan_columns(columns, groups, first, best)
+            scanner.scan(columns, first, best)
         return best
 
     return merge(over_parts(list(range(codes.store.parts)), threads, work))
-
-
-class Block:
-    """A block of codes, as each way of scanning wants it."""
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
-        self.columns = columns
-        self.first = first
-
-    @cached_property
-    def rows(self) -> Rows:
-        """Integer weights with their scales."""
-        return Rows(self.columns, self.first)
-
-    def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, int]]:
-        """Yield atoms, weights as float32 and the first row of so many rows that the weights stay in the cache."""
-        from pipeline.scan_numba import widen_weights
-
-        for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
-            tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
-            if "scale" in tile:
-                weights = np.empty(tile["weights"].shape, np.float32)
-                widen_weights(tile["weights"], tile["scale"].view(np.uint16), weights)
-            else:
-                weights = Aska.weights(tile)
-            yield tile["atoms"], weights, self.first + start
-
-
-class QueryGroup:
-    """Up to 64 queries that are scanned together, or one alone, and their table K(D, x), float32[m, Q]."""
-
-    def __init__(self, queries: slice, table: Float32, *, alpha: int, int8: bool) -> None:
-        self.queries = queries
-        self.alone = table.shape[1] == 1
-        self.table = np.ascontiguousarray(table[:, 0]) if self.alone else panels(table)
-        self._filter: QuantisedTable | PackedTable | None = None
-        if int8 and self.alone and alpha == 8 and table.min() >= 0:
-            self._filter = PackedTable(self.table)
-        self._to_quantise = table if int8 and not self.alone else None
-        self._lock = threading.Lock()
-
-    def scan(self, block: Block, best: Best) -> None:
-        """Take a block into the best: by the filter, as soon as there is a k-th score for it to work with."""
-        from pipeline.scan_numba import scan_batch, scan_one
-
-        if best.kth[self.queries].min() > 0:
-            self._quantise(block)
-            if self._filter is not None:
-                best.rescored += self._filter.scan(block.rows, self.table, best, self.queries)
-                return
-        scan = scan_one if self.alone else scan_batch
-        scores, ids = best.scores[self.queries], best.ids[self.queries]
-        for atoms, weights, first in block.tiles():
-            scan(atoms, weights, self.table, first, scores, ids)
-
-    def _quantise(self, block: Block) -> None:
-        """Make the filter of a batch, once the first rows show how large their sums are."""
-        with self._lock:
-            if self._to_quantise is not None:
-                self._filter = QuantisedTable(self._to_quantise, block.rows)
-                self._to_quantise = None
-
-
-def panels(table: Float32) -> Float32:
-    """Return a table [m, Q] as [⌈Q / 16⌉, m, 16], zero where no query is: what ``scan_batch`` reads."""
-    from pipeline.scan_numba import PANEL
-
-    m, count = table.shape
-    out: Float32 = aligned((-(-count // PANEL), m, PANEL), np.float32)
-    for panel in range(len(out)):
-        columns = table[:, panel * PANEL : (panel + 1) * PANEL]
-        out[panel, :, : columns.shape[1]] = columns
-    return out
-
-
-def query_groups(encoder: Aska, queries: NDArray[Any]) -> list[QueryGroup]:
-    """Return the queries in groups of 64; a few that are left over go one by one."""
-    starts = list(range(0, len(queries), GROUP))
-    left = len(queries) % GROUP
-    if 0 < left < FEW:
-        starts[-1:] = range(len(queries) - left, len(queries))
-    stops = [*starts[1:], len(queries)]
-    spec = encoder.spec
-    return [
-        QueryGroup(
-            slice(start, stop),
-            encoder.table(queries[start:stop]),
-            alpha=spec.n_nonzero_coefs,
-            int8=spec.weights == "int8",
-        )
-        for start, stop in zip(starts, stops, strict=True)
-    ]
-
-
-def scan_columns(columns: Mapping[str, NDArray[Any]], groups: list[QueryGroup], first: int, best: Best) -> None:
-    """Score the codes of one part, whose first row is ``first``, for every query."""
-    start, n = 0, len(columns["atoms"])
-    while start < n:
-        k = best.ids.shape[1]
-        warm = bool(np.isfinite(best.kth).all())
-        most = BLOCK_ROWS if len(groups) > 1 else max(BLOCK_ROWS, start)  # one group passes over the codes but once
-        stop = min(n, start + (most if warm else max(FIRST_ROWS, k)))
-        block = Block({name: values[start:stop] for name, values in columns.items()}, first + start)
-        for group in groups:
-            group.scan(block, best)
-        start = stop

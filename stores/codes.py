@@ -1,6 +1,7 @@
 """Code stores: one receipt a part, the model beside the codes, and the vector store they came from remembered."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.errors import ExistsError, FormatError, IntegrityError
-from stores.header import Header, Layout, open_header
+from stores.header import Header, Layout, model_entries, open_header
 from stores.parts import PartStore, create
 from stores.publish import exists
 from stores.receipts import Receipt
@@ -66,8 +67,27 @@ class CodeStore:
         reasons = {part: self._why_undone(part) for part in range(self.parts)}
         return {part: reason for part, reason in reasons.items() if reason is not None}
 
-    def restore(self, model: dict[str, NDArray[Any]]) -> list[str]:
-        """Write the metadata and model files that are missing or damaged again; return their keys."""
+    def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
+        """Write the metadata and model files that are missing or damaged again; return their keys.
+
+        Parameters
+        ----------
+        fit : what makes the model again; it is called only if an array of the store's own is damaged
+
+        Raises
+        ------
+        IntegrityError
+            If the model made again is another.
+        """
+        try:
+            model = self.model
+        except IntegrityError as error:
+            model = fit()
+            if model_entries(model) != self.store.layout.model:
+                raise IntegrityError(
+                    f"{self.where}: its model is damaged, and fitted again it is another: found different checksums, "
+                    "expected those of its header. Mend: restore the model from a copy, or encode to a new path."
+                ) from error
         written = self.store.restore(model)
         self.__dict__.pop("model", None)
         return written
@@ -90,22 +110,38 @@ def create_or_resume(
     ExistsError
         If something else lies at ``path``; it names what differs.
     """
+    found = resume(path, spec, layout)
+    if found is not None:
+        return found
+    notes = {
+        "source_path": str(source_path),
+        "mend": "Mend: run the same mercore encode again: it redoes what is wrong, and only that.",
+    }
+    try:
+        return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
+    except ExistsError:  # another process made it a moment ago: the same job, or the error that says so
+        found = resume(path, spec, layout)
+        assert found is not None
+        return found
+
+
+def resume(path: Path, spec: CodeSpec, layout: Layout) -> CodeStore | None:
+    """Open the code store of this very job at ``path``, whatever model ``layout`` names; None if nothing is there.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies at ``path``; it names what differs.
+    """
     if not exists(path):
-        notes = {
-            "source_path": str(source_path),
-            "mend": "Mend: run the same mercore encode again: it redoes what is wrong, and only that.",
-        }
-        try:
-            return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
-        except ExistsError:
-            pass  # another process made it a moment ago: the same job, or the error below
+        return None
     try:
         found = open_header(path)
     except FormatError:
         raise ExistsError(
             f"{path} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
         ) from None
-    wanted = Header(kind=KIND, spec=to_json(spec), layout=layout)
+    wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=found.layout.model))
     if found.job != wanted.job:
         raise ExistsError(
             f"{path} holds another job: it differs in {_difference(found, wanted)}. "
@@ -135,7 +171,7 @@ def _difference(found: Header, wanted: Header) -> str:
     ours, theirs = _leaves(wanted), _leaves(found)
     differing = [key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)]
     told = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
-    return ", ".join(told) or "its model"
+    return ", ".join(told) or "its columns"
 
 
 def _leaves(header: Header) -> dict[str, Any]:

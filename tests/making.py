@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encode import encode_part, encoder_of, plan_encode
-from pipeline.encoders.aska import AskaSpec
+from pipeline.encoders import EncoderSpec
+from pipeline.encoders.aska import Aska
 from pipeline.ingest import ingest
 from pipeline.kernels import Kernel
 from stores import vector_writer
@@ -68,7 +69,7 @@ def make_vectors(
 
 
 def make_codes(
-    path: Path, vectors: Vectors, kernel: Kernel, spec: AskaSpec, *, part_rows: int = 256, compressor: str = "none"
+    path: Path, vectors: Vectors, kernel: Kernel, spec: EncoderSpec, *, part_rows: int = 256, compressor: str = "none"
 ) -> CodeStore:
     """Encode every part of a vector store, one after another in this thread."""
     plan = plan_encode(vectors, kernel, spec, part_rows=part_rows, compressor=compressor)
@@ -79,6 +80,13 @@ def make_codes(
         for part in range(codes.parts):
             codes.store.write_part(part, encode_part(encoder, vectors, *codes.store.bounds(part)))
     return codes
+
+
+def aska_of(codes: CodeStore) -> Aska:
+    """The encoder of a store of ASKA codes."""
+    encoder = encoder_of(codes)
+    assert isinstance(encoder, Aska)
+    return encoder
 
 
 def histograms(n: int, d: int, *, dtype: str = "float32", seed: int = 0) -> NDArray[Any]:

@@ -256,3 +256,89 @@ def integer_intersections(X: ArrayLike, Y: ArrayLike) -> NDArray[np.int64]:
     A, B = np.asarray(X, dtype=np.int64), np.asarray(Y, dtype=np.int64)
     sums: NDArray[np.int64] = np.minimum(A[:, None], B[None, :]).sum(axis=2)
     return sums
+
+
+def pq_scores_float32(codes: ArrayLike, tables: ArrayLike) -> NDArray[np.float32]:
+    """tables[0, c₀, q] + tables[1, c₁, q] + … in float32, each sum rounded, of codes [n, M]: [nq, n]."""
+    C, T = np.asarray(codes, np.int64), np.asarray(tables, np.float32)
+    scores = np.zeros((T.shape[2], C.shape[0]), np.float32)
+    for i in range(C.shape[0]):
+        total = T[0, C[i, 0]].copy()
+        for j in range(1, C.shape[1]):
+            total += T[j, C[i, j]]
+        scores[:, i] = total
+    return scores
+
+
+def hamming_scores(queries: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.float32]:
+    """1 − h / bits, rounded once to float32, [nq, n]; h is the number of bits in which two rows of bytes differ."""
+    Q, C = np.asarray(queries, np.uint8), np.asarray(codes, np.uint8)
+    scores = np.zeros((len(Q), len(C)), np.float32)
+    for q, query in enumerate(Q):
+        scores[q] = 1 - np.unpackbits(query ^ C, axis=1).sum(axis=1) / bits
+    return scores
+
+
+def inner_products_float32(points: ArrayLike, rows: ArrayLike) -> NDArray[np.float32]:
+    """Σ_d x[d] · y[d] as [nq, n], dimensions ascending: each product added, and their sum rounded once to float32."""
+    P, R = np.asarray(points, np.longdouble), np.asarray(rows, np.longdouble)
+    scores = np.zeros((len(P), len(R)), np.float32)
+    for d in range(P.shape[1]):
+        scores = (scores + np.multiply.outer(P[:, d], R[:, d])).astype(np.float32)
+    return scores
+
+
+def l1_shares(X: ArrayLike) -> Floats:
+    """Rows that sum to one: over their peaks first, for the digits of subnormal ones."""
+    rows = np.ascontiguousarray(X, np.float64)
+    scaled = rows / rows.max(axis=1, keepdims=True)
+    shares: Floats = scaled / scaled.sum(axis=1, keepdims=True)
+    return shares
+
+
+def principal_components(gram: ArrayLike, count: int, least: float = 1e-6) -> tuple[Floats, Floats]:
+    """The greatest eigenvalues σ² [E] of a Gram matrix and u / σ [M, E] (Bourrier et al. 2015, Eq. 11).
+
+    Eigenvalues not above ``least`` are zero, and so are their components; the greatest entry of a u is positive.
+    """
+    found, vectors = np.linalg.eigh(np.asarray(gram, dtype=np.float64))
+    eigenvalues, components = np.zeros(count), np.zeros((len(vectors), count))
+    for i in range(count):
+        value, u = found[-1 - i], vectors[:, -1 - i]
+        if value > least:
+            eigenvalues[i] = value
+            components[:, i] = u * np.sign(u[np.argmax(np.abs(u))]) / math.sqrt(value)
+    return eigenvalues, components
+
+
+def pq_codes(points: ArrayLike, codebooks: ArrayLike) -> Ids:
+    """The nearest of the centroids [D, m, s] to each row's shares of coordinates [n, D · s], the first of equals."""
+    P, B = np.asarray(points, np.float64), np.asarray(codebooks, np.float64)
+    codes = np.zeros((len(P), len(B)), np.int64)
+    for i, row in enumerate(P):
+        for j, share in enumerate(np.split(row, len(B))):
+            codes[i, j] = np.argmin(((B[j] - share) ** 2).sum(axis=1))
+    return codes
+
+
+def pq_decoded(codes: ArrayLike, codebooks: ArrayLike) -> Floats:
+    """The centroids that codes name, side by side, [n, D · s]."""
+    C, B = np.asarray(codes, np.int64), np.asarray(codebooks, np.float64)
+    return np.concatenate([book[C[:, j]] for j, book in enumerate(B)], axis=1)
+
+
+def pq_scores(points: ArrayLike, codes: ArrayLike, codebooks: ArrayLike, metric: str) -> Floats:
+    """⟨x, q(y)⟩, or 1 − ‖x − q(y)‖² / 2 if ``metric`` is "distance", of points x [nq, D · s] and codes, [nq, n]."""
+    P, decoded = np.asarray(points, np.float64), pq_decoded(codes, codebooks)
+    if metric == "product":
+        return P @ decoded.T
+    return np.array([1 - ((decoded - x) ** 2).sum(axis=1) / 2 for x in P])
+
+
+def packed_signs(values: ArrayLike) -> NDArray[np.uint8]:
+    """A bit for each value above zero, eight to a byte, the first in the lowest place, zeros behind the last."""
+    V = np.asarray(values, np.float64)
+    packed = np.zeros((len(V), -(-V.shape[1] // 8)), np.uint8)
+    for b in range(V.shape[1]):
+        packed[:, b // 8] += np.uint8(1 << b % 8) * (V[:, b] > 0).astype(np.uint8)
+    return packed

@@ -1,1 +1,37 @@
-"""Encoders: rows in, columns of codes out."""
+"""Encoders by name: rows in, columns of codes out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.encoders.aska import AskaSpec
+from pipeline.encoders.encoder import Encoder, EncoderSpec
+from pipeline.encoders.kpca import KpcaSpec
+from pipeline.encoders.kpca_aska import KpcaAskaSpec
+from pipeline.encoders.kpca_jl import KpcaJlSpec
+from pipeline.encoders.kpca_lsh import KpcaLshSpec
+from pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from stores.errors import FormatError
+from stores.spec import from_json
+
+__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "encoder_spec"]
+
+ENCODERS: dict[str, type[EncoderSpec]] = {
+    kind.name: kind for kind in (AskaSpec, KpcaAskaSpec, KpcaPqSpec, PqSpec, KpcaLshSpec, KpcaJlSpec, KpcaSpec)
+}
+
+
+def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
+    """Return the spec that a store at ``where`` states.
+
+    Raises
+    ------
+    FormatError
+        If it is of an encoder or a version that this one does not know.
+    """
+    name = fields.get("name")
+    if name not in ENCODERS:
+        raise FormatError(
+            f"{where}: its encoder is {name!r}, expected one of {', '.join(ENCODERS)}. "
+            "Mend: read it with the version of mercore that wrote it, or write it anew."
+        )
+    return from_json(ENCODERS[name], fields, where)

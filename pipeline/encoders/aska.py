@@ -1,6 +1,5 @@
 """ASKA: every row as a few weighted dictionary atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,35 +7,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.aligned import CACHE_LINE, aligned
+from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32
+from pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
 from stores.errors import InputError
 from stores.header import column_fields
 from stores.spec import ABSENT
+from stores.vectors import Vectors, gather
 
 MAX_ATOMS = 1 << 16
+MAX_NONZERO_COEFS = 256
+BLOCK_ROWS = 256  # rows whose correlations with the dictionary are held at once
 WEIGHTS = ("int8", "float16", "float32")
 PURSUITS = ("omp", "ormp")
-BLOCK_ROWS = 256  # rows whose correlations with the dictionary are held at once
 RESIDUAL_TOLERANCE = 1e-6  # of residual²: what float32 correlations can still tell from zero
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskaSpec:
-    """Parameters of the encoder: ``m`` atoms drawn with a seed, α non-zeros a row, how they are pursued and stored.
+class Dictionary:
+    """What matching pursuit has: m atoms drawn with a seed, α non-zeros a row, how they are pursued and stored.
 
     The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it most.
     """
 
-    name: str = "aska"
-    version: int = 1
     n_atoms: int = 8192
     n_nonzero_coefs: int = 8
     weights: str = "int8"
     random_state: int = 0
     pursuit: str = field(default="ormp", metadata={ABSENT: "omp"})  # the first stores had no other
 
-    def check(self, rows: int) -> None:
+    @property
+    def block_rows(self) -> int:
+        """Rows that are best encoded at once."""
+        return BLOCK_ROWS
+
+    def check_dictionary(self, rows: int) -> None:
         """Refuse parameters that ``rows`` vectors or the code's format cannot take.
 
         Raises
@@ -49,11 +55,8 @@ class AskaSpec:
             raise InputError(
                 f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Mend: --atoms {min(1024, rows)}"
             )
-        if not 1 <= self.n_nonzero_coefs <= min(self.n_atoms, 256):
-            raise InputError(
-                f"sparsity is out of range: found {self.n_nonzero_coefs}, expected 1 to {min(self.n_atoms, 256)}. "
-                "Mend: --sparsity 8"
-            )
+        most = min(self.n_atoms, MAX_NONZERO_COEFS)
+        check_range("sparsity", self.n_nonzero_coefs, (1, most), f"--sparsity {min(8, most)}")
         if self.weights not in WEIGHTS:
             raise InputError(
                 f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Mend: --weights int8"
@@ -62,13 +65,7 @@ class AskaSpec:
             raise InputError(
                 f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Mend: --pursuit ormp"
             )
-        if self.random_state < 0:
-            raise InputError(f"random_state must not be negative: found {self.random_state}. Mend: --random-state 0")
-
-    def draw(self, rows: int) -> NDArray[np.int64]:
-        """Return the rows that become atoms, int64[m], ascending: drawn without replacement, uniformly."""
-        rng = np.random.default_rng(self.random_state)
-        return np.sort(rng.choice(rows, self.n_atoms, replace=False, shuffle=False)).astype(np.int64)
+        check_random_state(self.random_state)
 
     def columns(self, compressor: str) -> list[dict[str, Any]]:
         """Return the columns of a code: atoms, weights (with a scale a row if int8) and the residual."""
@@ -81,19 +78,67 @@ class AskaSpec:
             column_fields("residual", "float16", None, compressor),
         ]
 
+    def draw_dictionary(self, vectors: Vectors, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """Return the atoms as model arrays."""
+        chosen = draw_rows(rng, vectors.rows, self.n_atoms)
+        return {"dictionary": gather(vectors, chosen), "dictionary_rows": chosen}
+
+    def dictionary_bytes(self, dims: int, width: int) -> int:
+        """Return the memory of the Gram matrix, the atoms [m, d], and their prepared rows of ``width``."""
+        return self.n_atoms * (4 * self.n_atoms + 8 * dims + 16 * width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskaSpec(Dictionary):
+    """Rows as α of m exemplars, in the feature space of the kernel itself."""
+
+    name: str = "aska"
+    version: int = 1
+
+    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+        """Refuse parameters out of range (see the EncoderSpec contract)."""
+        self.check_dictionary(vectors.rows)
+
+    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return the dictionary, every atom in the kernel's domain."""
+        model = self.draw_dictionary(vectors, np.random.default_rng(self.random_state))
+        kernel.prepare(model["dictionary"], label="atom")
+        return model
+
+    def encoder(self, kernel: Kernel, model: Model) -> "Aska":
+        """Return the encoder of a model."""
+        return Aska(self, kernel, model["dictionary"])
+
+    def fit_bytes(self, rows: int, dims: int) -> int:
+        """Return the memory that fitting takes: the atoms."""
+        return 24 * self.n_atoms * dims
+
+    def shared_bytes(self, dims: int) -> int:
+        """Return the memory that all threads share while encoding."""
+        return self.dictionary_bytes(dims, dims)
+
+    def row_bytes(self, dims: int) -> int:
+        """Return the memory that a row of a block takes while it is encoded."""
+        return 8 * self.n_atoms + 24 * dims
+
+    def query_bytes(self, dims: int) -> int:
+        """Return the memory that a query takes while codes are scanned: its table, in more than one shape."""
+        return 16 * self.n_atoms
+
 
 class Aska:
     """A dictionary in feature space, ready to encode rows and to tabulate queries.
 
     Parameters
     ----------
-    spec : AskaSpec
+    spec : Dictionary
     kernel : Kernel
     dictionary : dtype[m, d], rows as they lie in the vector store
     """
 
-    def __init__(self, spec: AskaSpec, kernel: Kernel, dictionary: NDArray[Any]) -> None:
+    def __init__(self, spec: Dictionary, kernel: Kernel, dictionary: NDArray[Any]) -> None:
         self.spec = spec
+        self.block_rows = BLOCK_ROWS
         self.kernel = kernel
         self._atoms_t = np.ascontiguousarray(kernel.prepare(dictionary, label="atom").T)
 
@@ -101,14 +146,15 @@ class Aska:
         """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m], filled up to whole tiles."""
         from pipeline.encoders.pursuit_numba import TILE
 
-        self._atoms32_t = self._atoms_t.astype(np.float32)
+        atoms32_t = self._atoms_t.astype(np.float32)
+        self._columns = self.kernel.packed(atoms32_t)
         m, tile = self.spec.n_atoms, int(TILE)
         self._gram = _on_cache_lines(m, -(-m // tile) * tile)
         self._gram[:, m:] = 0
-        atoms32 = np.ascontiguousarray(self._atoms32_t.T)
+        atoms32 = np.ascontiguousarray(atoms32_t.T)
         for first in range(0, m, BLOCK_ROWS):
             last = min(m, first + BLOCK_ROWS)
-            block = self.kernel.block(atoms32[first:last], np.ascontiguousarray(self._atoms32_t[:, first:]))
+            block = self.kernel.block(atoms32[first:last], np.ascontiguousarray(atoms32_t[:, first:]))
             self._gram[first:last, first:m] = block
             self._gram[last:m, first:last] = block[:, last - first :].T
 
@@ -124,19 +170,25 @@ class Aska:
         from pipeline.encoders import pursuit_numba, weights_numba
 
         prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
-        start = self._whole_tiles(self.kernel.block(prepared, self._atoms32_t))
+        start = self._whole_tiles(self.kernel.block(prepared, self._columns))
         atoms = np.empty((len(rows), self.spec.n_nonzero_coefs), np.int64)
         weights = np.empty(atoms.shape)
         recursive = self.spec.pursuit == "ormp"
         pursuit_numba.pursue(start, self._gram, recursive, RESIDUAL_TOLERANCE, atoms, weights)
         stored = self._store_weights(weights)
         residual = np.empty(len(rows))
-        weights_numba.residuals(start, self._gram, atoms, self.weights(stored).astype(np.float64), residual)
+        weights_numba.residuals(start, self._gram, atoms, float32_weights(stored).astype(np.float64), residual)
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def table(self, queries: NDArray[Any]) -> Float32:
         """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded exact scores, so batches do not matter."""
         return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
+
+    def scanner(self, queries: NDArray[Any]) -> SparseScanner:
+        """Return raw queries, dtype[nq, d], ready to be scored against codes."""
+        spec = self.spec
+        int8 = spec.weights == "int8"
+        return SparseScanner(query_groups(self.table, queries, alpha=spec.n_nonzero_coefs, int8=int8))
 
     def _whole_tiles(self, block: Float32) -> Float32:
         """Return correlations filled up with zeros as the Gram matrix is."""
@@ -145,13 +197,6 @@ class Aska:
         whole = aligned((len(block), self._gram.shape[1]), np.float32)
         whole[:, : block.shape[1]] = block
         return whole
-
-    @staticmethod
-    def weights(code: Mapping[str, NDArray[Any]]) -> Float32:
-        """Return the weights of codes as float32[b, α]: int8 times the row's scale."""
-        if "scale" in code:
-            return code["weights"].astype(np.float32) * code["scale"].astype(np.float32)[:, None]
-        return np.asarray(code["weights"], np.float32)
 
     def _store_weights(self, weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Return the columns that hold ``weights`` [b, α]."""

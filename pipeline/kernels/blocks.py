@@ -1,15 +1,32 @@
 """Float32 scores of a block: what the loops need is laid out here."""
 
+import math
+
 import numpy as np
 
 from pipeline.aligned import aligned
 from pipeline.kernels import blocks_numba, loops_numba
-from pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, TILE_ROWS, VECTOR, Finish, Scratch, SparseRows
+from pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, TILE_ROWS, VECTOR, Finish, SparseRows
 from pipeline.kernels.kernel import Float32
+from pipeline.kernels.panels import Columns, Panels
+
+PLAIN = Finish(1.0, 0.0, False, 0.0, -math.inf)
 
 
-def score_block(terms: int, X: Float32, YT: Float32, finish: Finish) -> Float32:
-    """Return the scores of rows X [n, d] and columns YT [d, m], float32[n, m].
+def pack(terms: int, YT: Float32) -> Panels:
+    """Return columns YT [d, m] as the loops for ``terms`` read them: once, for many blocks of rows."""
+    d, m = YT.shape
+    columns = np.ascontiguousarray(YT)
+    size = -(-m // PANEL) * PANEL * d
+    values = aligned(size, np.float32)
+    gains = aligned(size if terms == loops_numba.JENSEN_SHANNON else 0, np.float32)
+    for group in range(0, m, GROUP):
+        blocks_numba.pack_group(terms, columns, group, values[group * d :], gains[group * d :])
+    return Panels(values, gains, d, m, terms)
+
+
+def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
+    """Return the scores of rows X [n, d] and columns, float32[n, m].
 
     A score depends on its row and its column alone, to the bit.
 
@@ -17,23 +34,35 @@ def score_block(terms: int, X: Float32, YT: Float32, finish: Finish) -> Float32:
     ----------
     terms : int
         What is summed: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0), ``PRODUCT`` or ``SQUARED``.
+    Y : float32[d, m], or those columns packed for the same terms
     finish : Finish
         What makes a score of a sum.
     """
-    (n, d), m = X.shape, YT.shape[1]
-    rows_, columns = np.ascontiguousarray(X), np.ascontiguousarray(YT)
-    out = np.empty((n, m), np.float32)
-    rows = _sparse_rows(min(n, CHUNK_ROWS), d)
-    wide = min(GROUP, -(-m // PANEL) * PANEL) * d
-    gains = wide if terms == loops_numba.JENSEN_SHANNON else 0
-    scratch = Scratch(aligned(wide, np.float32), aligned(gains, np.float32), aligned(TILE_ROWS * PANEL, np.float32))
+    columns = Y if isinstance(Y, Panels) else pack(terms, Y)
+    assert columns.terms == terms
+    n, d = X.shape
+    rows_ = np.ascontiguousarray(X)
+    out = np.empty((n, columns.m), np.float32)
+    every = terms in (loops_numba.PRODUCT, loops_numba.SQUARED)
+    rows = _sparse_rows(0 if every else min(n, CHUNK_ROWS), d)
+    sums = aligned(TILE_ROWS * PANEL, np.float32)
     for first in range(0, n, CHUNK_ROWS):
         chunk, scores = rows_[first : first + CHUNK_ROWS], out[first : first + CHUNK_ROWS]
         filled = rows._replace(counts=rows.counts[: len(chunk)], totals=rows.totals[: len(chunk)])
-        if terms not in (loops_numba.PRODUCT, loops_numba.SQUARED):
+        if not every:
             blocks_numba.gather_rows(terms, chunk, filled)
-        blocks_numba.score_rows(terms, chunk, columns, filled, scratch, np.float32(1), finish, scores)
+        blocks_numba.score_rows(terms, chunk, columns, filled, sums, np.float32(1), finish, scores)
     return out
+
+
+def pack_products(YT: Float32) -> Panels:
+    """Return columns YT [d, m] as ``products`` reads them."""
+    return pack(loops_numba.PRODUCT, YT)
+
+
+def products(X: Float32, Y: Columns) -> Float32:
+    """Return the inner products of rows X [n, d] and columns [d, m], float32[n, m], to the bit a pair's own."""
+    return score_block(loops_numba.PRODUCT, X, Y, PLAIN)
 
 
 def transform(scores: Float32, scale: float) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels.elementary_numba import exponential, log2_vector
 from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
+from pipeline.kernels.panels import Panels
 from pipeline.simd.vectors import (
     FLOAT32,
     add,
@@ -31,7 +32,7 @@ from pipeline.simd.vectors import (
 VECTOR = FLOAT32.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers
 TILE_ROWS = 3
-GROUP = 8 * PANEL  # columns packed at a time: runs long enough to read YT fast
+GROUP = 8 * PANEL  # columns packed at a time: runs long enough to read them fast
 CHUNK_ROWS = 256  # rows scored against a group while it is in cache
 TINY = np.float32(1e-18)  # what keeps a product of two denominators of chi2 a normal number
 WIDE = np.uint64(PANEL)
@@ -68,14 +69,6 @@ class Finish(NamedTuple):
     least: float
 
 
-class Scratch(NamedTuple):
-    """What loops write on their way: ``panels`` and ``gains`` float32[GROUP · d], ``sums`` float32[3 · 64]."""
-
-    panels: Single
-    gains: Single
-    sums: Single
-
-
 class Place(NamedTuple):
     """Where a panel begins in its array, its first column, how many columns a score row has, and the panel."""
 
@@ -107,8 +100,8 @@ def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
 
 
 @njit(nogil=True, cache=True)
-def pack(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
-    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [GROUP / 64, d, 64]; zeros behind.
+def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
+    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [≤ GROUP / 64, d, 64]; zeros behind.
 
     ``gains``, of the same shape, becomes −y log2 y for Jensen–Shannon.
     """
@@ -339,34 +332,31 @@ def dense_panel(
 def score_rows(
     terms: int,
     X: Single,
-    YT: Single,
+    columns: Panels,
     rows: SparseRows,
-    scratch: Scratch,
+    sums: Single,
     one: np.float32,
     finish: Finish,
     out: Single,
 ) -> None:
-    """Set ``out`` [n, m] to the scores of rows X [n, d] and columns YT [d, m]; ``one`` is 1.
+    """Set ``out`` [n, m] to the scores of rows X [n, d] and columns; ``one`` is 1, ``sums`` room for 3 · 64 floats.
 
     ``rows`` are those of X, and unused where every dimension counts.
     """
-    d, m = YT.shape
+    panels, gains, d, m, _ = columns
     flat = out.reshape(-1)
     every = terms in (PRODUCT, SQUARED)  # dimensions count, whatever is zero
     dense = every or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
-    panels, gains, sums = scratch
-    for group in range(0, m, GROUP):
-        pack(terms, YT, group, panels, gains)
-        for first in range(group, min(m, group + GROUP), PANEL):
-            place = Place((first - group) * d, first, m, min(PANEL, m - first))
-            if dense:
-                dense_panel(terms, X, panels, place, one, sums, finish, flat)
-            elif terms == CHI2:
-                chi2_panel(rows, panels, place, sums, finish, flat)
-            elif terms == JENSEN_SHANNON:
-                jensen_shannon_panel(rows, panels, gains, place, sums, finish, flat)
-            else:
-                intersection_panel(rows, panels, place, one, sums, finish, flat)
+    for first in range(0, m, PANEL):
+        place = Place(first * d, first, m, min(PANEL, m - first))
+        if dense:
+            dense_panel(terms, X, panels, place, one, sums, finish, flat)
+        elif terms == CHI2:
+            chi2_panel(rows, panels, place, sums, finish, flat)
+        elif terms == JENSEN_SHANNON:
+            jensen_shannon_panel(rows, panels, gains, place, sums, finish, flat)
+        else:
+            intersection_panel(rows, panels, place, one, sums, finish, flat)
 
 
 @njit(nogil=True, cache=True)

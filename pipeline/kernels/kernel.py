@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kernels.panels import Columns
+
 Rows = NDArray[Any]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -43,17 +45,21 @@ class Kernel(ABC):
             If a value is NaN, infinite or (where the kernel has none) negative, or a row is zero that may not be.
         """
 
+    def packed(self, YT: Float32) -> Columns:
+        """Return columns YT [d, m] as ``block`` reads them fastest: worth it for more than one block of rows."""
+        return YT
+
     @abstractmethod
-    def block(self, X: Float32, YT: Float32) -> Float32:
+    def block(self, X: Float32, YT: Columns) -> Float32:
         """Return K of prepared float32 rows, float32[n, m].
 
         Parameters
         ----------
         X : float32[n, d]
-        YT : float32[d, m], C-contiguous
+        YT : float32[d, m], C-contiguous, or what ``packed`` makes of it
         """
 
-    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+    def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
         from pipeline.kernels import blocks
 

@@ -40,9 +40,11 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
 
 def l1_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows that sum to one, float64[n, d]."""
-    peak = values.max(axis=1, keepdims=True)
-    scaled = values / peak  # rows of subnormal numbers would lose their digits in the sum
-    return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
+    from pipeline.kernels import preparation_numba
+
+    out = np.empty_like(values)
+    preparation_numba.l1_normalise(values, out)
+    return out
 
 
 def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:

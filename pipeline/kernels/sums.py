@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import preparation
 from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from pipeline.kernels.panels import Columns
 from pipeline.kernels.preparation import Domain
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
@@ -37,7 +38,13 @@ class SumKernel(Kernel):
         loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
 
-    def block(self, X: Float32, YT: Float32) -> Float32:
+    def packed(self, YT: Float32) -> Columns:
+        """Return columns YT [d, m] as the loops read them."""
+        from pipeline.kernels import blocks, loops_numba
+
+        return blocks.pack(getattr(loops_numba, self.terms), YT)
+
+    def block(self, X: Float32, YT: Columns) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
         return self.transformed_block(X, YT, 0.0)
 
@@ -64,7 +71,7 @@ class _Histogram(SumKernel):
         values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
         return preparation.l1_normalised(values)
 
-    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+    def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
         return _score(self.terms, X, YT, (self.factor, self.share, False, scale, 0.0))
 
@@ -130,7 +137,7 @@ class _Inner(SumKernel):
 
     terms = "PRODUCT"
 
-    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+    def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
         return _score(self.terms, X, YT, (1.0, 0.0, False, scale, -math.inf))
 
@@ -179,7 +186,7 @@ class Rbf(SumKernel):
         """Return the rows as they are."""
         return preparation.checked(rows, Domain(self.name, signed=True, zero_rows=True), first=first, label=label)
 
-    def transformed_block(self, X: Float32, YT: Float32, scale: float) -> Float32:
+    def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]; an infinite distance scores zero."""
         return _score(self.terms, X, YT, (-self.gamma, 0.0, True, scale, 0.0))
 
@@ -203,7 +210,7 @@ class Rbf(SumKernel):
         return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
 
 
-def _score(terms: str, X: Float32, YT: Float32, finish: tuple[float, float, bool, float, float]) -> Float32:
+def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
     from pipeline.kernels import blocks, blocks_numba, loops_numba
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from pipeline.kernels.panels import Columns
 from pipeline.kernels.sums import EPS32, Chi2
 
 
@@ -27,7 +28,11 @@ class Transformed(Kernel):
         """Return the rows as κ wants them."""
         return self.kernel.prepare(rows, first=first, label=label)
 
-    def block(self, X: Float32, YT: Float32) -> Float32:
+    def packed(self, YT: Float32) -> Columns:
+        """Return columns as κ's blocks read them."""
+        return self.kernel.packed(YT)
+
+    def block(self, X: Float32, YT: Columns) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
         return self.kernel.transformed_block(X, YT, self.scale)
 

@@ -32,3 +32,31 @@ def where_greater(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Ty
         return builder.select(builder.fcmp_ordered(">", *arguments[:2]), *arguments[2:])
 
     return then(x, x, then, then), generate
+
+
+@intrinsic
+def where_attains(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Typed:
+    """Return the elements of ``then`` where x ≥ y, and of ``otherwise`` elsewhere, of float vectors."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">=", *arguments[:2]), *arguments[2:])
+
+    return then(x, x, then, then), generate
+
+
+def _reduction(name: str) -> Any:
+    """Return the intrinsic that makes one number of a float32 vector without a NaN."""
+
+    def reduce(_typing: Any, x: Any) -> Typed:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(x.llvm.element, [x.llvm])
+            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.{name}.v{x.count}f32")
+            return builder.call(function, arguments, fastmath=("nnan",))
+
+        return x.element(x), generate
+
+    return intrinsic(reduce)
+
+
+greatest_of = _reduction("fmax")
+least_of = _reduction("fmin")

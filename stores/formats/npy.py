@@ -3,13 +3,16 @@
 import tokenize
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
+from numpy.typing import NDArray
 
 from stores.errors import FormatError
 from stores.formats.binary import BinaryFile, BinarySource, Layout
+from stores.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
 # What NumPy's parser raises on bytes that are no header: it evaluates a literal.
@@ -84,6 +87,13 @@ def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
         message = f"{name}: the header says {what}, expected an array of numbers. Mend: save it again as float32."
         raise FormatError(message)
     return NpyHeader(shape=shape, fortran_order=fortran_order, dtype=dtype, offset=stream.tell())
+
+
+def write_npy(path: Path, values: NDArray[Any]) -> None:
+    """Publish an array as a ``.npy``."""
+    stream = BytesIO()
+    np.save(stream, values, allow_pickle=False)
+    publish(path, stream.getbuffer())
 
 
 def _short(error: BaseException) -> str:

@@ -99,6 +99,36 @@ def blocks(*, json_path: str | None) -> None:
 
 @main.command()
 @click.argument("base")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def kpca(base: str, *, json_path: str | None) -> None:
+    """Encoding by kpca-pq, chi2, beside the bare kernel block and scikit-learn with faiss: needs ``bench``."""
+    from tests.benchmarks import kpca as contest
+
+    _show(contest.measure(base), json_path)
+
+
+@main.command()
+@click.argument("base")
+@click.argument("queries")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def pq(base: str, queries: str, *, json_path: str | None) -> None:
+    """The scan of product-quantisation codes of all of BASE, beside faiss on the same codes: needs ``bench``."""
+    from tests.benchmarks import pq as contest
+
+    _show(contest.measure(base, queries), json_path)
+
+
+@main.command()
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def hamming(*, json_path: str | None) -> None:
+    """The scans of binary codes and of float rows beside faiss: needs the extra ``bench``."""
+    from tests.benchmarks import hamming as contest
+
+    _show(contest.measure(), json_path)
+
+
+@main.command()
+@click.argument("base")
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)
 def jitter(base: str, out: str, *, rows: int) -> None:

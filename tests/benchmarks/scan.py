@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pipeline.best import Best, merge
 from pipeline.encode import encoder_of
 from pipeline.encoders.aska import Aska
-from pipeline.scan import OpenCodes, QueryGroup, query_groups, scan_codes, scan_columns
+from pipeline.scan import OpenCodes, scan_codes
+from pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
 from stores.codes import CodeStore, open_code_store
 from stores.foreign import open_rows
 from tests.benchmarks import scan_numba
@@ -35,14 +36,16 @@ class Contest:
 
     def __init__(self, codes: str, queries: str) -> None:
         self.store = open_code_store(Path(codes))
-        self.encoder = encoder_of(self.store)
+        encoder = encoder_of(self.store)
+        assert isinstance(encoder, Aska)
+        self.encoder = encoder
         self.columns = load(self.store)
         self.n = self.store.rows
         source = open_rows(queries)
         spread = np.linspace(0, source.shape[0] - 1, 2 * BATCH).astype(int)
         self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
-        self.groups = query_groups(self.encoder, self.queries[:BATCH])
-        self.one = query_groups(self.encoder, self.queries[:1])
+        self.groups = encoder.scanner(self.queries[:BATCH]).groups
+        self.one = encoder.scanner(self.queries[:1]).groups
         self.table = self.encoder.table(self.queries[:BATCH])
         self.plain_groups = [QueryGroup(slice(0, BATCH), self.table, alpha=8, int8=False)]
         self.pool = ThreadPoolExecutor(2)
@@ -71,7 +74,7 @@ def scan_resident(
         first, last = edges[share], edges[share + 1]
         for _ in range(passes):
             best = Best(nq, K, np.float32)
-            scan_columns({name: values[first:last] for name, values in columns.items()}, groups, first, best)
+            SparseScanner(groups).scan({name: values[first:last] for name, values in columns.items()}, first, best)
         return best
 
     if threads == 1:
@@ -138,13 +141,13 @@ def _batch(
 ) -> list[Row]:
     """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and 128."""
     matrix = _sparse(contest)
-    thirty_two, wide = (query_groups(contest.encoder, contest.queries[:count]) for count in (32, 2 * BATCH))
+    thirty_two, wide = (contest.encoder.scanner(contest.queries[:count]).groups for count in (32, 2 * BATCH))
     tasks: dict[str, tuple[int, Callable[[], object]]] = {
         "ours, batch of 32": (32, lambda: contest.ours(thirty_two)),
         "ours, batch of 64": (64, lambda: contest.ours(contest.groups)),
         "ours, batch of 64, its tables K(D, x) made anew": (
             64,
-            lambda: contest.ours(query_groups(contest.encoder, contest.queries[:BATCH])),
+            lambda: contest.ours(contest.encoder.scanner(contest.queries[:BATCH]).groups),
         ),
         "ours, batch of 128": (128, lambda: contest.ours(wide)),
         "ours, float32 loop, batch of 64": (64, lambda: contest.ours(contest.plain_groups)),
@@ -277,5 +280,5 @@ def _sparse(contest: Contest) -> scipy.sparse.csr_array:
     columns = {name: values[:SPARSE_ROWS] for name, values in contest.columns.items()}
     n, alpha = columns["atoms"].shape
     starts = np.arange(0, n * alpha + 1, alpha)
-    weights, atoms = Aska.weights(columns).ravel(), columns["atoms"].astype(np.int32).ravel()
+    weights, atoms = float32_weights(columns).ravel(), columns["atoms"].astype(np.int32).ravel()
     return scipy.sparse.csr_array((weights, atoms, starts), (n, contest.encoder.spec.n_atoms))

@@ -61,6 +61,6 @@ def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: P
 
     codes, vectors = open_code_store(folder / "codes"), open_vector_store(folder / "vectors")
     options = SearchOptions(k=10)
-    few = search_bytes(codes, options, queries=10)
-    assert search_bytes(codes, options, queries=1_000_010) - few == 2 * 1_000_000 * 10 * 16
-    assert search_bytes(codes, options, queries=10, reranked=vectors) - few == 16 * 6 * (2 * 4 + 24)
+    few = search_bytes(codes, options, queries=options.batch)
+    assert search_bytes(codes, options, queries=options.batch + 1_000_000) - few == 2 * 1_000_000 * 10 * 16
+    assert search_bytes(codes, options, queries=options.batch, reranked=vectors) - few == 16 * 6 * (2 * 4 + 24)

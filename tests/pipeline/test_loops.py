@@ -18,8 +18,8 @@ from pipeline.ingest import row_digests
 from pipeline.kernels import loops_numba
 from pipeline.kernels.loops_numba import TILE
 from pipeline.rows_numba import digest_rows
-from pipeline.scan import panels
-from pipeline.scan_numba import scan_batch, scan_one
+from pipeline.scanners.sparse import panels
+from pipeline.scanners.sparse_numba import scan_batch, scan_one
 from tests import reference
 from tests.strategies import code_arrays, steady
 

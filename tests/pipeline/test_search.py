@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline import exhaustive, scan
+from pipeline import exhaustive
 from pipeline.best import Best
 from pipeline.encode import encoder_of
 from pipeline.encoders.aska import AskaSpec
@@ -19,6 +19,8 @@ from pipeline.exhaustive import search_vectors
 from pipeline.kernels import KERNELS, Kernel, make_kernel
 from pipeline.rerank import true_scores
 from pipeline.scan import OpenCodes, scan_codes
+from pipeline.scanners import sparse
+from pipeline.scanners.sparse import float32_weights
 from pipeline.search import SearchOptions, search_code_store, search_vector_store
 from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError, IntegrityError, ShapeError
@@ -27,7 +29,7 @@ from stores.hits import Hits
 from stores.reader import HeldParts
 from stores.vectors import VectorStore, original_ids, stored_rows
 from tests import reference
-from tests.making import Rows, histograms, make_codes, make_vectors
+from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 from tests.strategies import one_ulp_apart, steady
 
 Floats = NDArray[np.float64]
@@ -96,13 +98,13 @@ def codes(vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory) -> Cod
 
 def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
     """ASKA's score of every query and row, in float32 and the stated order, from what lies on disk."""
-    encoder = encoder_of(codes)
+    encoder = aska_of(codes)
     parts = [
         {name: codes.store.read_chunk(receipt, name) for name in codes.store.layout.column_names}
         for receipt in codes.receipts
     ]
     atoms = np.concatenate([part["atoms"] for part in parts])
-    weights = np.concatenate([encoder.weights(part) for part in parts])
+    weights = np.concatenate([float32_weights(part) for part in parts])
     return reference.aska_scores_float32(atoms, weights, encoder.table(queries))
 
 
@@ -130,8 +132,8 @@ def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
 def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
     name: str, weights: str, signed: bool, alpha: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "FIRST_ROWS", 64)
-    monkeypatch.setattr(scan, "BLOCK_ROWS", 150)
+    monkeypatch.setattr(sparse, "FIRST_ROWS", 64)
+    monkeypatch.setattr(sparse, "BLOCK_ROWS", 150)
     rows = tied(1200, 10, signed=signed)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=2048)
     spec = AskaSpec(n_atoms=60, n_nonzero_coefs=alpha, weights=weights)
@@ -147,7 +149,7 @@ def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
 
 
 def test_a_table_is_the_rounded_true_score_of_every_atom(codes: CodeStore, queries: NDArray[Any]) -> None:
-    table = encoder_of(codes).table(queries)
+    table = aska_of(codes).table(queries)
     true = truth("chi2", codes.model["dictionary"], queries)
     assert table.dtype == np.float32
     np.testing.assert_allclose(table, true, rtol=2.0**-24, atol=1e-12)
@@ -285,7 +287,7 @@ def test_hits_depend_on_no_block(
 
     wanted = answers()
     for rows_of_a_block in (1, 7, 32):
-        monkeypatch.setattr(scan, "BLOCK_ROWS", rows_of_a_block)
+        monkeypatch.setattr(sparse, "BLOCK_ROWS", rows_of_a_block)
         monkeypatch.setattr(exhaustive, "BLOCK_ROWS", rows_of_a_block)
         for found, expected in zip(answers(), wanted, strict=True):
             same(found, expected)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.best import Best
-from pipeline.filter import GROUP, PackedTable, QuantisedTable, Rows
-from pipeline.filter_numba import row_sums
-from pipeline.scan import QueryGroup, scan_columns
+from pipeline.scanners.sparse import QueryGroup, SparseScanner
+from pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from pipeline.scanners.sparse_filter_numba import row_sums
 from pipeline.simd.bytes import COLUMNS
 from tests import reference
 from tests.strategies import steady
@@ -54,7 +54,7 @@ def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: b
     edges = np.linspace(0, len(columns["atoms"]), parts + 1).astype(int)
     for first, last in pairwise(edges):
         if last > first:
-            scan_columns({name: values[first:last] for name, values in columns.items()}, groups, int(first), best)
+            SparseScanner(groups).scan({name: values[first:last] for name, values in columns.items()}, int(first), best)
     return best
 
 

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
-from pipeline.scan_numba import PANEL, widened
+from pipeline.scanners.sparse_numba import PANEL, widened
 from pipeline.simd.bytes import LANES, half_pair_products, look_up_eight, pair_products, rows_reaching, sum_eight_rows
 from pipeline.simd.vectors import (
     add,

@@ -1,4 +1,4 @@
-"""Quantised tables: 64 queries' K(D, x) in one byte an entry, with what bounds the error (see ``filter_numba``)."""
+"""Quantised tables: 64 queries' K(D, x) in a byte an entry, with what bounds the error (``sparse_filter_numba``)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +62,7 @@ class QuantisedTable:
 
         ``table`` float32[⌈Q / 16⌉, m, 16] is the same table in panels.
         """
-        from pipeline.filter_numba import scan_filtered
+        from pipeline.scanners.sparse_filter_numba import scan_filtered
 
         per_step = (1 - 1e-9) / self.steps
         # A threshold times 1/σ is the high half of a product of two uint16: the first has room to rise by a quarter
@@ -77,7 +77,7 @@ class QuantisedTable:
 
 def levels_for(weights: NDArray[np.int8], base: float) -> int:
     """Return the most levels L ≤ 127 that leave all but one row in 30 000 room: see ``row_bounds``."""
-    from pipeline.filter_numba import row_sums
+    from pipeline.scanners.sparse_filter_numba import row_sums
 
     n, alpha = weights.shape
     magnitudes, totals = np.empty((2, n), np.int16)
@@ -107,7 +107,7 @@ class PackedTable:
 
         ``table`` float32[m] is the same table.
         """
-        from pipeline.filter_numba import scan_one_filtered
+        from pipeline.scanners.sparse_filter_numba import scan_one_filtered
 
         codes = rows.atoms, rows.weights, rows.halves
         scores, ids = best.scores[queries], best.ids[queries]

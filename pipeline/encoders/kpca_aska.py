@@ -1,0 +1,71 @@
+"""ASKA with the cosine kernel on kernel PCA's coordinates (Davis et al. 2014, Fig. 7)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encoders.aska import Aska, Dictionary
+from pipeline.encoders.encoder import Model
+from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float64, Rows
+from pipeline.kernels.sums import Cosine
+from stores.vectors import Vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class KpcaAskaSpec(Dictionary, Landmarks):
+    """Embedded rows as α of m embedded exemplars, under the cosine kernel."""
+
+    name: str = "kpca-aska"
+    version: int = 1
+    n_components: int = 128
+
+    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+        """Refuse parameters out of range."""
+        self.check_dictionary(vectors.rows)
+        self.check_landmarks(vectors.rows)
+
+    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, eigenvalues, projection and dictionary."""
+        model, rng = self.draw_landmarks(vectors)
+        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
+        model |= {"eigenvalues": eigenvalues, "projection": components.astype(np.float32)}
+        return {**model, **self.draw_dictionary(vectors, rng)}
+
+    def encoder(self, kernel: Kernel, model: Model) -> Aska:
+        """Return the encoder of a model."""
+        embedding = Embedding(kernel, model["landmarks"], model["projection"])
+        return Aska(self, EmbeddedCosine(embedding), model["dictionary"])
+
+    def fit_bytes(self, rows: int, dims: int) -> int:
+        """Return the memory that fitting takes."""
+        return self.gram_bytes(dims)
+
+    def shared_bytes(self, dims: int) -> int:
+        """Return the memory that all threads share while encoding."""
+        embedding = self.embedding_bytes(dims, self.n_components)
+        return embedding + self.dictionary_bytes(dims, self.n_components)
+
+    def row_bytes(self, dims: int) -> int:
+        """Return the memory that a row of a block takes while it is encoded."""
+        return 8 * self.n_landmarks + 24 * dims + 8 * self.n_atoms + 24 * self.n_components
+
+    def query_bytes(self, dims: int) -> int:
+        """Return the memory that a query takes while codes are scanned."""
+        return 8 * self.n_landmarks + 24 * dims + 16 * self.n_atoms
+
+
+class EmbeddedCosine(Cosine):
+    """The cosine of coordinates: rows are prepared by embedding them; one with no coordinates is like no other."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        self._embedding = embedding
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return the coordinates of raw rows, of unit norm or zero, float64[n, E]."""
+        coordinates = self._embedding(rows, first=first, label=label).astype(np.float64)
+        norms = np.sqrt(np.square(coordinates).sum(axis=1, keepdims=True))
+        return np.asarray(np.divide(coordinates, norms, out=np.zeros_like(coordinates), where=norms > 0))

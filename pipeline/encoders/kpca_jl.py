@@ -1,0 +1,104 @@
+"""Gaussian projections of kernel PCA's coordinates (Johnson & Lindenstrauss, as in Davis et al. 2014, §3.2)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
+from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float32
+from pipeline.scanners.dense import DenseScanner
+from stores.header import column_fields
+from stores.vectors import Vectors
+
+MAX_PROJECTIONS = 1 << 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class KpcaJlSpec(Landmarks):
+    """Rows as b float32 numbers P x̃, P Gaussian with variance 1 / b.
+
+    The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and ``product`` by ⟨P x̃, P ỹ⟩; for
+    the first, −‖P ỹ‖² / 2 is a number more.
+    """
+
+    name: str = "kpca-jl"
+    version: int = 1
+    n_landmarks: int = 8192
+    n_components: int = 128
+    n_projections: int = 32
+    metric: str = "distance"
+
+    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+        """Refuse parameters out of range."""
+        check_range("projections", self.n_projections, (1, MAX_PROJECTIONS), "--projections 32")
+        check_choice("metric", self.metric, METRICS)
+        self.check_landmarks(vectors.rows)
+
+    def columns(self, compressor: str) -> list[dict[str, Any]]:
+        """Return the columns of a code."""
+        return [column_fields("projections", "float32", self.n_projections + (self.metric == "distance"), compressor)]
+
+    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, eigenvalues, and the components times the Gaussian directions."""
+        model, rng = self.draw_landmarks(vectors)
+        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
+        directions = rng.standard_normal((self.n_components, self.n_projections)) / math.sqrt(self.n_projections)
+        return {**model, "eigenvalues": eigenvalues, "projection": (components @ directions).astype(np.float32)}
+
+    def encoder(self, kernel: Kernel, model: Model) -> "Projections":
+        """Return the encoder of a model."""
+        return Projections(Embedding(kernel, model["landmarks"], model["projection"]), self.metric)
+
+    def fit_bytes(self, rows: int, dims: int) -> int:
+        """Return the memory that fitting takes."""
+        return self.gram_bytes(dims) + 16 * self.n_landmarks * self.n_projections
+
+    def shared_bytes(self, dims: int) -> int:
+        """Return the memory that all threads share while encoding."""
+        return self.embedding_bytes(dims, self.n_projections)
+
+    def row_bytes(self, dims: int) -> int:
+        """Return the memory that a row of a block takes while it is encoded."""
+        return 8 * self.n_landmarks + 24 * dims + 8 * self.n_projections
+
+    def query_bytes(self, dims: int) -> int:
+        """Return the memory that a query takes while codes are scanned."""
+        return self.row_bytes(dims)
+
+
+class Projections:
+    """Encode rows as their projected coordinates."""
+
+    def __init__(self, embedding: Embedding, metric: str) -> None:
+        self.embedding = embedding
+        self.metric = metric
+        self.block_rows = embedding.block_rows
+
+    def prepare_encoding(self) -> None:
+        """Do nothing: queries need all that rows need."""
+
+    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
+        """Return the codes of a block of rows, float32[b, n_projections], or one more."""
+        points = self.embedding(rows, first=first)
+        if self.metric == "distance":
+            points = np.column_stack([points, -_half_squares(points)])
+        return {"projections": points}
+
+    def scanner(self, queries: NDArray[Any]) -> DenseScanner:
+        """Return queries ready to be scored by ⟨P x̃, P ỹ⟩, or by 1 − ‖P x̃ − P ỹ‖² / 2 (Eq. 6)."""
+        points = self.embedding(queries, label="query")
+        if self.metric == "product":
+            return DenseScanner(points, "projections")
+        with_one = np.column_stack([points, np.ones(len(points), np.float32)])
+        return DenseScanner(with_one, "projections", 1 - _half_squares(points))
+
+
+def _half_squares(points: Float32) -> Float32:
+    """Return ‖p‖² / 2 of each point, float32[b], summed in float64."""
+    halves: NDArray[np.float64] = np.square(points, dtype=np.float64).sum(axis=1) / 2
+    return halves.astype(np.float32)

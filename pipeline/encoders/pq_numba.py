@@ -1,0 +1,114 @@
+"""Product quantisation: the nearest of 256 centroids to each row's share of coordinates, sixteen centroids a vector."""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.aligned import aligned
+from pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
+from pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
+
+Singles = NDArray[np.float32]
+
+CENTROIDS = 256
+LANES = np.uint64(FLOAT32.count)
+PAIR, THREE = np.uint64(2) * LANES, np.uint64(3) * LANES
+TILE = np.uint64(4) * LANES  # centroids whose products with four rows stay in registers
+NUMBERS = np.arange(FLOAT32.count, dtype=np.float32)
+NO_CENTROID = np.float32(1 << 20)
+
+
+def lay_out(codebooks: Singles) -> Singles:
+    """Return codebooks [D, 256, s] as ``assign`` reads them: for each, −‖c‖²/2 and then a line a coordinate, flat."""
+    count, _, width = codebooks.shape
+    out = aligned((count, width + 1, CENTROIDS), np.float32)
+    out[:, 0] = np.square(codebooks, dtype=np.float64).sum(axis=2) / -2
+    out[:, 1:] = codebooks.transpose(0, 2, 1)
+    return out.reshape(-1)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def tile_of(books: Singles, at: np.uint64) -> Any:
+    """Return 64 neighbouring entries, four vectors."""
+    return (
+        load_float32(books, at),
+        load_float32(books, at + LANES),
+        load_float32(books, at + PAIR),
+        load_float32(books, at + THREE),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def added(sums: Any, x: np.float32, entries: Any) -> Any:
+    """Return ``sums`` + x · ``entries``, four vectors."""
+    factor = splat_float32(x)
+    return (
+        multiply_add(factor, entries[0], sums[0]),
+        multiply_add(factor, entries[1], sums[1]),
+        multiply_add(factor, entries[2], sums[2]),
+        multiply_add(factor, entries[3], sums[3]),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def raised(best: Any, sums: Any, first: np.float32) -> Any:
+    """Return each lane's greatest sum so far and its vector's number, of vectors that count from ``first``."""
+    best = greater(best, sums[0], first)
+    best = greater(best, sums[1], first + np.float32(1))
+    best = greater(best, sums[2], first + np.float32(2))
+    return greater(best, sums[3], first + np.float32(3))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def greater(best: Any, sums: Any, number: np.float32) -> Any:
+    """Return the greater of each lane's best and a vector's sum, with the vector's number."""
+    value, where = best
+    return where_greater(sums, value, sums, value), where_greater(sums, value, splat_float32(number), where)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def first_greatest(best: Any, lanes: Any) -> np.uint8:
+    """Return the centroid with the greatest sum, the first of equals."""
+    value, number = best
+    centroid = multiply_add(number, splat_float32(np.float32(LANES)), lanes)
+    peak = splat_float32(greatest_of(value))
+    return np.uint8(np.int64(least_of(where_attains(value, peak, centroid, splat_float32(NO_CENTROID)))))
+
+
+@njit(nogil=True, cache=True)
+def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
+    """Set ``code`` [b, D] to the centroid c of greatest ⟨y, c⟩ − ‖c‖²/2 for each row's share y of ``points`` [b, E].
+
+    ``books`` as ``lay_out`` makes them. Sums run over a share's coordinates in their order, whatever the block.
+    """
+    n, count = code.shape
+    width, flat = np.uint64(points.shape[1] // count), points.reshape(-1)
+    lanes, start = load_float32(NUMBERS, 0), splat_float32(np.float32(-np.inf))
+    stride, size = np.uint64(points.shape[1]), np.uint64(CENTROIDS)
+    for j in range(np.uint64(count)):
+        book = j * (width + np.uint64(1)) * size
+        for i in range(0, n, 4):
+            rows = (i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1))  # the last row may be done again
+            a = np.uint64(rows[0]) * stride + j * width
+            b = np.uint64(rows[1]) * stride + j * width
+            c = np.uint64(rows[2]) * stride + j * width
+            d = np.uint64(rows[3]) * stride + j * width
+            best_a, best_b, best_c, best_d = (start, start), (start, start), (start, start), (start, start)
+            for tile in range(np.uint64(0), size, TILE):
+                at = book + tile
+                sums_a = sums_b = sums_c = sums_d = tile_of(books, at)
+                for s in range(width):
+                    entries = tile_of(books, at + (s + np.uint64(1)) * size)
+                    sums_a = added(sums_a, flat[a + s], entries)
+                    sums_b = added(sums_b, flat[b + s], entries)
+                    sums_c = added(sums_c, flat[c + s], entries)
+                    sums_d = added(sums_d, flat[d + s], entries)
+                first = np.float32(np.int64(tile // LANES))
+                best_a, best_b = raised(best_a, sums_a, first), raised(best_b, sums_b, first)
+                best_c, best_d = raised(best_c, sums_c, first), raised(best_d, sums_d, first)
+            code[rows[0], j] = first_greatest(best_a, lanes)
+            code[rows[1], j] = first_greatest(best_b, lanes)
+            code[rows[2], j] = first_greatest(best_c, lanes)
+            code[rows[3], j] = first_greatest(best_d, lanes)

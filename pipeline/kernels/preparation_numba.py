@@ -1,0 +1,59 @@
+"""Loops that normalise rows, in float64 and in the order in which NumPy adds: eight sums, and halves of long rows."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+LANES, LONGEST = 8, 128  # of NumPy's pairwise summation
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def l1_normalise(values: Values, out: Values) -> None:
+    """Set ``out`` [n, d] to rows that sum to one."""
+    flat = out.reshape(-1)
+    d = values.shape[1]
+    for i in range(values.shape[0]):
+        peak = values[i, 0]  # rows of subnormal numbers would lose their digits in the sum
+        for k in range(1, d):
+            peak = max(peak, values[i, k])
+        for k in range(d):
+            out[i, k] = values[i, k] / peak
+        total = pairwise_sum(flat, i * d, d)
+        for k in range(d):
+            out[i, k] = out[i, k] / total
+
+
+@njit(nogil=True, cache=True)
+def pairwise_sum(values: Values, start: int, count: int) -> float:
+    """Return the sum of ``values[start : start + count]`` as NumPy adds a contiguous row, to the bit."""
+    if count <= LONGEST:
+        return short_sum(values, start, count)
+    half = count // 2
+    half -= half % LANES
+    first: float = pairwise_sum(values, start, half)
+    return first + pairwise_sum(values, start + half, count - half)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def short_sum(values: Values, start: int, count: int) -> float:
+    """Return the sum of at most 128 values: every eighth together, then those eight, then what is left over."""
+    total, done = 0.0, 0
+    if count >= LANES:
+        a, b, c, d = values[start], values[start + 1], values[start + 2], values[start + 3]
+        e, f, g, h = values[start + 4], values[start + 5], values[start + 6], values[start + 7]
+        done = count - count % LANES
+        for k in range(start + LANES, start + done, LANES):
+            a += values[k]
+            b += values[k + 1]
+            c += values[k + 2]
+            d += values[k + 3]
+            e += values[k + 4]
+            f += values[k + 5]
+            g += values[k + 6]
+            h += values[k + 7]
+        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for k in range(start + done, start + count):
+        total += values[k]
+    return total

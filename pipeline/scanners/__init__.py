@@ -1,0 +1,1 @@
+"""Scanners: blocks of codes past a batch of queries, the best kept as they pass."""

@@ -1,0 +1,95 @@
+"""Scan float rows by inner product."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.best import Best
+from pipeline.kernels.kernel import Float32
+
+BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
+FEW = 6  # points that are scored faster one by one than together
+MOST_ROWS, FIRST_ROWS = 1 << 14, 1 << 8  # of a block, and of the first, which gives k-th scores to compare with
+
+
+class DenseScanner:
+    """Queries' points against rows' (see the Scanner contract): the score is the inner product, summed in float32.
+
+    Parameters
+    ----------
+    points : float32[nq, E]
+    column : str
+        The name of the rows' column, float32[n, E] or float16[n, E].
+    offsets : float32[nq], optional
+        What is added to all scores of a query.
+    """
+
+    def __init__(self, points: Float32, column: str, offsets: Float32 | None = None) -> None:
+        self.names: tuple[str, ...] = (column,)
+        from pipeline.kernels.blocks import pack_products
+
+        self.offsets = offsets
+        self.points = np.ascontiguousarray(points, np.float32)
+        self._columns = pack_products(self.points.T) if len(points) > FEW else None
+        self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * len(points))))
+
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+        """Take one part's rows, the first of which is ``first``, into the best."""
+        (values,) = (columns[name] for name in self.names)
+        start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
+        while start < len(values):
+            cold = bool((best.ids[:, -1] < 0).any())
+            stop = start + (min(few, self.rows) if cold else self.rows)
+            block = float32_rows(values[start:stop])
+            take(self.scores(block), first + start, best)
+            start = stop
+
+    def scores(self, rows: Float32) -> Float32:
+        """Return the scores of rows [n, E] and the points, float32[n, nq]: each by itself, to the bit."""
+        from pipeline.kernels.blocks import products
+
+        scores = one_by_one(rows, self.points) if self._columns is None else products(rows, self._columns)
+        return scores if self.offsets is None else np.add(scores, self.offsets, out=scores)
+
+
+def float32_rows(values: NDArray[Any]) -> Float32:
+    """Return rows float16[n, E] or float32[n, E], C-contiguous, as float32: NumPy would be slower than the scan."""
+    from pipeline.scanners.dense_numba import widen
+
+    if values.dtype != np.float16:
+        return np.asarray(values, np.float32)
+    out = np.empty(values.shape, np.float32)
+    widen(values.reshape(-1).view(np.uint16), out.reshape(-1))
+    return out
+
+
+def one_by_one(rows: Float32, points: Float32) -> Float32:
+    """Return what ``products`` does, point after point: it would compute 64 columns."""
+    from pipeline.scanners.dense_numba import ROWS, score_point
+
+    n, whole = len(rows), len(rows) // ROWS * ROWS
+    rest = np.zeros((ROWS, rows.shape[1]), np.float32)
+    rest[: n - whole] = rows[whole:]
+    first = np.ascontiguousarray(rows[:whole]).reshape(-1)
+    out = np.empty((len(points), whole + ROWS), np.float32)
+    for point, scores in zip(points, out, strict=True):
+        score_point(first, point, scores[:whole])
+        score_point(rest.reshape(-1), point, scores[whole:])
+    return np.ascontiguousarray(out[:, :n].T)
+
+
+def take(scores: Float32, first: int, best: Best) -> None:
+    """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
+    from pipeline.best_numba import survivors
+
+    kth = best.kth.astype(np.float32)
+    # an equal score enters only where the list has a later row, or none yet
+    least = np.where(best.ids[:, -1] < first, np.nextafter(kth, np.float32(np.inf)), kth)
+    least[best.ids[:, -1] < 0] = -np.inf
+    rows, queries = np.empty((2, scores.size), np.int64)  # room for all: what is not written costs nothing
+    count = survivors(scores, least, rows, queries)
+    if count:
+        rows, queries = rows[:count], queries[:count]
+        best.insert(queries, rows + first, scores[rows, queries])

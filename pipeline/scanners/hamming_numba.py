@@ -1,0 +1,213 @@
+"""Scan loops over codes of whole 64-bit words: bits that differ are counted, compared as integers, the best kept.
+
+Rows pass in tiles. A first loop lists those near enough for the k-th best as it was before the tile, eight bits at a
+time; ``take`` then counts their distances once more and inserts them.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.best_numba import insert
+from pipeline.simd.bits import (
+    EIGHT,
+    add_distances,
+    at_most,
+    load_masked,
+    load_words,
+    population,
+    rows_within,
+    zero_words,
+)
+from pipeline.simd.vectors import lowest_bit, prefetch, store
+
+MOST_WORDS = 8  # of a code, that loops are unrolled for
+TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes, in L2 while all queries pass over them
+ROWS = 4  # compared with eight queries before one branch
+AHEAD = 512  # words, that one query asks for early
+
+Words = NDArray[np.uint64]
+
+
+@njit(nogil=True, cache=True)
+def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -> None:
+    """Copy rows of ``width`` bytes, flat, to rows of whole words, zeros behind.
+
+    ``masks``, whole vectors, has the bits set that a row uses; ``words`` has room for as many behind the last row. A
+    row is copied with what follows it, which the next one overwrites.
+    """
+    count, n = (width + 7) // 8, codes.size // width
+    fitting = max(0, (codes.size - 8 * masks.size) // width + 1) if codes.size >= 8 * masks.size else 0
+    for row in range(np.uint64(fitting)):
+        begin, at = row * np.uint64(width), row * np.uint64(count)
+        prefetch(codes, begin + np.uint64(8 * AHEAD))
+        for v in range(np.uint64(0), np.uint64(masks.size), np.uint64(EIGHT)):
+            store(words, at + v, load_masked(codes, begin + np.uint64(8) * v, masks, v))
+    words[fitting * count : n * count] = 0
+    for row in range(fitting, n):
+        for byte in range(width):
+            value = np.uint64(codes[row * width + byte])
+            words[row * count + byte // 8] |= value << np.uint64(8 * (byte % 8))
+
+
+@cache
+def batch_scan(count: int) -> Callable[..., None]:
+    """Return the loop over rows of ``count`` words, 0 for any number, for queries eight at a time."""
+
+    @njit(nogil=True, cache=True)
+    def scan(
+        words: Words,
+        width: int,
+        queries: Words,
+        table: NDArray[np.float32],
+        bits: int,
+        first: int,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        """Keep the best of rows ``first``… for all queries.
+
+        ``words`` flat [n · width]; ``queries`` flat [⌈nq / 8⌉ · width · 8]; ``table`` the scores of distances;
+        ``scores``, ``ids`` [nq, k].
+        """
+        fixed = np.uint64(count if count else width)
+        n, nq, limits = words.size // width, scores.shape[0], np.empty(EIGHT, np.int64)
+        rows, hits = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
+        stop, tile = 0, FIRST_TILE
+        while stop < n:
+            start, stop = stop, min(n, stop + tile)
+            for begin in range(0, nq, EIGHT):
+                end = min(nq, begin + EIGHT)
+                group = queries[begin * width : (begin + EIGHT) * width]
+                set_limits(scores[begin:end], ids[begin:end], first + start, table.size - 1, bits, limits)
+                found = list_near(words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits)
+                near = words, rows[:found], hits
+                take(near, group, EIGHT, table, bits, first, limits, scores[begin:end], ids[begin:end])
+            tile = min(TILE, 2 * tile)
+
+    return scan
+
+
+@cache
+def one_scan(count: int) -> Callable[..., None]:
+    """Return the loop over rows of ``count`` words for one query."""
+
+    @njit(nogil=True, cache=True)
+    def scan(
+        words: Words,
+        width: int,
+        query: Words,
+        table: NDArray[np.float32],
+        bits: int,
+        first: int,
+        scores: NDArray[np.float32],
+        ids: NDArray[np.int64],
+    ) -> None:
+        """Keep the best of rows ``first``…, ``words`` flat; ``query`` eight times over; ``scores``, ``ids`` [1, k]."""
+        n, limits = words.size // count, np.empty(1, np.int64)
+        rows, hits = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
+        stop, tile, eight = 0, FIRST_TILE, np.uint64(EIGHT)
+        while stop < n:
+            start, stop = stop, min(n, stop + tile)
+            set_limits(scores, ids, first + start, table.size - 1, bits, limits)
+            found, limit = np.uint64(0), limits[0]
+            whole = np.uint64(stop - (stop - start) % EIGHT)
+            for i in range(np.uint64(start), whole, eight):
+                at = i * np.uint64(count)
+                for line in range(np.uint64(AHEAD), np.uint64(AHEAD + EIGHT * count), eight):
+                    prefetch(words, at + line)
+                near = rows_within(words, at, query, limit, count)
+                if near:
+                    rows[found], hits[found] = i, near
+                    found += np.uint64(1)
+            if whole < np.uint64(stop):
+                rows[found], hits[found] = whole, (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1)
+                found += np.uint64(1)
+            take((words, rows[:found], hits), query[:count], 1, table, bits, first, limits, scores, ids)
+            tile = min(TILE, 2 * tile)
+
+    return scan
+
+
+@njit(nogil=True, cache=True, inline="always")
+def list_near(
+    words: Words, width: Any, start: Any, stop: Any, queries: Words, limits: Any, rows: Words, hits: Words
+) -> Any:
+    """List each first of four rows of which a distance is within a query's limit; bit 8 j + q is row j, query q."""
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(ROWS)
+    eight, found, most = np.uint64(EIGHT), np.uint64(0), load_words(limits, np.uint64(0))
+    fours = stop - (stop - start) % four
+    for i in range(start, fours, four):
+        at = i * width
+        a, b, c, d = zero_words(), zero_words(), zero_words(), zero_words()
+        for w in range(width):
+            query = load_words(queries, w * eight)
+            a = add_distances(a, words[at + w], query)
+            b = add_distances(b, words[at + width + w], query)
+            c = add_distances(c, words[at + two * width + w], query)
+            d = add_distances(d, words[at + three * width + w], query)
+        near_a, near_b, near_c, near_d = at_most(a, most), at_most(b, most), at_most(c, most), at_most(d, most)
+        if near_a | near_b | near_c | near_d:
+            low, high = near_a | near_b << eight, near_c | near_d << eight
+            rows[found], hits[found] = i, low | high << (two * eight)
+            found += one
+    if fours < stop:
+        rows[found], hits[found] = fours, (one << ((stop - fours) * eight)) - one
+        found += one
+    return found
+
+
+@njit(nogil=True, cache=True, inline="always")
+def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
+    """Return the greatest distance at which ``row`` and those behind may enter a list with this k-th score and row.
+
+    An equal distance enters where the list's last row is a later one.
+    """
+    if last < 0:
+        return most
+    distance = int(np.rint((1.0 - float(score)) * bits))
+    return distance if row < last else distance - 1
+
+
+@njit(nogil=True, cache=True)
+def set_limits(
+    scores: NDArray[np.float32], ids: NDArray[np.int64], row: int, most: int, bits: int, limits: NDArray[np.int64]
+) -> None:
+    """Set the limits of up to eight queries for rows from ``row`` on; none for lanes of no query."""
+    k = scores.shape[1]
+    limits[:] = -1
+    for query in range(scores.shape[0]):
+        limits[query] = limit(scores[query, k - 1], ids[query, k - 1], row, most, bits)
+
+
+@njit(nogil=True, cache=True)
+def take(
+    near: tuple[Words, Words, Words],
+    queries: Words,
+    lanes: int,
+    table: NDArray[np.float32],
+    bits: int,
+    first: int,
+    limits: NDArray[np.int64],
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Insert the listed pairs that are still within the limits, which follow; ``queries`` flat [width · lanes]."""
+    words, rows, hits = near
+    width, k, most = queries.size // lanes, scores.shape[1], table.size - 1
+    for hit in range(rows.size):
+        left = hits[hit]
+        while left:
+            bit = np.int64(lowest_bit(left))
+            left &= left - np.uint64(1)
+            row, query = np.int64(rows[hit]) + bit // lanes, bit % lanes
+            distance = 0
+            for w in range(width):
+                distance += population(words[row * width + w] ^ queries[w * lanes + query])
+            if distance <= limits[query]:
+                insert(scores, ids, query, table[distance], first + row)
+                limits[query] = limit(scores[query, k - 1], ids[query, k - 1], first + row + 1, most, bits)

@@ -1,0 +1,222 @@
+"""Scan product-quantisation codes: M look-ups a row and query (Jégou, Douze & Schmid 2011, Eq. 13)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.aligned import aligned
+from pipeline.best import Best
+from pipeline.kernels.kernel import Float32
+from stores.errors import InputError, ShapeError
+
+Float64 = NDArray[np.float64]
+
+GROUP = 64  # queries that are scanned together
+FEW, FEW_FILTERED = 2, 6  # so many queries are scanned faster together than one by one: plainly, by the filter
+FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
+GROWTH, LATER_STEP = 4, 128  # of the rows between two looks at whether the bytes are worn: k-th scores rise ever slower
+ENTRIES, MOST_CODES = 256, 256
+WORN = 1.02  # bytes are made anew once they could be finer by this factor
+
+
+class PqScanner:
+    """A batch of queries' tables, in groups that are scanned together (see the Scanner contract).
+
+    The score of a row for query q is T[0, c₀, q] + T[1, c₁, q] + …, added from left to right in float32.
+
+    Parameters
+    ----------
+    tables : float32[M, 256, nq], 1 ≤ M ≤ 256
+        What each code of each sub-quantizer adds to the score, a column a query; finite, as their sums must be.
+
+    Raises
+    ------
+    ShapeError
+        If the tables are of another shape.
+    InputError
+        If a score could exceed float32.
+    """
+
+    names: tuple[str, ...] = ("code",)
+
+    def __init__(self, tables: Float32) -> None:
+        _check(tables)
+        self.n_codes, _, nq = tables.shape
+        starts = list(range(0, nq, GROUP))
+        if 0 < nq % GROUP < (FEW_FILTERED if filters_one(self.n_codes) else FEW):
+            starts[-1:] = range(starts[-1], nq)
+        self.groups = [
+            (One if stop - start == 1 else Batch)(slice(start, stop), tables[:, :, start:stop])
+            for start, stop in zip(starts, [*starts[1:], nq], strict=True)
+        ]
+
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+        """Take one part's codes, ``code`` uint8[n, M], whose first row is ``first``, into the best."""
+        codes = np.ascontiguousarray(columns["code"])
+        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.n_codes:
+            found = f"{codes.dtype}{list(codes.shape)}"
+            raise ShapeError(f"codes are {found}: expected uint8[n, {self.n_codes}]. Mend: scan with their own tables.")
+        for group in self.groups:
+            group.scan(codes, first, best)
+
+
+class Quantised:
+    """A table in bytes, as fine as the k-th scores allow (see ``pq_numba``), and the 1 / Δ of each query."""
+
+    def __init__(self, table: NDArray[np.uint8], inverses: Float64) -> None:
+        self.table, self.inverses = table, inverses
+
+    def worn(self, finer: Float64) -> bool:
+        """Return whether the k-th scores have risen so far that bytes made for them would be finer."""
+        return bool((finer / self.inverses).mean() > WORN)
+
+
+class Group(ABC):
+    """Queries that are scanned together, and what no score of theirs exceeds."""
+
+    filters: bool
+
+    def __init__(self, queries: slice, tables: Float32) -> None:
+        self.queries = queries
+        self.tops = tables.max(axis=1).astype(np.float64)
+        self.ceilings = ceilings(tables)
+
+    def scan(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+        """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with.
+
+        The bytes are this call's own: the k-th scores they are made for differ from thread to thread.
+        """
+        kth, quantised, start = best.kth[self.queries], None, 0  # a view: it rises as rows are taken in
+        cold = kth.min() == -np.inf
+        step = max(FIRST_ROWS, best.ids.shape[1]) if cold else LATER_STEP * FIRST_ROWS
+        while start < len(codes):
+            block = codes[start : start + step]
+            if cold or not self.filters or (quantised is None and len(codes) - start < FIRST_ROWS):
+                self.scan_plainly(block, first + start, best)
+            else:
+                finer = inverses(self.ceilings, kth)
+                if quantised is None or quantised.worn(finer):
+                    quantised = self.quantised(finer)
+                best.rescored += self.scan_filtered(block, quantised, first + start, best)
+                step *= GROWTH
+            start += len(block)
+            cold = kth.min() == -np.inf
+
+    @abstractmethod
+    def quantised(self, inverses: Float64) -> Quantised:
+        """Return the table in steps of Δ."""
+
+    @abstractmethod
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+        """Score all rows in float32."""
+
+    @abstractmethod
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+        """Score in float32 what may be among the best; return how many pairs that was."""
+
+
+class One(Group):
+    """A query that is scanned alone, and its table, float32[M · 256]."""
+
+    def __init__(self, queries: slice, tables: Float32) -> None:
+        super().__init__(queries, tables)
+        self.table = np.ascontiguousarray(tables.reshape(-1))
+        self.filters = filters_one(len(tables))
+
+    def quantised(self, inverses: Float64) -> Quantised:
+        """Return the table as uint8[M · 256]."""
+        steps = (self.tops - self.table.reshape(-1, ENTRIES)) * inverses
+        table = aligned(self.table.shape, np.uint8)
+        table[:] = np.minimum(steps, 255).reshape(-1)
+        return Quantised(table, inverses)
+
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+        """Score all rows in float32."""
+        from pipeline.scanners.pq_numba import scan_one, scan_one_by_words
+
+        scan = scan_one if codes.shape[1] % 8 else scan_one_by_words
+        scan(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
+
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+        """Score in float32 the rows that may be among the best; return how many those were."""
+        from pipeline.scanners.pq_one_numba import scan_one_filtered
+
+        limits = float(self.ceilings[0]), float(quantised.inverses[0])
+        scores, ids = best.scores[self.queries], best.ids[self.queries]
+        return int(scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
+
+
+class Batch(Group):
+    """Up to 64 queries, and their tables in panels of 16, float32[⌈Q / 16⌉, M · 256, 16]."""
+
+    filters = True
+
+    def __init__(self, queries: slice, tables: Float32) -> None:
+        from pipeline.scanners.sparse import panels
+
+        super().__init__(queries, tables)
+        self.count = tables.shape[2]
+        self.table = panels(tables.reshape(-1, self.count))
+
+    def quantised(self, inverses: Float64) -> Quantised:
+        """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""
+        from pipeline.scanners.pq_numba import NARROW, WIDE, quantise
+
+        table = aligned((self.table.shape[1], NARROW if self.count <= NARROW else WIDE), np.uint8)
+        table[:, self.count :] = 255  # lanes of no query: never within their limit of zero
+        quantise(self.table, self.tops, inverses, table)
+        return Quantised(table.reshape(-1), inverses)
+
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+        """Score all rows in float32."""
+        from pipeline.scanners.pq_numba import scan_batch
+
+        scan_batch(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
+
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+        """Score in float32 the pairs that may be among the best; return how many those were."""
+        from pipeline.scanners.pq_numba import scan_filtered
+
+        limits, scores, ids = (self.ceilings, quantised.inverses), best.scores[self.queries], best.ids[self.queries]
+        return int(scan_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
+
+
+def filters_one(n_codes: int) -> bool:
+    """Return whether the filter of one query is faster than the plain loop, for codes of a width, on this processor."""
+    from pipeline.scanners.pq_one_numba import CODES, pays
+
+    return n_codes % CODES == 0 and pays()
+
+
+def ceilings(tables: Float32) -> Float64:
+    """Return float64[nq]: the sum of each sub-quantizer's greatest entry, and what a float32 score may be off by.
+
+    M − 1 float32 sums are off by (M − 1) · 2⁻²⁴ Σ|T| and a little; two more units cover that, and all float64 does.
+    """
+    most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0)
+    sums: Float64 = tables.max(axis=1).astype(np.float64).sum(axis=0)
+    sums += most * (len(tables) + 1) * 2.0**-24
+    return sums
+
+
+def inverses(ceilings: Float64, kth: NDArray[np.floating]) -> Float64:
+    """Return 1 / Δ for k-th scores: as many steps as a byte has reach from the ceiling to the score."""
+    from pipeline.scanners.pq_numba import ROOM
+
+    reach = ceilings - kth.astype(np.float64)
+    steps: Float64 = ROOM / np.where(reach > 0, reach, 1.0)
+    return steps
+
+
+def _check(tables: Float32) -> None:
+    """Refuse tables that the loops cannot scan."""
+    fits = tables.ndim == 3 and 1 <= len(tables) <= MOST_CODES and tables.shape[1] == ENTRIES and tables.shape[2] > 0
+    if not fits or tables.dtype != np.float32:
+        found, expected = f"{tables.dtype}{list(tables.shape)}", f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}"
+        raise ShapeError(f"tables are {found}: expected {expected}. Mend: a column a query of each code of each M.")
+    most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0).max()
+    if not most < np.finfo(np.float32).max / 2:
+        raise InputError(f"scores reach {most:g}: expected what float32 holds. Mend: scale the tables down.")

@@ -1,0 +1,145 @@
+"""Vectors of 64-bit words for numba loops that count the bits in which codes differ."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel.models import PrimitiveModel
+from numba.core.datamodel.registry import register_default
+from numba.extending import intrinsic
+
+from pipeline.simd.vectors import INT32, Typed, Vector, address, copies
+
+EIGHT = 8  # words of 512 bits
+_I64 = ir.IntType(64)
+
+
+class Words(Vector):
+    """The numba type of ``count`` 64-bit words side by side."""
+
+    def __init__(self, count: int) -> None:
+        types.Type.__init__(self, f"Words({count})")
+        self.element = types.int64
+        self.count = count
+        self.llvm = ir.VectorType(_I64, count)
+
+
+@register_default(Words)
+class _WordsModel(PrimitiveModel):
+    """Words are an LLVM vector in memory and in registers."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, kind.llvm)
+
+
+WORDS = Words(EIGHT)
+
+
+@intrinsic
+def load_words(_typing: Any, array: Any, index: Any) -> Typed:
+    """Return the eight words from ``array[index]`` on; the bounds are the caller's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(address(context, builder, signature, arguments, WORDS.llvm), align=8)
+
+    return WORDS(array, index), generate
+
+
+@intrinsic
+def zero_words(_typing: Any) -> Typed:
+    """Return eight words of zero."""
+    return WORDS(), lambda _context, _builder, _signature, _arguments: ir.Constant(WORDS.llvm, None)
+
+
+@intrinsic
+def add_distances(_typing: Any, sums: Any, word: Any, others: Any) -> Typed:
+    """Return sums + the number of bits in which ``word`` differs from each of the eight others."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        differing = builder.xor(copies(builder, arguments[1], WORDS.llvm), arguments[2])
+        return builder.add(arguments[0], _population(builder, differing, f"v{EIGHT}i64"))
+
+    return WORDS(WORDS, types.uint64, WORDS), generate
+
+
+@intrinsic
+def at_most(_typing: Any, sums: Any, limits: Any) -> Typed:
+    """Return a uint64 whose bit j says whether word j ≤ limit j, as signed numbers."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return _bits(builder, builder.icmp_signed("<=", *arguments))
+
+    return types.uint64(WORDS, WORDS), generate
+
+
+@intrinsic(prefer_literal=True)
+def rows_within(_typing: Any, words: Any, at: Any, query: Any, limit: Any, count: Any) -> Typed:
+    """Return a uint64 whose bit j says whether row j, of the eight from ``words[at]`` on, differs in ≤ ``limit`` bits.
+
+    ``count``, a constant, is how many words a row has; ``query`` holds them eight times over.
+    """
+    kind, width = Words(EIGHT * count.literal_value), count.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        rows = builder.load(address(context, builder, signature, arguments, kind.llvm), align=8)
+        start = address(context, builder, signature, arguments, kind.llvm, 2, ir.Constant(_I64, 0))
+        differing = builder.xor(rows, builder.load(start, align=8))
+        sums = _row_sums(builder, _population(builder, differing, f"v{kind.count}i64"), width)
+        return _bits(builder, builder.icmp_signed("<=", sums, copies(builder, arguments[3], WORDS.llvm)))
+
+    return types.uint64(words, types.uint64, query, types.int64, count), generate
+
+
+@intrinsic
+def population(_typing: Any, word: Any) -> Typed:
+    """Return how many bits of a word are set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return _population(builder, arguments[0], "i64")
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def load_masked(_typing: Any, array: Any, index: Any, masks: Any, mask: Any) -> Typed:
+    """Return the 64 bytes from ``array[index]`` on as words, and-ed with ``masks[mask:]``; bounds are the caller's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = (address(context, builder, signature, arguments, WORDS.llvm, at, at + 1) for at in (0, 2))
+        return builder.and_(*(builder.load(place, align=1) for place in places))
+
+    return WORDS(array, types.uint64, masks, types.uint64), generate
+
+
+def _row_sums(builder: Any, counts: Any, width: int) -> Any:
+    """Return the sums of each ``width`` neighbours of a vector: of pairs while width is even, then of the rest."""
+    strides = []
+    while width % 2 == 0:
+        strides.append(2)
+        width //= 2
+    for stride in [*strides, width]:
+        rest = counts.type.count // stride
+        parts = [
+            builder.shuffle_vector(
+                counts,
+                counts,
+                ir.Constant(ir.VectorType(INT32, rest), [stride * place + step for place in range(rest)]),
+            )
+            for step in range(stride)
+        ]
+        counts = parts[0]
+        for part in parts[1:]:
+            counts = builder.add(counts, part)
+    return counts
+
+
+def _population(builder: Any, value: Any, kind: str) -> Any:
+    """Return how many bits are set in each word of an LLVM value."""
+    signature = ir.FunctionType(value.type, [value.type])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.{kind}"), [value])
+
+
+def _bits(builder: Any, mask: Any) -> Any:
+    """Return a mask of eight as the low bits of a 64-bit word."""
+    return builder.zext(builder.bitcast(mask, ir.IntType(EIGHT)), _I64)

@@ -1,0 +1,55 @@
+"""Product-quantisation codes as an index of faiss, which is needed here and nowhere else."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import InputError
+from stores.publish import publish
+
+
+def check_faiss() -> None:
+    """Refuse to go on without faiss.
+
+    Raises
+    ------
+    InputError
+        If it is not installed.
+    """
+    try:
+        import faiss  # noqa: F401
+    except ImportError:
+        raise InputError("faiss is not installed: it writes its own index. Mend: pip install faiss-cpu") from None
+
+
+def write_index(
+    path: Path, codebooks: NDArray[np.float32], codes: NDArray[np.uint8], ids: NDArray[np.int64] | None, *, metric: str
+) -> None:
+    """Publish an ``IndexPQ`` of these codebooks and codes; with ``ids``, in an ``IndexIDMap2``.
+
+    Parameters
+    ----------
+    codebooks : float32[D, 256, s]
+    codes : uint8[n, D]
+    ids : int64[n], optional
+        The rows' ids, where those are not 0…n − 1.
+    metric : "distance" or "product"
+    """
+    import faiss
+
+    count, _, width = codebooks.shape
+    kind = faiss.METRIC_L2 if metric == "distance" else faiss.METRIC_INNER_PRODUCT
+    index: Any = faiss.IndexPQ(count * width, count, 8, kind)
+    faiss.copy_array_to_vector(np.ascontiguousarray(codebooks).ravel(), index.pq.centroids)
+    index.is_trained = True
+    mapped = None if ids is None else faiss.IndexIDMap2(index)  # faiss takes an index that is empty yet
+    faiss.copy_array_to_vector(np.ascontiguousarray(codes).ravel(), index.codes)
+    index.ntotal = len(codes)
+    if mapped is not None:
+        faiss.copy_array_to_vector(ids, mapped.id_map)
+        mapped.ntotal = len(codes)
+        mapped.construct_rev_map()
+        index = mapped
+    publish(path, faiss.serialize_index(index).data)

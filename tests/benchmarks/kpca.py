@@ -1,0 +1,86 @@
+"""Encoding by kernel PCA and product quantisation beside the bare kernel block, and beside scikit-learn with faiss."""
+
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics.pairwise import additive_chi2_kernel
+from threadpoolctl import threadpool_limits
+
+from pipeline.encoders.kpca import Embedding
+from pipeline.encoders.pq import KpcaPqSpec, Pq
+from pipeline.kernels import make_kernel
+from stores.foreign import SourceVectors
+from stores.formats import open_source
+from tests.benchmarks.scan import interleaved
+from tests.benchmarks.tables import Row
+
+ROWS, FEW = 65_536, 4_096  # the peers' rows: they take some twenty times as long
+SHAPES = ((1024, 64, 8), (1024, 128, 16), (2048, 128, 16))
+
+
+def measure(base: str) -> dict[str, list[Row]]:
+    """Return microseconds a row on one thread, chi2, for each (M, E, D); BASE is a file of at least 65 536 rows."""
+    vectors = SourceVectors(open_source(base))
+    with threadpool_limits(1):
+        faiss.omp_set_num_threads(1)
+        return {"encoding kpca-pq, chi2": [_shape(vectors, *shape) for shape in SHAPES]}
+
+
+def _shape(vectors: SourceVectors, landmarks: int, components: int, count: int) -> Row:
+    """Return the line of one shape: everything is timed over whole passes, interleaved."""
+    kernel = make_kernel("chi2")
+    spec = KpcaPqSpec(n_landmarks=landmarks, n_components=components, n_subquantizers=count)
+    model = spec.fit(vectors, kernel)
+    encoder = spec.encoder(kernel, model)
+    encoder.prepare_encoding()
+    embedding = Embedding(kernel, model["landmarks"], model["projection"])
+    rows = vectors.source.read(0, ROWS)
+    prepared = kernel.prepare(rows).astype(np.float32)
+    columns = kernel.packed(np.ascontiguousarray(kernel.prepare(model["landmarks"]).T.astype(np.float32)))
+    peer = _peer(encoder, prepared[:FEW], kernel.prepare(model["landmarks"]), model["projection"])
+    tasks: dict[str, Callable[[], object]] = {
+        "ours": lambda: _blocks(rows, spec.block_rows, encoder.encode),
+        "block": lambda: _blocks(prepared, spec.block_rows, lambda block: kernel.block(block, columns)),
+        "embedding": lambda: _blocks(rows, spec.block_rows, embedding),
+        "peer": peer,
+    }
+    seconds = interleaved(tasks)
+    ours, block, embed = (seconds[name] / ROWS * 1e6 for name in ("ours", "block", "embedding"))
+    theirs = seconds["peer"] / FEW * 1e6
+    same = float((peer() == encoder.encode(rows[:FEW])["code"]).mean())
+    return {
+        "M, E, D": f"{landmarks}, {components}, {count}",
+        "ours, µs a row": ours,
+        "of it K(y, landmarks)": block,
+        "× the bare block": ours / block,
+        "without quantising": embed,
+        "scikit-learn + faiss": theirs,
+        "× ours": theirs / ours,
+        "equal bytes": same,
+    }
+
+
+def _peer(
+    encoder: Pq, prepared: NDArray[np.float32], landmarks: NDArray[np.float64], projection: NDArray[np.float32]
+) -> Callable[[], NDArray[np.uint8]]:
+    """Return what encodes prepared rows by scikit-learn's chi2, a product, and faiss' quantiser on our codebooks."""
+    count, _, width = encoder.codebooks.shape
+    quantizer: Any = faiss.ProductQuantizer(count * width, count, 8)
+    faiss.copy_array_to_vector(np.ascontiguousarray(encoder.codebooks).ravel(), quantizer.centroids)
+    exemplars = landmarks.astype(np.float32)
+
+    def encode() -> NDArray[np.uint8]:
+        # scikit-learn's is −Σ (x − y)² / (x + y) of histograms that sum to one: K = 1 + that / 2
+        kernel_values = 1 + additive_chi2_kernel(prepared, exemplars) / 2
+        return np.asarray(quantizer.compute_codes(np.ascontiguousarray(kernel_values @ projection, np.float32)))
+
+    return encode
+
+
+def _blocks(rows: NDArray[Any], size: int, use: Callable[[NDArray[Any]], object]) -> None:
+    """Pass rows on in blocks."""
+    for first in range(0, len(rows), size):
+        use(rows[first : first + size])
