@@ -7,7 +7,9 @@ from numpy.typing import DTypeLike, NDArray
 
 
 class Best:
-    """Scores [nq, k], descending, and row numbers int64[nq, k]; ties to the lower row; −1 at −inf where none is yet.
+    """Scores [nq, k] and row numbers int64[nq, k], the worst last; ties to the lower row; −1 at −inf where none is yet.
+
+    The others are in order where k is small (see ``best_numba.insert``) and always once lists were merged.
 
     ``rescored`` counts the pairs (query, row) that a filter could not rule out, and that were then scored in full.
     """

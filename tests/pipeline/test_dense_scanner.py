@@ -34,7 +34,7 @@ def scanned(scanner: DenseScanner, rows: Floats, bounds: Sequence[tuple[int, int
     best = Best(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"point": rows[first:last]}, 1000 + first, best)
-    return best
+    return merge([best])
 
 
 def parts_of(n: int, parts: int) -> list[tuple[int, int]]:

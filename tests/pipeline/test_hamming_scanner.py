@@ -37,7 +37,7 @@ def scanned(scanner: HammingScanner, codes: Codes, bounds: Sequence[tuple[int, i
     best = Best(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"code": codes[first:last]}, 1000 + first, best)
-    return best
+    return merge([best])
 
 
 def parts_of(n: int, parts: int) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from pipeline.best import Best, merge
 from pipeline.encode import plan_encode
 from pipeline.encoders.aska import Aska
 from pipeline.encoders.encoder import METRICS, EncoderSpec
@@ -236,6 +236,7 @@ def test_the_score_is_the_share_of_bits_that_agree(bits: int, rows: NDArray[Any]
     codes = encoder.encode(rows)
     best = Best(4, 300, np.float32)
     encoder.scanner(rows[:4]).scan(codes, 0, best)
+    best = merge([best])
     unpacked = np.unpackbits(codes["code"], axis=1, bitorder="little")[:, :bits]
     differing = (unpacked[:4, None] != unpacked[None]).sum(axis=2)
     scores, ids = reference.top_k(1 - differing / bits, 300)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert, insert_pairs, survivors
+from pipeline.best import best_of
+from pipeline.best_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from pipeline.encoders import weights_numba
 from pipeline.ingest import row_digests
 from pipeline.kernels import loops_numba
@@ -162,6 +163,28 @@ def test_insert_keeps_the_k_best_in_whatever_order_they_come(
     np.testing.assert_array_equal(ids[0, :n], true[0])
     assert (ids[0, n:] == -1).all()
     assert np.isneginf(found[0, n:]).all()
+
+
+@compiled
+@pytest.mark.parametrize("k", [LONGEST_SORTED + 1, 150, 255, 256])
+@pytest.mark.parametrize("values", [3, 10**6])
+def test_a_long_list_has_its_worst_last_whatever_the_order(k: int, values: int) -> None:
+    rng = np.random.default_rng(k)
+    scores = rng.integers(0, values, 700).astype(np.float32)
+    order = rng.permutation(700)
+    found, ids = empty_best(2, k, "float32")
+    for count, row in enumerate(order, 1):
+        insert(found, ids, 1, scores[row], int(row))
+        seen = np.sort(order[:count])
+        best, true = reference.top_k(scores[None, seen], min(k, count))
+        if count >= k:
+            assert (found[1, -1], ids[1, -1]) == (best[0, -1], seen[true[0, -1]])
+        else:
+            assert ids[1, -1] == -1
+    merged = best_of(found[1:], ids[1:], k)
+    np.testing.assert_array_equal(merged.scores, best)
+    np.testing.assert_array_equal(merged.ids, true)
+    assert (ids[0] == -1).all()
 
 
 @compiled

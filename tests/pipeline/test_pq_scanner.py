@@ -64,7 +64,7 @@ def scanned(codes: Codes, tables: Tables, k: int, parts: int = 1) -> Best:
     scanner, best = PqScanner(tables), Best(tables.shape[2], k, np.float32)
     for first, last in parts_of(len(codes), parts):
         scanner.scan({"code": codes[first:last]}, first, best)
-    return best
+    return merge([best])
 
 
 def parts_of(n: int, parts: int) -> Iterator[tuple[int, int]]:

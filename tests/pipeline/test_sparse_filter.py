@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from pipeline.best import Best, merge
 from pipeline.scanners.sparse import QueryGroup, SparseScanner
 from pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
 from pipeline.scanners.sparse_filter_numba import row_sums
@@ -55,7 +55,7 @@ def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: b
     for first, last in pairwise(edges):
         if last > first:
             SparseScanner(groups).scan({name: values[first:last] for name, values in columns.items()}, int(first), best)
-    return best
+    return merge([best])
 
 
 def same(found: Best, expected: Best) -> None:
