@@ -1,6 +1,7 @@
 """The k best rows of each query so far, and how several such lists become one."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -11,12 +12,14 @@ class Best:
 
     The others are in order where k is small (see ``best_numba.insert``) and always once lists were merged.
 
-    ``rescored`` counts the pairs (query, row) that a filter could not rule out, and that were then scored in full.
+    ``rescored`` counts the pairs (query, row) that a filter could not rule out, and that were then scored in full;
+    ``kept`` is what a scanner made for this list and needs again in the next part.
     """
 
     def __init__(self, nq: int, k: int, dtype: DTypeLike) -> None:
         self.scores: NDArray[np.floating] = np.full((nq, k), -np.inf, dtype)
         self.ids: NDArray[np.int64] = np.full((nq, k), -1, np.int64)
+        self.kept: dict[object, Any] = {}
         self.rescored = 0
 
     @property

@@ -17,7 +17,7 @@ Float64 = NDArray[np.float64]
 GROUP = 64  # queries that are scanned together
 FEW, FEW_FILTERED = 2, 6  # so many queries are scanned faster together than one by one: plainly, by the filter
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
-GROWTH, LATER_STEP = 4, 128  # of the rows between two looks at whether the bytes are worn: k-th scores rise ever slower
+SERVICE = 1 << 17  # rows after which bytes may be made anew: that takes as long as to scan a third of as many
 ENTRIES, MOST_CODES = 256, 256
 WORN = 1.02  # bytes are made anew once they could be finer by this factor
 
@@ -67,11 +67,11 @@ class Quantised:
     """A table in bytes, as fine as the k-th scores allow (see ``pq_numba``), and the 1 / Δ of each query."""
 
     def __init__(self, table: NDArray[np.uint8], inverses: Float64) -> None:
-        self.table, self.inverses = table, inverses
+        self.table, self.inverses, self.rows = table, inverses, 0
 
     def worn(self, finer: Float64) -> bool:
-        """Return whether the k-th scores have risen so far that bytes made for them would be finer."""
-        return bool((finer / self.inverses).mean() > WORN)
+        """Return whether the bytes served for long, and would be finer if made for the k-th scores of now."""
+        return self.rows >= SERVICE and bool((finer / self.inverses).mean() > WORN)
 
 
 class Group(ABC):
@@ -85,25 +85,26 @@ class Group(ABC):
         self.ceilings = ceilings(tables)
 
     def scan(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
-        """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with.
-
-        The bytes are this call's own: the k-th scores they are made for differ from thread to thread.
-        """
-        kth, quantised, start = best.kth[self.queries], None, 0  # a view: it rises as rows are taken in
-        cold = kth.min() == -np.inf
-        step = max(FIRST_ROWS, best.ids.shape[1]) if cold else LATER_STEP * FIRST_ROWS
+        """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with."""
+        kth, start = best.kth[self.queries], 0  # a view: it rises as rows are taken in
         while start < len(codes):
+            cold = not self.filters or kth.min() == -np.inf
+            step = max(FIRST_ROWS, best.ids.shape[1]) if cold else SERVICE
             block = codes[start : start + step]
-            if cold or not self.filters or (quantised is None and len(codes) - start < FIRST_ROWS):
+            if cold:
                 self.scan_plainly(block, first + start, best)
             else:
-                finer = inverses(self.ceilings, kth)
-                if quantised is None or quantised.worn(finer):
-                    quantised = self.quantised(finer)
+                quantised = self._quantised(kth, best)
+                quantised.rows += len(block)
                 best.rescored += self.scan_filtered(block, quantised, first + start, best)
-                step *= GROWTH
             start += len(block)
-            cold = kth.min() == -np.inf
+
+    def _quantised(self, kth: NDArray[np.floating], best: Best) -> Quantised:
+        """Return bytes made for these k-th scores or lower ones: the list's own, which rises unlike other threads'."""
+        finer, kept = inverses(self.ceilings, kth), best.kept.get(self)
+        if kept is None or kept.worn(finer):
+            kept = best.kept[self] = self.quantised(finer)
+        return kept
 
     @abstractmethod
     def quantised(self, inverses: Float64) -> Quantised:
