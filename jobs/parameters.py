@@ -23,7 +23,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "components": (click.INT, "Coordinates E that kernel PCA gives a row."),
     "subquantizers": (click.INT, "Bytes of a code, D: each one of 256 centroids of E / D coordinates."),
     "preprocessing": (click.Choice(WORDS["preprocessing"]), "Of the coordinates, before they are quantised."),
-    "metric": (click.Choice(WORDS["metric"]), "Rank by −‖x̃ − q(ỹ)‖² or ⟨x̃, q(ỹ)⟩."),
+    "metric": (click.Choice(WORDS["metric"]), "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, ŷ what a code stands for."),
     "training_rows": (click.INT, "Rows that k-means learns from."),
     "bits": (click.INT, "Bits of a code, B."),
     "projections": (click.INT, "Numbers of a code."),
@@ -42,7 +42,13 @@ FIELDS = {
 }
 
 _SEED: dict[str, object] = {"random_state": 0}
-_DICTIONARY: dict[str, object] = {"atoms": 8192, "sparsity": 8, "pursuit": "ormp", "weights": "int8"}
+_DICTIONARY: dict[str, object] = {
+    "atoms": 8192,
+    "sparsity": 8,
+    "pursuit": "ormp",
+    "weights": "int8",
+    "metric": "distance",
+}
 _QUANTIZER: dict[str, object] = {"subquantizers": 8, "metric": "distance", "training_rows": 65536}
 
 PARAMETERS: dict[str, dict[str, object]] = {

@@ -189,23 +189,31 @@ def residual(c0: ArrayLike, G: ArrayLike, atoms: Ids, weights: Floats) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike) -> Floats:
-    """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq] is K(D, x)."""
+def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residuals: ArrayLike | None = None) -> Floats:
+    """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq] is K(D, x).
+
+    With ``residuals`` [n], ‖Φ(y) − Φ̂(y)‖, half their squares are added.
+    """
     A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float64), np.asarray(table, np.float64)
     scores: Floats = np.zeros((T.shape[1], A.shape[0]))
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
             scores[:, i] += W[i, a] * T[A[i, a]]
-    return scores
+    return scores if residuals is None else scores + np.asarray(residuals, np.float64) ** 2 / 2
 
 
-def aska_scores_float32(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike) -> NDArray[np.float32]:
-    """``aska_scores`` in float32: each product rounded, then each sum, atoms in their order."""
+def aska_scores_float32(
+    atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residuals: ArrayLike | None = None
+) -> NDArray[np.float32]:
+    """``aska_scores`` in float32: each product rounded, then each sum, atoms in their order; the residual last."""
     A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float32), np.asarray(table, np.float32)
     scores = np.zeros((T.shape[1], A.shape[0]), np.float32)
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
             scores[:, i] += W[i, a] * T[A[i, a]]
+    if residuals is not None:
+        halves = np.asarray(residuals, np.float32)
+        scores += halves * halves * np.float32(0.5)
     return scores
 
 

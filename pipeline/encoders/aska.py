@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.aligned import CACHE_LINE, aligned
-from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
+from pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32
 from pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
@@ -28,7 +28,8 @@ RESIDUAL_TOLERANCE = 1e-6  # of residual²: what float32 correlations can still 
 class Dictionary:
     """What matching pursuit has: m atoms drawn with a seed, α non-zeros a row, how they are pursued and stored.
 
-    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it most.
+    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it most. The
+    metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) − Φ̂(y)‖²; the codes are the same.
     """
 
     n_atoms: int = 8192
@@ -36,6 +37,7 @@ class Dictionary:
     weights: str = "int8"
     random_state: int = 0
     pursuit: str = field(default="ormp", metadata={ABSENT: "omp"})  # the first stores had no other
+    metric: str = field(default="distance", metadata={ABSENT: "product"})  # and ranked by no other
 
     @property
     def block_rows(self) -> int:
@@ -65,6 +67,7 @@ class Dictionary:
             raise InputError(
                 f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Mend: --pursuit ormp"
             )
+        check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)
 
     def columns(self, compressor: str) -> list[dict[str, Any]]:
@@ -187,8 +190,8 @@ class Aska:
     def scanner(self, queries: NDArray[Any]) -> SparseScanner:
         """Return raw queries, dtype[nq, d], ready to be scored against codes."""
         spec = self.spec
-        int8 = spec.weights == "int8"
-        return SparseScanner(query_groups(self.table, queries, alpha=spec.n_nonzero_coefs, int8=int8))
+        groups = query_groups(self.table, queries, alpha=spec.n_nonzero_coefs, int8=spec.weights == "int8")
+        return SparseScanner(groups, metric=spec.metric)
 
     def _whole_tiles(self, block: Float32) -> Float32:
         """Return correlations filled up with zeros as the Gram matrix is."""

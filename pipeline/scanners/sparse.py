@@ -20,15 +20,20 @@ FEW = 4  # so many queries are scanned faster together than one by one
 
 
 class SparseScanner:
-    """Queries in groups that are scanned together (see the Scanner contract)."""
+    """Queries in groups that are scanned together (see the Scanner contract).
 
-    names: tuple[str, ...] = ("atoms", "weights", "scale")
+    A score is s = Σ w K(x, z), the products rounded to float32 and added in the order of the atoms (``product``). The
+    metric ``distance`` adds ρ² / 2 to the sum, where ρ = ‖Φ(y) − Φ̂(y)‖ is the residual: s = 1 − ‖Φ(x) − Φ̂(y)‖² / 2 if
+    Φ̂(y) is the projection of a Φ(y) of unit norm, so that ‖Φ̂(y)‖² = 1 − ρ².
+    """
 
-    def __init__(self, groups: list["QueryGroup"]) -> None:
+    def __init__(self, groups: list["QueryGroup"], *, metric: str) -> None:
         self.groups = groups
+        self.names: tuple[str, ...] = ("atoms", "weights", "scale", *(["residual"] if metric == "distance" else []))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
         """Take one part's codes, whose first row is ``first``, into the best."""
+        columns = {name: columns[name] for name in self.names if name in columns}
         start, n = 0, len(columns["atoms"])
         while start < n:
             k = best.ids.shape[1]
@@ -42,7 +47,7 @@ class SparseScanner:
 
 
 class Block:
-    """A block of codes, as each way of scanning wants it."""
+    """A block of codes, as each way of scanning wants it; it has a residual if that counts."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
         self.columns = columns
@@ -53,9 +58,9 @@ class Block:
         """Integer weights with their scales."""
         return Rows(self.columns, self.first)
 
-    def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, int]]:
-        """Yield atoms, weights as float32 and the first row of so many rows that the weights stay in the cache."""
-        from pipeline.scanners.sparse_numba import widen_weights
+    def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
+        """Yield atoms, weights as float32, biases and the first row of so many rows that they stay in the cache."""
+        from pipeline.scanners.sparse_numba import half_squares, widen_weights
 
         for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
             tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
@@ -64,7 +69,11 @@ class Block:
                 widen_weights(tile["weights"], tile["scale"].view(np.uint16), weights)
             else:
                 weights = float32_weights(tile)
-            yield tile["atoms"], weights, self.first + start
+            biases = None
+            if "residual" in tile:
+                biases = np.empty(len(weights), np.float32)
+                half_squares(tile["residual"].view(np.uint16), biases)
+            yield tile["atoms"], weights, biases, self.first + start
 
 
 class QueryGroup:
@@ -91,8 +100,8 @@ class QueryGroup:
                 return
         scan = scan_one if self.alone else scan_batch
         scores, ids = best.scores[self.queries], best.ids[self.queries]
-        for atoms, weights, first in block.tiles():
-            scan(atoms, weights, self.table, first, scores, ids)
+        for atoms, weights, biases, first in block.tiles():
+            scan(atoms, weights, biases, self.table, first, scores, ids)
 
     def _quantise(self, block: Block) -> None:
         """Make the filter of a batch, once the first rows show how large their sums are."""

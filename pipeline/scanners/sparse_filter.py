@@ -1,5 +1,6 @@
 """Quantised tables: 64 queries' K(D, x) in a byte an entry, with what bounds the error (``sparse_filter_numba``)."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +13,16 @@ from pipeline.kernels.kernel import Float32
 
 GROUP = 64
 FLOAT32_ROUNDING = 6.4e-8  # a unit of 2⁻²⁴ and a little, for each product and sum of the float32 score
+ROUNDED = 1e-6  # of a threshold or a bias: more than a few float32 operations round, that of adding the bias among them
+TINY = 1e-30  # nothing next to a bias, or to a scale: for quotients of zero by zero
+FAINT = 1e-7  # peak of a table below which its steps get no smaller: a bias is counted in them, in float32
 
 
 class Rows:
     """A block of int8 codes, whose first row is ``first``: decoded once for all queries.
 
-    ``atoms`` uint16[n, α], ``weights`` int8[n, α], ``halves`` uint16[n]: the scales, as the bits of float16. An odd α
-    is made even by an atom of weight zero.
+    ``atoms`` uint16[n, α], ``weights`` int8[n, α]; ``halves`` uint16[n], the scales, and ``residuals`` uint16[n], if
+    they count, as the bits of float16. An odd α is made even by an atom of weight zero.
     """
 
     def __init__(self, code: Mapping[str, NDArray[Any]], first: int) -> None:
@@ -28,10 +32,13 @@ class Rows:
             np.pad(code[name], odd) if odd[1][1] else code[name] for name in ("atoms", "weights")
         )
         self.halves = code["scale"].view(np.uint16)
+        self.residuals = code["residual"].view(np.uint16) if "residual" in code else None
 
 
 class QuantisedTable:
-    """The table of up to 64 queries as bytes u = rint(T / Δ) − z in 0…L, Δ a query's own, z and L common to all.
+    """The table of up to 64 queries as bytes u = rint(T / Δ) − z in 0…L, z and L common to all.
+
+    Δ is a query's own, unless residuals count: what they add is then a number of steps that all queries share.
 
     Parameters
     ----------
@@ -45,9 +52,12 @@ class QuantisedTable:
 
         m, count = table.shape
         least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
+        if rows.residuals is not None:
+            least, most = np.full(count, least.min()), np.full(count, max(most.max(), FAINT))
         lowest = float(np.divide(least, most, out=np.zeros_like(most), where=most > 0).min())  # −1…1
         base = min(2.0, lowest / max(1 - lowest, 0.1)) if lowest >= 0 else -0.5  # z / L
-        self.levels = levels_for(rows.weights, base)
+        self.usual = 0.0 if rows.residuals is None else float(np.median(rows.residuals.view(np.float16))) ** 2 / 2
+        self.levels = levels_for(rows, base, self.usual, float(most.max()))
         self.zero = int(base * self.levels)
         reach = self.levels + self.zero if lowest >= 0 else -self.zero  # the peak, in steps
         self.steps = np.where(most > 0, most, 1) / reach
@@ -64,25 +74,35 @@ class QuantisedTable:
         """
         from pipeline.scanners.sparse_filter_numba import scan_filtered
 
-        per_step = (1 - 1e-9) / self.steps
+        kth = best.kth[queries].astype(np.float64)
+        usual = np.float32(min(self.usual, 0.999 * kth.min()))
+        units = np.stack([(1 - ROUNDED) / self.steps, usual / self.steps])
         # A threshold times 1/σ is the high half of a product of two uint16: the first has room to rise by a quarter
         # within the block (beyond that the filter lets rows pass, and is slow, not wrong).
-        fine = 65535 / (1.25 * float((best.kth[queries] * per_step).max()))
+        fine = 65535 / (1.25 * float((kth * units[0] - units[1]).max()))
         unit = 2.0**16 / fine * (1 - 1e-6)
-        limits = np.float32(self.half), np.float32(self.zero), np.float32(self.levels), np.float32(unit)
-        codes = rows.atoms, rows.weights, rows.halves
+        half, zero, levels = np.float32(self.half), np.float32(self.zero), np.float32(self.levels)
+        per_step = np.float32(0 if rows.residuals is None else 1 / self.steps[0])
+        limits = half, zero, levels, np.float32(unit), per_step, usual
+        codes = rows.atoms, rows.weights, rows.halves, rows.residuals
         scores, ids = best.scores[queries], best.ids[queries]
-        return int(scan_filtered(*codes, limits, self.bytes, table, per_step * fine, rows.first, scores, ids))
+        return int(scan_filtered(*codes, limits, self.bytes, table, units * fine, rows.first, scores, ids))
 
 
-def levels_for(weights: NDArray[np.int8], base: float) -> int:
-    """Return the most levels L ≤ 127 that leave all but one row in 30 000 room: see ``row_bounds``."""
+def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
+    """Return the most levels L ≤ 127 that leave all but one row in 30 000 room: see ``row_bounds``.
+
+    ``base`` is z / L, ``usual`` a bias of no account, ``peak`` the greatest |T|.
+    """
     from pipeline.scanners.sparse_filter_numba import row_sums
 
-    n, alpha = weights.shape
+    weights, (n, alpha) = rows.weights, rows.weights.shape
     magnitudes, totals = np.empty((2, n), np.int16)
     row_sums(weights.reshape(-1), alpha, 0, n, magnitudes, totals)
     positive, negative = (magnitudes + totals.astype(np.float64)) / 2, (magnitudes - totals.astype(np.float64)) / 2
+    if rows.residuals is not None:  # a bias is like more weight; rows of little weight may have more than finds room
+        scale, residual = (values.view(np.float16).astype(np.float64) for values in (rows.halves, rows.residuals))
+        positive += np.minimum((residual**2 / 2 - usual) / (scale * peak + TINY), 3 * positive)
     needed = np.maximum(magnitudes.astype(np.float64), (1 + base) * positive - base * negative)  # a level
     room = (65534.0 - magnitudes) / np.maximum(needed, 1)
     return int(np.clip(np.quantile(room, 2.0**-15), 2, 127))
@@ -98,7 +118,7 @@ class PackedTable:
 
     def __init__(self, table: Float32) -> None:
         peak = float(table.max())
-        self.step = (peak if peak > 0 else 1.0) / 127
+        self.step = max(peak, FAINT) / 127
         self.half = 0.5 + FLOAT32_ROUNDING * 127 * 10 + 1e-4  # the last for the float32 arithmetic of the filter itself
         self.bytes = np.rint(table / self.step).astype(np.uint8)
 
@@ -107,8 +127,9 @@ class PackedTable:
 
         ``table`` float32[m] is the same table.
         """
-        from pipeline.scanners.sparse_filter_numba import scan_one_filtered
+        from pipeline.scanners.sparse_one_numba import scan_one_filtered
 
-        codes = rows.atoms, rows.weights, rows.halves
+        codes = rows.atoms, rows.weights, rows.halves, rows.residuals
+        limits = (1 - ROUNDED) / self.step, self.half, (1 + ROUNDED) * math.sqrt(0.5 / self.step)
         scores, ids = best.scores[queries], best.ids[queries]
-        return int(scan_one_filtered(*codes, self.bytes, table, self.step, self.half, rows.first, scores, ids))
+        return int(scan_one_filtered(*codes, self.bytes, table, limits, rows.first, scores, ids))

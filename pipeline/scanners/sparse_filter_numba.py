@@ -3,6 +3,10 @@
 A query's table T is stored as u = rint(T / Δ) − z in 0…L, L ≤ 127, so that |T − Δ (u + z)| ≤ Δ/2. The float32 score
 s of a row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u + z S + h A), where h is
 one half and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
+
+A row's bias b = ρ² / 2, if its residual counts, is added last: s + b, rounded, reaches a score t > 0 only if s + b
+reaches t (1 − 2⁻²⁴). All queries then share one Δ, and a usual bias β is taken off every score: (b − β) / (σ Δ) is one
+more whole number to add to a row's sums, and t − β is what they must reach.
 """
 
 from typing import Any
@@ -12,8 +16,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
-from pipeline.scanners.sparse_numba import PANEL, widened
-from pipeline.simd.bytes import LANES, half_pair_products, look_up_eight, pair_products, rows_reaching, sum_eight_rows
+from pipeline.scanners.sparse_filter import GROUP, ROUNDED, TINY
+from pipeline.scanners.sparse_numba import PANEL, half_square, widened
+from pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
 from pipeline.simd.vectors import (
     add,
     add_saturated,
@@ -26,8 +31,6 @@ from pipeline.simd.vectors import (
     zero_int16,
 )
 
-GROUP = 64
-PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
 AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
 FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits
 TILE = 1 << 12  # rows whose hits are rescored together: thresholds are as old as that
@@ -56,9 +59,9 @@ def row_sums(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def threshold(score: np.float32, unit: float) -> np.uint16:
-    """Return a k-th score, positive, in units of the filter, rounded down."""
-    return np.uint16(min(65535.0, float(score) * unit))
+def threshold(score: np.float32, units: NDArray[np.float64], query: int) -> np.uint16:
+    """Return a query's k-th score, above β, in units of the filter, rounded down."""
+    return np.uint16(min(65535.0, float(score) * units[0, query] - units[1, query]))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -66,9 +69,10 @@ def row_bounds(
     magnitudes: NDArray[np.int16],
     totals: NDArray[np.int16],
     halves: NDArray[np.uint16],
+    residuals: NDArray[np.uint16] | None,
     start: int,
     stop: int,
-    limits: tuple[np.float32, np.float32, np.float32, np.float32],
+    limits: tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32],
     lifts: NDArray[np.uint16],
     gaps: NDArray[np.uint16],
     inverses: NDArray[np.uint16],
@@ -79,17 +83,21 @@ def row_bounds(
     modulo 2¹⁶, and is known exactly when what is added lifts that range into 0…65535. A row that has no such room gets
     thresholds of zero: it is always scored in float32. Whole numbers here stay below 2²⁴: float32 holds them exactly.
     """
-    half, zero, levels, unit = limits
+    half, zero, levels, unit, per_step, usual = limits
     none, one, most, rounding = np.float32(0), np.float32(1), np.float32(65535), np.float32(1 - 2.0**-22)
     for i in range(np.uint64(stop - start)):
+        row = np.uint64(start) + i
         magnitude, total = np.float32(magnitudes[i]), np.float32(totals[i])
         negative, positive = (magnitude - total) * np.float32(0.5), (magnitude + total) * np.float32(0.5)
         slack = np.ceil(magnitude * half) + one + zero * total
+        if residuals is not None:  # settled when the loop is compiled
+            above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / widened(halves[row])
+            slack += np.ceil(above + abs(above) * np.float32(ROUNDED))
         lift = max(slack, levels * negative)
         fits = lift + levels * positive <= most
         lifts[i] = np.uint16(min(lift, most))
         gaps[i] = np.uint16(min(lift - slack, most) if fits else none)
-        inverse = min(most, unit / widened(halves[np.uint64(start) + i]) * rounding)
+        inverse = min(most, unit / widened(halves[row]) * rounding)
         inverses[i] = np.uint16(inverse if fits else none)
 
 
@@ -98,7 +106,8 @@ def scan_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
     halves: NDArray[np.uint16],
-    limits: tuple[np.float32, np.float32, np.float32, np.float32],
+    residuals: NDArray[np.uint16] | None,
+    limits: tuple[np.float32, np.float32, np.float32, np.float32, np.float32, np.float32],
     table8: NDArray[np.int8],
     table: NDArray[np.float32],
     units: NDArray[np.float64],
@@ -108,9 +117,10 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``atoms``, ``weights`` [n, α], α even; ``halves`` σ as the bits of float16; ``limits`` h, z, L and the unit of 1/σ
-    as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32] if α = 8; ``table`` as ``scan_batch`` wants it;
-    ``scores``, ``ids`` [Q, k], each k-th one positive.
+    ``atoms``, ``weights`` [n, α], α even; ``halves`` σ and ``residuals`` ρ, if they count, as the bits of float16;
+    ``limits`` h, z, L, the unit of 1/σ, 1/Δ and β as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32]
+    if α = 8; ``table`` as ``scan_batch`` wants it; ``units`` [2, Q], what makes a threshold of a score; ``scores``,
+    ``ids`` [Q, k], each k-th one positive and above β.
     """
     n = halves.size
     flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), atoms.shape[1]
@@ -122,15 +132,17 @@ def scan_filtered(
     used = np.uint64(0)
     for lane in range(GROUP):
         query = lane % scores.shape[0]  # lanes of no query repeat another's threshold
-        least[lane] = threshold(scores[query, -1], units[query])
+        least[lane] = threshold(scores[query, -1], units, query)
         used |= np.uint64(lane < scores.shape[0]) << np.uint64(lane)
     rescored, side, count, stop, tile = 0, 0, 0, 0, FIRST_TILE
     while stop < n:
         start, stop = stop, min(n, stop + tile)
         row_sums(flat_weights, alpha, start, stop, magnitudes, totals)
-        row_bounds(magnitudes, totals, halves, start, stop, limits, lifts, gaps, inverses)
+        row_bounds(magnitudes, totals, halves, residuals, start, stop, limits, lifts, gaps, inverses)
         for row in range(np.uint64(stop), np.uint64(stop + TILE), np.uint64(32)):
             prefetch(halves, row)
+            if residuals is not None:
+                prefetch(residuals, row)
         waiting, side = count, TILE - side
         if alpha == 8:
             count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side, wide)
@@ -139,9 +151,9 @@ def scan_filtered(
         tile = min(TILE, 2 * tile) if count < FEW_HITS else FIRST_TILE
         fetch(atoms, table, rows, bits, side, count, used)
         hits = rows, bits, TILE - side, waiting
-        rescored += rescore(atoms, weights, halves, table, hits, first, units, least, scores, ids)
+        rescored += rescore(atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids)
     hits = rows, bits, side, count
-    return rescored + rescore(atoms, weights, halves, table, hits, first, units, least, scores, ids)
+    return rescored + rescore(atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids)
 
 
 @njit(nogil=True, cache=True)
@@ -309,6 +321,7 @@ def rescore(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
     halves: NDArray[np.uint16],
+    residuals: NDArray[np.uint16] | None,
     table: NDArray[np.float32],
     hits: tuple[NDArray[np.int64], NDArray[np.uint64], int, int],
     first: int,
@@ -333,76 +346,10 @@ def rescore(
             total = np.float32(0)
             for a in range(np.uint64(atoms.shape[1])):
                 total = total + np.float32(weights[row, a]) * scale * table[panel, atoms[row, a], column]
+            if residuals is not None:
+                total = total + half_square(residuals[row])
             count += 1
             if total > scores[query, -1]:
                 insert(scores, ids, query, total, first + row)
-                least[query] = threshold(scores[query, -1], units[query])
+                least[query] = threshold(scores[query, -1], units, query)
     return count
-
-
-@njit(nogil=True, cache=True)
-def scan_one_filtered(
-    atoms: NDArray[np.uint16],
-    weights: NDArray[np.int8],
-    halves: NDArray[np.uint16],
-    table8: NDArray[np.uint8],
-    table: NDArray[np.float32],
-    step: float,
-    half: float,
-    first: int,
-    scores: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> int:
-    """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
-
-    ``halves`` [n] are σ as the bits of float16; ``table8`` [m] holds u = rint(T / ``step``), z = 0; α = 8; the k-th
-    score is positive. Σ|w| is taken for the 1024 that it may be: the rows this lets pass cost less than to add it up.
-    Rows behind the last whole sixteen are all scored in float32.
-    """
-    packed = np.empty(PACKED_ROWS, np.uint64)
-    flat, flat_atoms = weights.reshape(-1), atoms.reshape(-1)
-    whole = halves.size - halves.size % 16
-    rescored = halves.size - whole
-    extra = np.float32(half * 1024)
-    least = np.float32(scores[0, -1] / step * (1 - 1e-6))
-    for start in range(0, whole, PACKED_ROWS):
-        stop = min(whole, start + PACKED_ROWS)
-        for i in range(np.uint64(start), np.uint64(stop), np.uint64(8)):
-            ahead = i + np.uint64(AHEAD)
-            prefetch(flat_atoms, ahead * np.uint64(8))
-            prefetch(flat_atoms, (ahead + np.uint64(4)) * np.uint64(8))
-            prefetch(flat, ahead * np.uint64(8))
-            prefetch(halves, ahead)
-            for j in range(i, i + np.uint64(8)):
-                packed[j - np.uint64(start)] = look_up_eight(table8, flat_atoms, j * np.uint64(8))
-        for i in range(np.uint64(start), np.uint64(stop), np.uint64(16)):
-            hits = np.uint64(rows_reaching(packed, i - np.uint64(start), flat, halves, i, extra, least))
-            if hits:
-                while hits:
-                    row = np.int64(i + lowest_bit(hits))
-                    hits &= hits - np.uint64(1)
-                    score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
-                    rescored += 1
-                least = np.float32(scores[0, -1] / step * (1 - 1e-6))
-    for row in range(whole, halves.size):
-        score_one(atoms, weights, row, widened(halves[row]), table, first, scores, ids)
-    return rescored
-
-
-@njit(nogil=True, cache=True)
-def score_one(
-    atoms: NDArray[np.uint16],
-    weights: NDArray[np.int8],
-    i: int,
-    scale: np.float32,
-    table: NDArray[np.float32],
-    first: int,
-    scores: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> None:
-    """Score row i of a block in float32 and keep it if it is among the best."""
-    total = np.float32(0)
-    for a in range(atoms.shape[1]):
-        total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a]]
-    if total > scores[0, -1]:
-        insert(scores, ids, 0, total, first + i)

@@ -35,10 +35,25 @@ def widened(half: np.uint16) -> np.float32:
     return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def half_square(half: np.uint16) -> np.float32:
+    """Return ρ² / 2 of a non-negative float16, given as its bits: float32 holds it exactly."""
+    residual = widened(half)
+    return residual * residual * np.float32(0.5)
+
+
+@njit(nogil=True, cache=True)
+def half_squares(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
+    """Set ``out`` [n] to ρ² / 2 of float16, given as their bits."""
+    for i in range(np.uint64(halves.size)):
+        out[i] = half_square(halves[i])
+
+
 @njit(nogil=True, cache=True)
 def scan_batch(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
+    biases: NDArray[np.float32] | None,
     table: NDArray[np.float32],
     first: int,
     scores: NDArray[np.float32],
@@ -46,18 +61,20 @@ def scan_batch(
 ) -> None:
     """Score rows ``first``… for Q queries at once and keep the best.
 
-    ``atoms``, ``weights`` [n, α]; ``table`` [⌈Q / 16⌉, m, 16] in panels, so that one atom loads 16 neighbouring
-    entries; ``scores``, ``ids`` [Q, k]. Products are added atom by atom, as ``scan_one`` does: the same bits.
+    ``atoms``, ``weights`` [n, α]; ``biases`` [n], what is added to a row's sum, if any; ``table`` [⌈Q / 16⌉, m, 16] in
+    panels, so that one atom loads 16 neighbouring entries; ``scores``, ``ids`` [Q, k]. Products are added atom by
+    atom, then the bias, as ``scan_one`` does: the same bits.
     """
     for panel in range(table.shape[0]):
         begin, end = panel * PANEL, min((panel + 1) * PANEL, scores.shape[0])
-        scan_panel(atoms, weights, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
+        scan_panel(atoms, weights, biases, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
 
 
 @njit(nogil=True, cache=True)
 def scan_panel(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
+    biases: NDArray[np.float32] | None,
     table: NDArray[np.float32],
     first: int,
     scores: NDArray[np.float32],
@@ -72,6 +89,8 @@ def scan_panel(
         for a in range(i * alpha, (i + np.uint64(1)) * alpha):
             entries = load_float32(table, np.uint64(flat[a]) * np.uint64(PANEL))
             total = add(total, multiply(splat_float32(flat_weights[a]), entries))
+        if biases is not None:  # settled when the loop is compiled
+            total = add(total, splat_float32(biases[i]))
         hits = np.uint64(exceeds(total, load_float32(least, 0)))
         if hits:
             store(sums, 0, total)
@@ -86,6 +105,7 @@ def scan_panel(
 def scan_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
+    biases: NDArray[np.float32] | None,
     table: NDArray[np.float32],
     first: int,
     scores: NDArray[np.float32],
@@ -98,6 +118,8 @@ def scan_one(
         total = np.float32(0)
         for a in range(alpha):
             total = total + weights[i, a] * table[atoms[i, a]]
+        if biases is not None:
+            total = total + biases[i]
         if total > least:
             insert(scores, ids, 0, total, first + i)
             least = scores[0, -1]

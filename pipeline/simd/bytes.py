@@ -20,6 +20,7 @@ _HALF_BYTES = ir.VectorType(_I8, LANES)
 _EIGHT_HALVES, _EIGHT_WORDS = ir.VectorType(_I16, 8), ir.VectorType(_I32, 8)
 _SIXTEEN_HALVES, _SIXTEEN_WORDS = ir.VectorType(_I16, 16), ir.VectorType(_I32, 16)
 _SIXTEEN_FLOATS = ir.VectorType(ir.FloatType(), 16)
+_MEND = ir.Constant(_SIXTEEN_FLOATS, [2.0**112] * 16)  # what is missing in the exponent of a float16 made a float32
 
 
 @intrinsic
@@ -94,12 +95,13 @@ def look_up_eight(_typing: Any, table: Any, atoms: Any, at: Any) -> Typed:
 
 @intrinsic
 def rows_reaching(
-    _typing: Any, packed: Any, at: Any, weights: Any, scales: Any, row: Any, extra: Any, least: Any
+    _typing: Any, packed: Any, at: Any, weights: Any, scales: Any, residuals: Any, row: Any, limits: Any
 ) -> Typed:
-    """Return a uint16 whose bit j says whether (Σ w u + extra) scale ≥ least for row ``row + j``, j < 16.
+    """Return a uint16: does (Σ w u + extra) scale + (root residual)² reach least for row ``row + j``? Bit j, j < 16.
 
     ``packed`` uint64 holds, from ``at`` on, the eight bytes u, 0…127, of each of the rows; ``weights`` int8[8 n] flat,
-    ``scales`` non-negative float16[n] as uint16; ``extra`` and ``least`` float32.
+    ``scales`` and ``residuals``, or None for zeros, non-negative float16[n] as uint16; ``limits`` are extra, root and
+    least, float32, root below 2¹⁵.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -107,7 +109,7 @@ def rows_reaching(
 
         def sums(half: int) -> Any:
             later = builder.add(arguments[1], ir.Constant(_I64, 8 * half))
-            weight = builder.mul(builder.add(arguments[4], ir.Constant(_I64, 8 * half)), ir.Constant(_I64, 8))
+            weight = builder.mul(builder.add(arguments[5], ir.Constant(_I64, 8 * half)), ir.Constant(_I64, 8))
             values, weight_bytes = (
                 builder.load(address(context, builder, signature, arguments, _BYTES, array, index), align=1)
                 for array, index in ((0, later), (2, weight))
@@ -115,14 +117,22 @@ def rows_reaching(
             return _half_row_sums(context, builder, products(values, weight_bytes))
 
         total = builder.sitofp(_neighbours_added(builder, sums(0), sums(1)), _SIXTEEN_FLOATS)
-        halves = builder.load(address(context, builder, signature, arguments, _SIXTEEN_HALVES, 3, 4), align=1)
-        raised = builder.fadd(total, copies(builder, arguments[5], _SIXTEEN_FLOATS))
-        scaled = builder.fmul(raised, _widened(builder, halves))
-        reached = builder.fcmp_ordered(">=", scaled, copies(builder, arguments[6], _SIXTEEN_FLOATS))
+        extra, root, least = (builder.extract_value(arguments[6], place) for place in range(3))
+
+        def sixteen(array: int) -> Any:
+            return builder.load(address(context, builder, signature, arguments, _SIXTEEN_HALVES, array, 5), align=1)
+
+        raised = builder.fadd(total, copies(builder, extra, _SIXTEEN_FLOATS))
+        bound = builder.fmul(raised, _widened(builder, sixteen(3)))
+        if not isinstance(residuals, types.NoneType):
+            whole = builder.fmul(root, ir.Constant(ir.FloatType(), 2.0**112))
+            roots = _widened(builder, sixteen(4), copies(builder, whole, _SIXTEEN_FLOATS))
+            bound = builder.fadd(bound, builder.fmul(roots, roots))
+        reached = builder.fcmp_ordered(">=", bound, copies(builder, least, _SIXTEEN_FLOATS))
         return builder.bitcast(reached, _I16)
 
-    number = types.uint64
-    return types.uint16(packed, number, weights, scales, number, types.float32, types.float32), generate
+    limit = types.UniTuple(types.float32, 3)
+    return types.uint16(packed, types.uint64, weights, scales, residuals, types.uint64, limit), generate
 
 
 @intrinsic
@@ -149,10 +159,10 @@ def _magnitude(builder: Any, values: Any) -> Any:
     return builder.select(negative, builder.neg(values), values)
 
 
-def _widened(builder: Any, halves: Any) -> Any:
+def _widened(builder: Any, halves: Any, mend: Any = _MEND) -> Any:
     """Return sixteen non-negative float16, given as bits, as float32: shifted into place, the exponent mended."""
     bits = builder.shl(builder.zext(halves, _SIXTEEN_WORDS), ir.Constant(_SIXTEEN_WORDS, [13] * 16))
-    return builder.fmul(builder.bitcast(bits, _SIXTEEN_FLOATS), ir.Constant(_SIXTEEN_FLOATS, [2.0**112] * 16))
+    return builder.fmul(builder.bitcast(bits, _SIXTEEN_FLOATS), mend)
 
 
 def _half_row_sums(context: Any, builder: Any, pairs: Any) -> Any:

@@ -3,7 +3,7 @@
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,12 +39,13 @@ class Contest:
         encoder = encoder_of(self.store)
         assert isinstance(encoder, Aska)
         self.encoder = encoder
-        self.columns = load(self.store)
         self.n = self.store.rows
         source = open_rows(queries)
         spread = np.linspace(0, source.shape[0] - 1, 2 * BATCH).astype(int)
         self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
-        self.groups = encoder.scanner(self.queries[:BATCH]).groups
+        scanner = encoder.scanner(self.queries[:BATCH])
+        self.columns = load(self.store, scanner.names)
+        self.groups = scanner.groups
         self.one = encoder.scanner(self.queries[:1]).groups
         self.table = self.encoder.table(self.queries[:BATCH])
         self.plain_groups = [QueryGroup(slice(0, BATCH), self.table, alpha=8, int8=False)]
@@ -56,9 +57,8 @@ class Contest:
         return scan_resident(self.columns, groups, threads, self.pool, passes=passes)
 
 
-def load(store: CodeStore) -> Columns:
-    """Return a code store's columns in memory, read and checked."""
-    names = ["atoms", "weights", "scale"]
+def load(store: CodeStore, names: Sequence[str]) -> Columns:
+    """Return columns of a code store in memory, read and checked."""
     parts = [{name: store.store.read_chunk(receipt, name) for name in names} for receipt in store.receipts]
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -66,7 +66,8 @@ def load(store: CodeStore) -> Columns:
 def scan_resident(
     columns: Columns, groups: list[QueryGroup], threads: int, pool: ThreadPoolExecutor, *, passes: int = 1
 ) -> Best:
-    """Scan columns in memory on threads, each a contiguous share, so many times over."""
+    """Scan columns in memory on threads, each a contiguous share, so many times over; by distance if they can."""
+    metric = "distance" if "residual" in columns else "product"
     n, nq = len(columns["atoms"]), groups[-1].queries.stop
     edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
 
@@ -74,7 +75,8 @@ def scan_resident(
         first, last = edges[share], edges[share + 1]
         for _ in range(passes):
             best = Best(nq, K, np.float32)
-            SparseScanner(groups).scan({name: values[first:last] for name, values in columns.items()}, first, best)
+            share_columns = {name: values[first:last] for name, values in columns.items()}
+            SparseScanner(groups, metric=metric).scan(share_columns, first, best)
         return best
 
     if threads == 1:

@@ -56,14 +56,19 @@ def coordinates(kernel: str, model: Arrays, rows: NDArray[Any]) -> Floats:
 
 def aska_truth(kernel: str, spec: AskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
     atoms, points = (reference.prepare(kernel, rows) for rows in (model["dictionary"], queries))
-    return reference.aska_scores(code["atoms"], float32_weights(code), reference.kernel(kernel, atoms, points))
+    return aska_scores(spec, code, reference.kernel(kernel, atoms, points))
+
+
+def aska_scores(spec: Any, code: Arrays, table: Floats) -> Floats:
+    residuals = code["residual"] if spec.metric == "distance" else None
+    return reference.aska_scores(code["atoms"], float32_weights(code), table, residuals)
 
 
 def kpca_aska_truth(kernel: str, spec: KpcaAskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
     atoms, points = (
         reference.prepare("cosine", coordinates(kernel, model, rows)) for rows in (model["dictionary"], queries)
     )
-    return reference.aska_scores(code["atoms"], float32_weights(code), reference.kernel("cosine", atoms, points))
+    return aska_scores(spec, code, reference.kernel("cosine", atoms, points))
 
 
 def kpca_pq_truth(kernel: str, spec: KpcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
@@ -95,6 +100,7 @@ def kpca_truth(kernel: str, spec: KpcaSpec, code: Arrays, model: Arrays, queries
 CASES = {
     "aska": [
         Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4), make_kernel("chi2"), aska_truth),
+        Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="product"), make_kernel("hellinger"), aska_truth),
         Case(AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16"), make_kernel("cosine"), aska_truth),
     ],
     "kpca-aska": [

@@ -95,8 +95,15 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
 
 GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
     "aska": (
-        {"atoms": 9, "sparsity": 3, "weights": "float16", "pursuit": "omp", "random_state": 5},
-        AskaSpec(n_atoms=9, n_nonzero_coefs=3, weights="float16", pursuit="omp", random_state=5),
+        {
+            "atoms": 9,
+            "sparsity": 3,
+            "weights": "float16",
+            "pursuit": "omp",
+            "metric": "product",
+            "random_state": 5,
+        },
+        AskaSpec(n_atoms=9, n_nonzero_coefs=3, weights="float16", pursuit="omp", metric="product", random_state=5),
     ),
     "kpca-aska": (
         {
@@ -106,6 +113,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "sparsity": 3,
             "weights": "float32",
             "pursuit": "omp",
+            "metric": "product",
             "random_state": 5,
         },
         KpcaAskaSpec(
@@ -115,6 +123,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_nonzero_coefs=3,
             weights="float32",
             pursuit="omp",
+            metric="product",
             random_state=5,
         ),
     ),
@@ -194,7 +203,7 @@ USERS = {
     "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca",
     "subquantizers": "kpca-pq, pq",
     "preprocessing": "kpca-pq",
-    "metric": "kpca-pq, pq, kpca-jl",
+    "metric": "aska, kpca-aska, kpca-pq, pq, kpca-jl",
     "training_rows": "kpca-pq, pq",
     "bits": "kpca-lsh",
     "projections": "kpca-jl",

@@ -20,7 +20,7 @@ from pipeline.kernels import loops_numba
 from pipeline.kernels.loops_numba import TILE
 from pipeline.rows_numba import digest_rows
 from pipeline.scanners.sparse import panels
-from pipeline.scanners.sparse_numba import scan_batch, scan_one
+from pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
 from tests import reference
 from tests.strategies import code_arrays, steady
 
@@ -222,34 +222,62 @@ def test_survivors_lists_what_reaches_the_least_and_counts_what_does_not_fit(
 # Scan
 
 
-def batch_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
-    """Scan rows up to ``cut``, then the others, as two blocks of a store that starts at row 1000."""
+Codes = tuple[Any, Singles, Singles | None]  # atoms, weights and biases
+
+
+def blocks_of(codes: Codes, cut: int) -> list[tuple[Codes, int]]:
+    """Rows up to ``cut``, then the others, as two blocks of a store that starts at row 1000."""
+    atoms, weights, biases = codes
+    rows = (slice(cut), slice(cut, None))
+    return [
+        ((atoms[some], weights[some], None if biases is None else biases[some]), 1000 + (some.start or 0))
+        for some in rows
+    ]
+
+
+def batch_scan(codes: Codes, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+    """Scan two blocks for all queries at once."""
     scores, ids = empty_best(table.shape[1], k, "float32")
-    scan_batch(atoms[:cut], weights[:cut], panels(table), 1000, scores, ids)
-    scan_batch(atoms[cut:], weights[cut:], panels(table), 1000 + cut, scores, ids)
+    for block, first in blocks_of(codes, cut):
+        scan_batch(*block, panels(table), first, scores, ids)
     return scores, ids
 
 
-def single_scan(atoms: Any, weights: Singles, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+def single_scan(codes: Codes, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
     """The same, query by query."""
     scores, ids = empty_best(table.shape[1], k, "float32")
     for q in range(table.shape[1]):
         column = np.ascontiguousarray(table[:, q])
-        scan_one(atoms[:cut], weights[:cut], column, 1000, scores[q : q + 1], ids[q : q + 1])
-        scan_one(atoms[cut:], weights[cut:], column, 1000 + cut, scores[q : q + 1], ids[q : q + 1])
+        for block, first in blocks_of(codes, cut):
+            scan_one(*block, column, first, scores[q : q + 1], ids[q : q + 1])
     return scores, ids
+
+
+def residuals_of(n: int) -> NDArray[np.float16]:
+    """Of every size, and often the same, so that scores tie."""
+    return np.random.default_rng(n).choice([0, 6e-8, 0.25, 0.25, 0.5, 1, 1.7, 6e4], n).astype(np.float16)
+
+
+def biases_of(residuals: NDArray[np.float16]) -> Singles:
+    biases = np.full(len(residuals), np.nan, np.float32)
+    half_squares(residuals.view(np.uint16), biases)
+    return biases
 
 
 def check_scan(codes: tuple[Any, Singles, Singles], k: int, cut: int) -> None:
     """Both scans give the bits and the ids that float32 arithmetic in the stated order gives, near the true scores."""
-    true = reference.aska_scores_float32(*codes)
-    _, best = reference.top_k(true, k)
-    for scores, ids in (batch_scan(*codes, k, cut), single_scan(*codes, k, cut)):
-        np.testing.assert_array_equal(ids, best + 1000)
-        np.testing.assert_array_equal(scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32))
-    size = np.abs(codes[1]).sum(axis=1).max() * np.abs(codes[2]).max()
-    atol = float(size) * (codes[0].shape[1] + 1) * 2.0**-24 * 1.01
-    np.testing.assert_allclose(true, reference.aska_scores(*codes), rtol=0, atol=atol)
+    atoms, weights, table = codes
+    for residuals in (None, residuals_of(len(atoms))):
+        true = reference.aska_scores_float32(*codes, residuals)
+        _, best = reference.top_k(true, k)
+        biased = atoms, weights, None if residuals is None else biases_of(residuals)
+        for scores, ids in (batch_scan(biased, table, k, cut), single_scan(biased, table, k, cut)):
+            np.testing.assert_array_equal(ids, best + 1000)
+            np.testing.assert_array_equal(scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32))
+        size = np.abs(weights).sum(axis=1).max() * np.abs(table).max()
+        atol = float(size) * (atoms.shape[1] + 1) * 2.0**-24 * 1.01
+        expected = reference.aska_scores(*codes, residuals)
+        np.testing.assert_allclose(true, expected, rtol=2.0**-24 * 1.01, atol=1.01 * atol)
 
 
 @compiled
@@ -277,9 +305,16 @@ def test_scans_of_any_batch_and_sparsity_keep_one_or_all(alpha: int, nq: int, k:
 def test_massive_ties_go_to_the_lowest_rows() -> None:
     atoms, weights, table = np.zeros((50, 3), np.uint16), np.ones((50, 3), np.float32), np.ones((2, 5), np.float32)
     for scan in (batch_scan, single_scan):
-        scores, ids = scan(atoms, weights, table, 7, 20)
-        assert (scores == 3).all()
-        np.testing.assert_array_equal(ids, np.tile(np.arange(1000, 1007), (5, 1)))
+        for biases in (None, np.full(50, 0.125, np.float32)):
+            scores, ids = scan((atoms, weights, biases), table, 7, 20)
+            assert (scores == (3 if biases is None else 3.125)).all()
+            np.testing.assert_array_equal(ids, np.tile(np.arange(1000, 1007), (5, 1)))
+
+
+def test_half_squares_of_every_residual_are_exact() -> None:
+    residuals = np.arange(0x7C00, dtype=np.uint16).view(np.float16)  # all that are finite and not negative
+    with as_the_machine_does():
+        np.testing.assert_array_equal(biases_of(residuals), residuals.astype(np.float64) ** 2 / 2)
 
 
 # Weights and residuals

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipeline import exhaustive
 from pipeline.best import Best
 from pipeline.encode import encoder_of
 from pipeline.encoders.aska import AskaSpec
+from pipeline.encoders.encoder import METRICS
 from pipeline.exhaustive import search_vectors
 from pipeline.kernels import KERNELS, Kernel, make_kernel
 from pipeline.rerank import true_scores
@@ -88,9 +90,10 @@ def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> Vec
     return make_vectors(tmp_path_factory.mktemp("search") / "vectors", rows, part_rows=32)
 
 
-@pytest.fixture(scope="module")
-def codes(vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory) -> CodeStore:
-    return make_codes(tmp_path_factory.mktemp("search") / "codes", vectors, kernel_of("chi2"), SPEC, part_rows=37)
+@pytest.fixture(scope="module", params=METRICS)
+def codes(vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> CodeStore:
+    spec = replace(SPEC, metric=request.param)
+    return make_codes(tmp_path_factory.mktemp("search") / "codes", vectors, kernel_of("chi2"), spec, part_rows=37)
 
 
 # Codes
@@ -105,7 +108,8 @@ def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
     ]
     atoms = np.concatenate([part["atoms"] for part in parts])
     weights = np.concatenate([float32_weights(part) for part in parts])
-    return reference.aska_scores_float32(atoms, weights, encoder.table(queries))
+    residuals = np.concatenate([part["residual"] for part in parts]) if encoder.spec.metric == "distance" else None
+    return reference.aska_scores_float32(atoms, weights, encoder.table(queries), residuals)
 
 
 @pytest.mark.parametrize("k", [1, 10, 150])
@@ -124,19 +128,20 @@ def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
     return rows
 
 
+@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("alpha", [1, 5, 8, 16])
 @pytest.mark.parametrize(
     ("name", "weights", "signed"),
     [("chi2", "int8", False), ("cosine", "int8", True), ("rbf", "int8", True), ("hellinger", "float16", False)],
 )
 def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
-    name: str, weights: str, signed: bool, alpha: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, weights: str, signed: bool, alpha: int, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sparse, "FIRST_ROWS", 64)
     monkeypatch.setattr(sparse, "BLOCK_ROWS", 150)
     rows = tied(1200, 10, signed=signed)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=2048)
-    spec = AskaSpec(n_atoms=60, n_nonzero_coefs=alpha, weights=weights)
+    spec = AskaSpec(n_atoms=60, n_nonzero_coefs=alpha, weights=weights, metric=metric)
     codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), spec, part_rows=500)
     queries = np.concatenate([tied(60, 10, signed=signed)[5:40] * 1.5, rows[::40]])
     true = code_truth(codes, queries)
@@ -181,7 +186,8 @@ def test_hits_depend_on_neither_parts_nor_compressor(
     kernel, queries = kernel_of("chi2"), histograms(9, 12, seed=5)
     rows = np.concatenate([vectors.read_part(part) for part in range(vectors.parts)])
     again = make_vectors(tmp_path / "vectors", rows, part_rows=sizes[1], compressor=compressor)
-    other = make_codes(tmp_path / "codes", again, kernel, SPEC, part_rows=sizes[0], compressor=compressor)
+    spec = replace(SPEC, metric=aska_of(codes).spec.metric)
+    other = make_codes(tmp_path / "codes", again, kernel, spec, part_rows=sizes[0], compressor=compressor)
     for options in (SearchOptions(k=9, threads=2), SearchOptions(k=1, batch=1)):
         same(search_code_store(other, Rows(queries), options), search_code_store(codes, Rows(queries), options))
     same(search_vectors(again, kernel, queries, 9, threads=2), search_vectors(vectors, kernel, queries, 9, threads=1))
@@ -191,8 +197,8 @@ def test_a_byte_that_changed_is_an_error_and_never_a_hit(
     vectors: VectorStore, queries: NDArray[Any], tmp_path: Path
 ) -> None:
     codes = make_codes(tmp_path / "codes", vectors, kernel_of("chi2"), SPEC, part_rows=50)
-    for name in ("atoms", "weights", "scale"):
-        chunk = tmp_path / "codes" / name / "c" / "1" / ("" if name == "scale" else "0")
+    for name in ("atoms", "weights", "scale", "residual"):
+        chunk = tmp_path / "codes" / name / "c" / "1" / ("" if name in ("scale", "residual") else "0")
         whole = chunk.read_bytes()
         chunk.write_bytes(whole[:20] + bytes([whole[20] ^ 4]) + whole[21:])
         with pytest.raises(IntegrityError, match=rf"part 1: column {name} has no checksum of its own bytes"):
@@ -309,7 +315,7 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries:
     size = sum(
         codes.store.read_chunk(receipt, name).nbytes
         for receipt in codes.receipts[:2]
-        for name in ("atoms", "weights", "scale")
+        for name in aska_of(codes).scanner(queries).names
     )
     held = HeldParts(size)
     scan_codes(OpenCodes(codes, encoder_of(codes), held), queries, 5, threads=1)

@@ -16,7 +16,7 @@ from stores.codes import CodeStore, open_code_store
 from stores.foreign import open_vectors
 from stores.hits import Hits
 from stores.vectors import VectorStore, open_vector_store
-from tests.making import Rows, histograms, make_codes, make_vectors
+from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 
 HERE = Path("tests/formats/v1")
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def make_v1(folder: Path) -> None:
     rows = histograms(13, 5, dtype="float16", seed=1)
     rows[[2, 7]] = 0
     vectors = make_vectors(folder / "vectors", rows, part_rows=4, drop_zero_rows=True)
-    spec = AskaSpec(n_atoms=6, n_nonzero_coefs=2, random_state=1)
+    spec = AskaSpec(n_atoms=6, n_nonzero_coefs=2, random_state=1, metric="product")
     codes = make_codes(folder / "codes", vectors, make_kernel("exp_chi2", gamma=0.5), spec, part_rows=8)
     np.save(folder / "rows.npy", rows)
     expected = {name: [hits.ids.tolist(), as_floats(hits)] for name, hits in searched(vectors, codes).items()}
@@ -85,6 +85,7 @@ def test_the_codes_are_of_these_rows(stores: tuple[VectorStore, CodeStore]) -> N
     assert open_vectors(str(codes.source_path)).fingerprint == codes.spec.source
     assert codes.spec.kernel == {"name": "exp_chi2", "configuration": {"gamma": 0.5}}
     assert codes.dropped.tolist() == [2, 7]
+    assert aska_of(codes).spec.metric == "product"  # as all were before there was another
 
 
 def test_a_search_gives_what_it_gave(stores: tuple[VectorStore, CodeStore]) -> None:

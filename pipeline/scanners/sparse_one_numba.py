@@ -1,0 +1,91 @@
+"""Scan loops over int8 codes of eight atoms for one query: bytes looked up into words, multiplied sixteen rows at once.
+
+The bound is that of ``sparse_filter_numba``, with z = 0 and Σ|w| taken for the 1024 that it may be: the rows this lets
+pass cost less than to add it up.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.best_numba import insert
+from pipeline.scanners.sparse_filter_numba import AHEAD
+from pipeline.scanners.sparse_numba import half_square, widened
+from pipeline.simd.bytes import look_up_eight, rows_reaching
+from pipeline.simd.vectors import lowest_bit, prefetch
+
+PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
+
+
+@njit(nogil=True, cache=True)
+def scan_one_filtered(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    halves: NDArray[np.uint16],
+    residuals: NDArray[np.uint16] | None,
+    table8: NDArray[np.uint8],
+    table: NDArray[np.float32],
+    limits: tuple[float, float, float],
+    first: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> int:
+    """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
+
+    ``halves`` σ and ``residuals`` ρ [n], if they count, as the bits of float16; ``limits`` 1/Δ, h, and √(1 / 2Δ) and a
+    little; ``table8`` [m] holds u = rint(T / Δ); α = 8; the k-th score is positive. Rows behind the last whole sixteen
+    are all scored in float32.
+    """
+    packed = np.empty(PACKED_ROWS, np.uint64)
+    flat, flat_atoms = weights.reshape(-1), atoms.reshape(-1)
+    whole = halves.size - halves.size % 16
+    rescored = halves.size - whole
+    per_step, extra, root = limits[0], np.float32(limits[1] * 1024), np.float32(limits[2])
+    least = np.float32(scores[0, -1] * per_step)
+    for start in range(0, whole, PACKED_ROWS):
+        stop = min(whole, start + PACKED_ROWS)
+        for i in range(np.uint64(start), np.uint64(stop), np.uint64(8)):
+            ahead = i + np.uint64(AHEAD)
+            prefetch(flat_atoms, ahead * np.uint64(8))
+            prefetch(flat_atoms, (ahead + np.uint64(4)) * np.uint64(8))
+            prefetch(flat, ahead * np.uint64(8))
+            prefetch(halves, ahead)
+            if residuals is not None:
+                prefetch(residuals, ahead)
+            for j in range(i, i + np.uint64(8)):
+                packed[j - np.uint64(start)] = look_up_eight(table8, flat_atoms, j * np.uint64(8))
+        for i in range(np.uint64(start), np.uint64(stop), np.uint64(16)):
+            at = i - np.uint64(start)
+            hits = np.uint64(rows_reaching(packed, at, flat, halves, residuals, i, (extra, root, least)))
+            if hits:
+                while hits:
+                    row = np.int64(i + lowest_bit(hits))
+                    hits &= hits - np.uint64(1)
+                    score_one(atoms, weights, halves, residuals, row, table, first, scores, ids)
+                    rescored += 1
+                least = np.float32(scores[0, -1] * per_step)
+    for row in range(whole, halves.size):
+        score_one(atoms, weights, halves, residuals, row, table, first, scores, ids)
+    return rescored
+
+
+@njit(nogil=True, cache=True)
+def score_one(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int8],
+    halves: NDArray[np.uint16],
+    residuals: NDArray[np.uint16] | None,
+    i: int,
+    table: NDArray[np.float32],
+    first: int,
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+) -> None:
+    """Score row i of a block in float32 and keep it if it is among the best."""
+    total, scale = np.float32(0), widened(halves[i])
+    for a in range(atoms.shape[1]):
+        total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a]]
+    if residuals is not None:
+        total = total + half_square(residuals[i])
+    if total > scores[0, -1]:
+        insert(scores, ids, 0, total, first + i)
