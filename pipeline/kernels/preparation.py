@@ -28,7 +28,7 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
         Naming the first row that does not.
     """
     values = np.ascontiguousarray(rows, dtype=np.float64)
-    for bad, what, expected, mend in _faults(values, domain, integers=rows.dtype.kind != "f"):
+    for bad, what, expected, mend in _faults(rows if rows.dtype.kind != "f" else values, domain):
         if bad.any():
             row = int(np.argmax(bad))
             raise InputError(
@@ -53,10 +53,9 @@ def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(scaled / np.sqrt(np.square(scaled).sum(axis=1, keepdims=True)))
 
 
-def _faults(
-    values: NDArray[np.float64], domain: Domain, *, integers: bool
-) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
+def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
     """Yield (rows outside the domain, what they have, what the kernel expects, the mend), one fault at a time."""
+    integers = values.dtype.kind != "f"
     if not integers:
         finite = np.asarray(np.isfinite(values).all(axis=1))
         yield ~finite, "has a NaN or infinite value", "needs finite ones", "clean the data"

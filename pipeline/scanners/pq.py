@@ -17,7 +17,8 @@ Float64 = NDArray[np.float64]
 GROUP = 64  # queries that are scanned together
 FEW, FEW_FILTERED = 2, 6  # so many queries are scanned faster together than one by one: plainly, by the filter
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
-SERVICE = 1 << 17  # rows after which bytes may be made anew: that takes as long as to scan a third of as many
+SERVICE, GROWTH = 1 << 14, 4  # rows after which bytes may be made anew, and so many times as many each time: ever
+# fewer rows raise the k-th scores, and to quantise takes as long as to scan some 40 000 rows
 ENTRIES, MOST_CODES = 256, 256
 WORN = 1.02  # bytes are made anew once they could be finer by this factor
 
@@ -67,11 +68,12 @@ class Quantised:
     """A table in bytes, as fine as the k-th scores allow (see ``pq_numba``), and the 1 / Δ of each query."""
 
     def __init__(self, table: NDArray[np.uint8], inverses: Float64) -> None:
-        self.table, self.inverses, self.rows = table, inverses, 0
+        self.table, self.inverses = table, inverses
+        self.left = SERVICE  # rows until they may be made anew
 
     def worn(self, finer: Float64) -> bool:
         """Return whether the bytes served for long, and would be finer if made for the k-th scores of now."""
-        return self.rows >= SERVICE and bool((finer / self.inverses).mean() > WORN)
+        return self.left <= 0 and bool((finer / self.inverses).mean() > WORN)
 
 
 class Group(ABC):
@@ -88,23 +90,27 @@ class Group(ABC):
         """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with."""
         kth, start = best.kth[self.queries], 0  # a view: it rises as rows are taken in
         while start < len(codes):
-            cold = not self.filters or kth.min() == -np.inf
-            step = max(FIRST_ROWS, best.ids.shape[1]) if cold else SERVICE
-            block = codes[start : start + step]
-            if cold:
+            if not self.filters or kth.min() == -np.inf:
+                block = codes[start : start + max(FIRST_ROWS, best.ids.shape[1])]
                 self.scan_plainly(block, first + start, best)
             else:
                 quantised = self._quantised(kth, best)
-                quantised.rows += len(block)
+                block = codes[start : start + max(FIRST_ROWS, quantised.left)]
                 best.rescored += self.scan_filtered(block, quantised, first + start, best)
+                quantised.left -= len(block)
             start += len(block)
 
     def _quantised(self, kth: NDArray[np.floating], best: Best) -> Quantised:
         """Return bytes made for these k-th scores or lower ones: the list's own, which rises unlike other threads'."""
         finer, kept = inverses(self.ceilings, kth), best.kept.get(self)
-        if kept is None or kept.worn(finer):
-            kept = best.kept[self] = self.quantised(finer)
-        return kept
+        if kept is None:
+            kept = best.kept[self] = self.quantised(finer), SERVICE
+        elif kept[0].worn(finer):
+            made, rows = self.quantised(finer), GROWTH * kept[1]
+            made.left = rows
+            kept = best.kept[self] = made, rows
+        quantised: Quantised = kept[0]
+        return quantised
 
     @abstractmethod
     def quantised(self, inverses: Float64) -> Quantised:
