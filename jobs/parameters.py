@@ -47,7 +47,7 @@ _DICTIONARY: dict[str, object] = {
     "sparsity": 8,
     "pursuit": "ormp",
     "weights": "int8",
-    "metric": "distance",
+    "metric": "product",
 }
 _QUANTIZER: dict[str, object] = {"subquantizers": 8, "metric": "distance", "training_rows": 65536}
 

@@ -37,7 +37,7 @@ class Dictionary:
     weights: str = "int8"
     random_state: int = 0
     pursuit: str = field(default="ormp", metadata={ABSENT: "omp"})  # the first stores had no other
-    metric: str = field(default="distance", metadata={ABSENT: "product"})  # and ranked by no other
+    metric: str = field(default="product", metadata={ABSENT: "product"})  # and ranked by no other
 
     @property
     def block_rows(self) -> int:

@@ -100,7 +100,7 @@ def kpca_truth(kernel: str, spec: KpcaSpec, code: Arrays, model: Arrays, queries
 CASES = {
     "aska": [
         Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4), make_kernel("chi2"), aska_truth),
-        Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="product"), make_kernel("hellinger"), aska_truth),
+        Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="distance"), make_kernel("hellinger"), aska_truth),
         Case(AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16"), make_kernel("cosine"), aska_truth),
     ],
     "kpca-aska": [
