@@ -207,7 +207,7 @@ class Pq:
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
 
     def prepare_encoding(self) -> None:
-        """Lay the codebooks out as the loop reads them: float32[D, E / D + 1, 256], the last line −‖c‖²/2."""
+        """Lay the codebooks out as the loop reads them: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
         from pipeline.encoders.pq_numba import lay_out
 
         self._books = lay_out(self.codebooks)
