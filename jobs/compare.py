@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from jobs import verbs
 from jobs.contenders import Contender, Similarity, parse_encoders, parse_kernels
-from jobs.options import available_cores
+from jobs.options import available_cores, parse_ranks
 from jobs.parameters import FIELDS, PARAMETERS
 from jobs.plot import draw_recall
 from jobs.summary import panels, recall_at, summarise
@@ -25,10 +23,11 @@ from pipeline.encoders import EncoderSpec
 from pipeline.encoders.encoder import check_range
 from pipeline.evaluate import DEFAULT_RANKS
 from pipeline.kernels import Kernel
-from pipeline.protocols import operations, row_bytes
+from pipeline.protocols import code_bytes, operations
 from pipeline.search import SearchOptions
 from stores.errors import FormatError, InputError
 from stores.foreign import open_rows, open_vectors
+from stores.formats.npy import write_npy
 from stores.formats.source import Source
 from stores.hits import Hits, check_hits_path, read_hits
 from stores.publish import exists, publish, storage_errors
@@ -179,13 +178,7 @@ def _ranks(text: str | None, rows: int) -> list[int]:
     """Return the ranks that a text like 1,10,100 names, or those of the usual ones that a store of ``rows`` has."""
     if text is None:
         return [rank for rank in DEFAULT_RANKS if rank <= rows] or [1]
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= rows for word in words):
-        raise InputError(
-            f"ranks are numbers from 1 to {rows}, the rows of the store, with commas: found {text!r}. "
-            "Mend: --ranks 1,10,100"
-        )
-    return sorted({int(word) for word in words})
+    return parse_ranks(text, rows)
 
 
 def _check(contenders: Sequence[Contender], store: Vectors, kernel: Kernel) -> None:
@@ -266,7 +259,7 @@ def _measure(ground: Ground, kernel: Similarity, spec: EncoderSpec, folder: Path
         "kernel": kernel.kernel.spec(),
         "encoder": to_json(spec),
         "seed": to_json(spec)["random_state"],
-        "bytes_per_row": row_bytes(spec),
+        "bytes_per_row": code_bytes(spec),
         "operations": operations(spec),
         **{key: ground.resources[key] for key in ("threads", "workers")},
         "encode_seconds": encoded["seconds"],
@@ -290,9 +283,8 @@ def _searching(ground: Ground) -> Report:
 
 def _few(queries: str, path: Path) -> str:
     """Write the first queries as a file of their own, and return where it is."""
-    rows, data = open_rows(queries), BytesIO()
-    np.save(data, rows.read(0, min(WARMING, rows.shape[0])))
-    publish(path, data.getvalue())
+    rows = open_rows(queries)
+    write_npy(path, rows.read(0, min(WARMING, rows.shape[0])))
     return str(path)
 
 

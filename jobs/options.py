@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from jobs.parameters import OPTIONS, PARAMETERS
+from stores.errors import InputError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -20,6 +21,21 @@ def size(text: str) -> int:
     if not match or match[2] not in UNITS:
         raise click.BadParameter(f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB")
     return int(float(match[1]) * UNITS[match[2]])
+
+
+def parse_ranks(text: str, most: int | None = None) -> list[int]:
+    """Return the ranks that a text like 1,10,100 names, ascending; ``most`` are the rows of the store, if any.
+
+    Raises
+    ------
+    InputError
+        If it names something else.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
+        expected = "numbers above 0" if most is None else f"numbers from 1 to {most}, the rows of the store,"
+        raise InputError(f"ranks are {expected} with commas: found {text!r}. Mend: --ranks 1,10,100")
+    return sorted({int(word) for word in words})
 
 
 def as_json(verb: Verb) -> Verb:

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from jobs.budget import check_budget, search_bytes
 from jobs.encoders import make_spec
-from jobs.options import available_cores
+from jobs.options import available_cores, parse_ranks
 from jobs.progress import progress, waiting
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
@@ -140,7 +140,8 @@ def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
         returned = rescored(returned, vectors, options["queries"], **_kernel_options(options))
     else:
         _refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
-    recall = recalls(returned, true, _ranks(options.get("ranks")), exact_scores=bool(vectors))
+    ranks = parse_ranks(options["ranks"]) if options.get("ranks") is not None else None
+    recall = recalls(returned, true, ranks, exact_scores=bool(vectors))
     return {"hits": hits, "truth": truth, "queries": len(returned.ids), "recall": recall}
 
 
@@ -277,16 +278,6 @@ def _kernel(options: Mapping[str, Any]) -> Kernel:
 def _kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that name a kernel."""
     return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
-
-
-def _ranks(text: str | None) -> list[int] | None:
-    """Return the ranks that a text like 1,10,100 names, or None for the usual ones."""
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise InputError(f"ranks are numbers above 0 with commas: found {text!r}. Mend: --ranks 1,10,100")
-    return sorted({int(word) for word in words})
 
 
 def _kind(store: str) -> str:

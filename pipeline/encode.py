@@ -13,7 +13,7 @@ from pipeline.encoders.encoder import MAX_BLOCK_ROWS
 from pipeline.kernels import Kernel, kernel_from_spec
 from stores.codes import CodeSpec, CodeStore
 from stores.errors import InputError
-from stores.header import Layout, model_entries
+from stores.header import Layout, model_entries, row_bytes
 from stores.spec import to_json
 from stores.vectors import Vectors, VectorStore, blocks
 
@@ -146,7 +146,7 @@ def spec_of(store: CodeStore) -> EncoderSpec:
 def encode_bytes(plan: EncodePlan, workers: int) -> int:
     """Return the memory that encoding takes beyond the interpreter's own: the model, and each worker's buffers."""
     vectors, dims = plan.vectors, plan.vectors.dims
-    row = sum(np.dtype(c["dtype"]).itemsize * (c["width"] or 1) for c in plan.unfitted.columns)
+    row = row_bytes(plan.unfitted.columns)
     first, last = vectors.bounds(0)
     chunk = (last - first) * dims * vectors.dtype.itemsize
     worker = 4 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * plan.encoder.row_bytes(dims)

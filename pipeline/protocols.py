@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from pipeline.encoders.aska import MAX_NONZERO_COEFS
 from pipeline.encoders.encoder import EncoderSpec, check_range
 from pipeline.encoders.kpca import MAX_LANDMARKS
@@ -14,6 +12,7 @@ from pipeline.encoders.kpca_jl import MAX_PROJECTIONS
 from pipeline.encoders.kpca_lsh import MAX_BITS
 from pipeline.encoders.pq import MAX_SUBQUANTIZERS
 from stores.errors import InputError
+from stores.header import row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +44,9 @@ def size_of(kind: type[EncoderSpec] | EncoderSpec) -> Size:
     return next(size for size in SIZES if size.field in names)
 
 
-def row_bytes(spec: EncoderSpec) -> int:
+def code_bytes(spec: EncoderSpec) -> int:
     """Return the bytes of a row's code, uncompressed: those of all its columns."""
-    return sum(np.dtype(column["dtype"]).itemsize * (column["width"] or 1) for column in spec.columns("none"))
+    return row_bytes(spec.columns("none"))
 
 
 def operations(spec: EncoderSpec) -> str:
@@ -84,12 +83,12 @@ def equal_bytes(kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, 
         If even the smallest code takes more.
     """
     smallest = _sized(kind, given, 1)
-    least = row_bytes(smallest)
+    least = code_bytes(smallest)
     if least > budget:
         raise InputError(
             f"no code fits: found at least {least} bytes a row, expected at most {budget}. Mend: --bytes {least}"
         )
-    fitting = (spec for spec in _from_the_largest(kind, given, dims) if row_bytes(spec) <= budget)
+    fitting = (spec for spec in _from_the_largest(kind, given, dims) if code_bytes(spec) <= budget)
     return next(fitting, smallest)  # the smallest too is impossible where other fields are: its check says so
 
 

@@ -1,7 +1,7 @@
 """What a store says of itself: its kind, its spec, and how its rows lie on disk."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +46,11 @@ class Layout:
 def column_fields(name: str, dtype: str, width: int | None, compressor: str = "none") -> dict[str, Any]:
     """Return one entry of ``Layout.columns``."""
     return {"name": name, "dtype": dtype, "width": width, "compressor": compressor}
+
+
+def row_bytes(columns: Sequence[Mapping[str, Any]]) -> int:
+    """Return the bytes that a row takes in entries of ``Layout.columns``, uncompressed."""
+    return sum(np.dtype(column["dtype"]).itemsize * (column["width"] or 1) for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,11 +45,15 @@ class Landmarks:
         check_range("components", self.n_components, (1, self.n_landmarks), mend, why=", the landmarks")
         check_random_state(self.random_state)
 
-    def draw_landmarks(self, vectors: Vectors) -> tuple[dict[str, NDArray[Any]], np.random.Generator]:
-        """Return the landmarks as model arrays, and the generator for what is drawn after them."""
+    def learn_components(
+        self, vectors: Vectors, kernel: Kernel
+    ) -> tuple[dict[str, NDArray[Any]], Float64, np.random.Generator]:
+        """Return landmarks and eigenvalues as model arrays, the components, and the generator for what comes next."""
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
-        return {"landmarks": gather(vectors, rows), "landmark_rows": rows}, rng
+        landmarks = gather(vectors, rows)
+        eigenvalues, components = principal_components(kernel, landmarks, self.n_components)
+        return {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues}, components, rng
 
     def gram_bytes(self, dims: int) -> int:
         """Return the memory that learning the components takes: the Gram matrix, its eigenvectors, the landmarks."""
@@ -80,9 +84,8 @@ class KpcaSpec(Landmarks):
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues and projection."""
-        model, _ = self.draw_landmarks(vectors)
-        eigenvalues, projection = principal_components(kernel, model["landmarks"], self.n_components)
-        return {**model, "eigenvalues": eigenvalues, "projection": projection.astype(np.float32)}
+        model, components, _ = self.learn_components(vectors, kernel)
+        return {**model, "projection": components.astype(np.float32)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Kpca":
         """Return the encoder of a model."""

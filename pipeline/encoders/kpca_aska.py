@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.encoders.aska import Aska, Dictionary
 from pipeline.encoders.encoder import Model
-from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.encoders.kpca import Embedding, Landmarks
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64, Rows
 from pipeline.kernels.sums import Cosine
@@ -30,10 +30,9 @@ class KpcaAskaSpec(Dictionary, Landmarks):
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, projection and dictionary."""
-        model, rng = self.draw_landmarks(vectors)
-        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
-        model |= {"eigenvalues": eigenvalues, "projection": components.astype(np.float32)}
-        return {**model, **self.draw_dictionary(vectors, rng)}
+        model, components, rng = self.learn_components(vectors, kernel)
+        projection = components.astype(np.float32)
+        return {**model, "projection": projection, **self.draw_dictionary(vectors, rng)}
 
     def encoder(self, kernel: Kernel, model: Model) -> Aska:
         """Return the encoder of a model."""

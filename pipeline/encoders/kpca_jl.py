@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
-from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.encoders.kpca import Embedding, Landmarks
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32
 from pipeline.scanners.dense import DenseScanner
@@ -45,10 +45,9 @@ class KpcaJlSpec(Landmarks):
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, and the components times the Gaussian directions."""
-        model, rng = self.draw_landmarks(vectors)
-        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
+        model, components, rng = self.learn_components(vectors, kernel)
         directions = rng.standard_normal((self.n_components, self.n_projections)) / math.sqrt(self.n_projections)
-        return {**model, "eigenvalues": eigenvalues, "projection": (components @ directions).astype(np.float32)}
+        return {**model, "projection": (components @ directions).astype(np.float32)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Projections":
         """Return the encoder of a model."""

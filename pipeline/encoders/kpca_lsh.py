@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, check_range
-from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.encoders.kpca import Embedding, Landmarks
 from pipeline.kernels import Kernel
 from pipeline.scanners.hamming import HammingScanner
 from stores.header import column_fields
@@ -42,10 +42,9 @@ class KpcaLshSpec(Landmarks):
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, and the components times the Gaussian directions."""
-        model, rng = self.draw_landmarks(vectors)
-        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
+        model, components, rng = self.learn_components(vectors, kernel)
         projection = components @ rng.standard_normal((self.n_components, self.n_bits))
-        return {**model, "eigenvalues": eigenvalues, "projection": projection.astype(np.float32)}
+        return {**model, "projection": projection.astype(np.float32)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Signs":
         """Return the encoder of a model."""

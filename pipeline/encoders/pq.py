@@ -17,7 +17,7 @@ from pipeline.encoders.encoder import (
     check_range,
     draw_rows,
 )
-from pipeline.encoders.kpca import Embedding, Landmarks, principal_components
+from pipeline.encoders.kpca import Embedding, Landmarks
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.kernels.sums import Cosine
@@ -151,12 +151,11 @@ class KpcaPqSpec(Landmarks, Quantizer):
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, the projection with the preprocessing in it, and the codebooks."""
-        model, rng = self.draw_landmarks(vectors)
-        eigenvalues, components = principal_components(kernel, model["landmarks"], self.n_components)
+        model, components, rng = self.learn_components(vectors, kernel)
         projection = self._preprocess(components, rng).astype(np.float32)
         embed = in_blocks(Embedding(kernel, model["landmarks"], projection))
         codebooks = self.learn(vectors, embed, rng)
-        return {**model, "eigenvalues": eigenvalues, "projection": projection, "codebooks": codebooks}
+        return {**model, "projection": projection, "codebooks": codebooks}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""

@@ -5,51 +5,18 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel.models import PrimitiveModel
-from numba.core.datamodel.registry import register_default
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import INT32, Typed, Vector, address, copies
+from pipeline.simd.vectors import INT32, Typed, Vector, address, copies, loader, zeros
 
 EIGHT = 8  # words of 512 bits
 _I64 = ir.IntType(64)
 
 
-class Words(Vector):
-    """The numba type of ``count`` 64-bit words side by side."""
+WORDS = Vector(types.int64, EIGHT)
 
-    def __init__(self, count: int) -> None:
-        types.Type.__init__(self, f"Words({count})")
-        self.element = types.int64
-        self.count = count
-        self.llvm = ir.VectorType(_I64, count)
-
-
-@register_default(Words)
-class _WordsModel(PrimitiveModel):
-    """Words are an LLVM vector in memory and in registers."""
-
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, kind.llvm)
-
-
-WORDS = Words(EIGHT)
-
-
-@intrinsic
-def load_words(_typing: Any, array: Any, index: Any) -> Typed:
-    """Return the eight words from ``array[index]`` on; the bounds are the caller's."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(address(context, builder, signature, arguments, WORDS.llvm), align=8)
-
-    return WORDS(array, index), generate
-
-
-@intrinsic
-def zero_words(_typing: Any) -> Typed:
-    """Return eight words of zero."""
-    return WORDS(), lambda _context, _builder, _signature, _arguments: ir.Constant(WORDS.llvm, None)
+load_words = loader(WORDS)
+zero_words = zeros(WORDS)
 
 
 @intrinsic
@@ -79,7 +46,7 @@ def rows_within(_typing: Any, words: Any, at: Any, query: Any, limit: Any, count
 
     ``count``, a constant, is how many words a row has; ``query`` holds them eight times over.
     """
-    kind, width = Words(EIGHT * count.literal_value), count.literal_value
+    kind, width = Vector(types.int64, EIGHT * count.literal_value), count.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = builder.load(address(context, builder, signature, arguments, kind.llvm), align=8)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.encoders import ENCODERS
 from pipeline.kernels import make_kernel
-from pipeline.protocols import equal_bytes, equal_operations, operations, row_bytes, size_of
+from pipeline.protocols import code_bytes, equal_bytes, equal_operations, operations, size_of
 from stores.errors import InputError
 from stores.foreign import SourceVectors
 from tests.making import Rows
@@ -37,7 +37,7 @@ def test_the_bytes_of_a_row_are_those_of_its_encoded_columns(name: str) -> None:
     encoder = spec.encoder(kernel, model)
     encoder.prepare_encoding()
     columns = encoder.encode(rows)
-    assert row_bytes(spec) == sum(values.nbytes for values in columns.values()) / len(rows)
+    assert code_bytes(spec) == sum(values.nbytes for values in columns.values()) / len(rows)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_what_is_given_is_kept() -> None:
 def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, dims: int) -> None:
     kind = ENCODERS[name]
     spec = equal_bytes(kind, {}, budget, dims=dims)
-    assert row_bytes(spec) <= budget
+    assert code_bytes(spec) <= budget
     size = size_of(kind)
     for value in range(getattr(spec, size.field) + 1, size.most + 1):
         shares = dims if name == "pq" else value  # kpca-pq's components are raised to a multiple
-        larger = row_bytes(kind(**{size.field: value}))
+        larger = code_bytes(kind(**{size.field: value}))
         assert larger > budget or shares % value, (value, larger)
 
 
 @pytest.mark.parametrize(("name", "least"), [("aska", 7), ("kpca-jl", 8), ("kpca", 8)])
 def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> None:
-    assert row_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
+    assert code_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
     with pytest.raises(InputError) as error:
         equal_bytes(ENCODERS[name], {}, least - 1, dims=8)
     expected = f"no code fits: found at least {least} bytes a row, expected at most {least - 1}. Mend: --bytes {least}"
@@ -137,4 +137,4 @@ def test_operations_in_words() -> None:
 @pytest.mark.parametrize("name", ENCODERS)
 def test_every_encoder_has_a_size_that_its_bytes_grow_with(name: str) -> None:
     few, many = (equal_operations(ENCODERS[name], {}, count) for count in (8, 64))
-    assert row_bytes(few) < row_bytes(many)
+    assert code_bytes(few) < code_bytes(many)
