@@ -1,6 +1,10 @@
 """What work takes in memory, and the refusal of what would not fit."""
 
+from dataclasses import replace
+
+from pipeline.bounded import FAILING, window_rows
 from pipeline.encode import spec_of
+from pipeline.exact import SPARE
 from pipeline.exhaustive import BLOCK_ROWS
 from pipeline.search import SearchOptions
 from stores.codes import CodeStore
@@ -55,6 +59,22 @@ def search_bytes(
         + lists
         + options.threads * (3 * chunk + BLOCK_ROWS * (store.dims * 24 + options.batch * 8))
     )
+
+
+def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOptions, *, queries: int) -> int:
+    """Return what an exact search takes: that of every row's scores, and what bounds leave of a window.
+
+    A query whose bounds leave a larger share is answered by every row.
+    """
+    most = replace(options, k=min(vectors.rows, options.k + SPARE))
+    needed = search_bytes(vectors, most, queries=queries)
+    if codes is None:
+        return needed
+    batch = min(options.batch, queries)
+    rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch))
+    pairs = int(FAILING * rows * batch)
+    rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
+    return needed + search_bytes(codes, options, queries=queries) + 100 * pairs + rows_left + 9 * rows
 
 
 def _gib(size: int) -> str:

@@ -84,12 +84,23 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
 @click.argument("queries")
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours a query.")
 @click.option("--rerank", type=int, metavar="R", help="Re-score the R best codes by the true kernel.")
-@click.option("--vectors", metavar="STORE", help="Where the encoded vectors lie now, if they moved. For --rerank.")
+@click.option("--exact", is_flag=True, help="Find the true k nearest and prove it. STORE: bounds, or vectors.")
+@click.option(
+    "--relaxed",
+    type=float,
+    metavar="P",
+    help="Search as --exact does, by bounds that hold for a share P of near pairs: approximate, and faster.",
+)
+@click.option(
+    "--vectors", metavar="STORE", help="Where the encoded vectors lie now, if they moved. For --rerank, --exact."
+)
 @KERNEL(required=False)
 @click.option("--batch", type=int, default=1024, show_default=True, help="Queries answered in one pass over the store.")
 @THREADS
 @MEMORY
-@click.option("--out", metavar="HITS", help="Write .npz, .ivecs (+ .fvecs scores) or .ibin instead of printing.")
+@click.option(
+    "--out", metavar="HITS", help="Write .npz, .parquet, .ivecs (+ .fvecs scores) or .ibin instead of printing."
+)
 @as_json
 def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Find the k nearest rows of STORE for each of QUERIES.
@@ -104,6 +115,31 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
         echo_json(report if options["out"] else {**report, **verbs.hits_json(hits)})
     else:
         tell.tell_search(report, hits)
+
+
+@main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@click.argument("hits")
+@KERNEL(required=True)
+@click.option("--bounds", metavar="STORE", help="Bounds of the vectors: far faster than the true kernel of every row.")
+@click.option("-k", type=int, help="Verify the first k of each query. [default: all]")
+@click.option("--batch", type=int, default=1024, show_default=True, help="Queries answered in one pass over the store.")
+@THREADS
+@MEMORY
+@as_json
+def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+    """Prove or refute that HITS are the true nearest rows of VECTORS for each of QUERIES, in order; exit 1 if refuted.
+
+    HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
+    for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
+    """
+    from jobs import verify as verification
+
+    report = verification.verify(vectors, queries, hits, **options)
+    echo_json(report) if json else verification.tell(report)
+    if report["refuted"]:
+        sys.exit(ANSWER_IS_NO)
 
 
 @main.command()
@@ -151,13 +187,14 @@ def check(store: str, *, json: bool) -> None:
 @click.argument("index")
 @click.option("--queries", metavar="FILE", help="Rows whose coordinates --points is to hold.")
 @click.option("--points", metavar="NPY", help="Write the queries' coordinates, which the index is searched with.")
+@click.option("--kernel", metavar="FILE.py", help="The file of your own kernel, where CODES are of one.")
 @as_json
-def export(codes: str, index: str, *, queries: str | None, points: str | None, json: bool) -> None:
+def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
     from jobs import tell
     from jobs.export import export as write
 
-    report = write(codes, index, queries=queries, points=points)
+    report = write(codes, index, **options)
     echo_json(report) if json else tell.tell_mapping(report)
 
 

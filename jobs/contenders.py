@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from jobs.own_kernel import names_file
 from jobs.parameters import FIELDS, OPTIONS, PARAMETERS
 from pipeline.encoders import ENCODERS, EncoderSpec
-from pipeline.kernels import Kernel, make_kernel
+from pipeline.kernels import KERNELS, Kernel, make_kernel
 from pipeline.kernels.sums import Rbf
 from pipeline.kernels.transform import ExpChi2
 from pipeline.protocols import equal_bytes, equal_operations, size_of
@@ -48,6 +49,11 @@ def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float
         If a kernel is named twice or is unknown, or none takes the gamma.
     """
     _refuse_twice("--kernel", names)
+    for name in filter(names_file, names):
+        raise InputError(
+            f"--kernel {name} has no use here: compare takes the kernels that have a name, {', '.join(KERNELS)}. "
+            "Mend: give the file to encode, search and evaluate."
+        )
     if gamma is not None and not set(names) & set(WITH_GAMMA):
         raise InputError(f"--gamma has no use here: it belongs to {', '.join(WITH_GAMMA)}. Mend: leave --gamma out.")
     return [_similarity(name, gamma if name in WITH_GAMMA else None, transform) for name in names]

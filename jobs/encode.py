@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from distributed import (
 )
 from threadpoolctl import threadpool_limits
 
+from jobs.own_kernel import load_own
 from pipeline.encode import encode_part, encoder_of
 from stores.codes import open_code_store
 from stores.errors import ClusterError
@@ -30,20 +32,32 @@ CONNECT_SECONDS = 10
 LOGGERS = ("distributed", "distributed.client", "distributed.scheduler", "distributed.worker")
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Where the rows lie, and the file of the kernel if it is a user's own."""
+
+    vectors: str
+    kernel: str | None = None
+
+    def resolved(self) -> "Sources":
+        """Return the paths as workers in other folders find them."""
+        return Sources(str(Path(self.vectors).resolve()), self.kernel and str(Path(self.kernel).resolve()))
+
+
 class EncoderPlugin(WorkerPlugin):
     """What a worker needs to encode parts: both stores open, and the encoder with its Gram matrix, for all threads."""
 
-    def __init__(self, codes: str, vectors: str) -> None:
+    def __init__(self, codes: str, sources: Sources) -> None:
         self.name = plugin_name(codes)
         self.codes = codes
-        self.vectors = vectors
+        self.sources = sources
 
     def setup(self, worker: Worker) -> None:
         """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own fill the cores."""
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(Path(self.codes))
-        self.vector_store = open_vectors(self.vectors)
-        self.encoder = encoder_of(self.code_store)
+        self.vector_store = open_vectors(self.sources.vectors)
+        self.encoder = encoder_of(self.code_store, load_own(self.sources.kernel) if self.sources.kernel else None)
         self.encoder.prepare_encoding()
 
     def teardown(self, worker: Worker) -> None:
@@ -52,7 +66,7 @@ class EncoderPlugin(WorkerPlugin):
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel as the paths alone."""
-        return {"name": self.name, "codes": self.codes, "vectors": self.vectors}
+        return {"name": self.name, "codes": self.codes, "sources": self.sources}
 
 
 def plugin_name(codes: str) -> str:
@@ -71,7 +85,11 @@ def encode_one(codes: str, part: int) -> int:
 
 
 def encode_parts(
-    client: Client, codes: Path, vectors: str, parts: Sequence[int], advance: Callable[[int], None] = lambda rows: None
+    client: Client,
+    codes: Path,
+    sources: Sources,
+    parts: Sequence[int],
+    advance: Callable[[int], None] = lambda rows: None,
 ) -> None:
     """Encode the named parts, a window of futures at a time, so that neither n nor the parts' number costs memory.
 
@@ -83,7 +101,7 @@ def encode_parts(
         If the cluster goes away, or workers keep dying of one part.
     """
     where = str(codes.resolve())
-    plugin = EncoderPlugin(where, str(Path(vectors).resolve()))
+    plugin = EncoderPlugin(where, sources.resolved())
     client.register_plugin(plugin)
     waiting = iter(parts)
 

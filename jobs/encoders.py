@@ -17,12 +17,24 @@ def make_spec(options: Mapping[str, Any]) -> EncoderSpec:
         If an option is given that the encoder does not have.
     """
     name = options.get("encoder") or "aska"
+    given = refuse_options(options, name, tuple(PARAMETERS[name]))
+    return ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
+
+
+def refuse_options(options: Mapping[str, Any], name: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return the encoders' options that are given, or refuse one that ``name`` does not have.
+
+    Raises
+    ------
+    InputError
+        Naming the encoders that have it.
+    """
     given = {option: options[option] for option in OPTIONS if options.get(option) is not None}
     for option in given:
-        if option not in PARAMETERS[name]:
+        if option not in known:
             users = ", ".join(encoder for encoder, parameters in PARAMETERS.items() if option in parameters)
             shown = option.replace("_", "-")
             raise InputError(
                 f"--{shown} has no use here: it belongs to {users}, found --encoder {name}. Mend: leave --{shown} out."
             )
-    return ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
+    return given

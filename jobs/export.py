@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jobs.own_kernel import own_of
 from jobs.progress import progress
 from pipeline.encode import encoder_of
 from pipeline.encoders.pq import Pq
@@ -19,8 +20,12 @@ from stores.vectors import original_ids
 Report = dict[str, Any]
 
 
-def export(codes: str, index: str, *, queries: str | None = None, points: str | None = None) -> Report:
+def export(
+    codes: str, index: str, *, queries: str | None = None, points: str | None = None, kernel: str | None = None
+) -> Report:
     """Write codes as a faiss index, and the coordinates of queries to search it with; return what was written.
+
+    ``kernel`` is the file of a user's own kernel, where that of the codes is one.
 
     Raises
     ------
@@ -31,7 +36,7 @@ def export(codes: str, index: str, *, queries: str | None = None, points: str | 
         raise InputError("--queries and --points go together: found one of them. Mend: name both, or neither.")
     check_faiss()
     store = open_code_store(Path(codes))
-    encoder = encoder_of(store)
+    encoder = encoder_of(store, own_of(store, kernel))
     if not isinstance(encoder, Pq):
         raise InputError(
             f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, which faiss knows. "

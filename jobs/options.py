@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from jobs.parameters import OPTIONS, PARAMETERS
+from jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
 from stores.errors import InputError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
         click.option(
             "--kernel",
             required=required,
-            help="cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2 or rbf.",
+            help="cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, rbf, or a FILE.py of your own.",
         ),
         click.option("--gamma", type=float, help="γ of rbf (needed) and exp_chi2 (default 1)."),
         click.option("--transform", type=float, metavar="S", help="Use exp(S (κ − 1)) of the kernel κ."),
@@ -67,7 +67,11 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
     return _apply(
         (
             click.option(
-                "--encoder", type=click.Choice(list(PARAMETERS)), default="aska", show_default=True, help="Method."
+                "--encoder",
+                type=click.Choice([*PARAMETERS, CHOOSE]),
+                default="aska",
+                show_default=True,
+                help=f"Method. {CHOOSE} measures a sample and takes the bound whose exact search is cheapest.",
             ),
             *(
                 click.option(f"--{name.replace('_', '-')}", type=kind, help=f"{text} {_defaults(name)}")

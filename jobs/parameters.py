@@ -25,10 +25,13 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "preprocessing": (click.Choice(WORDS["preprocessing"]), "Of the coordinates, before they are quantised."),
     "metric": (click.Choice(WORDS["metric"]), "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, ŷ what a code stands for."),
     "training_rows": (click.INT, "Rows that k-means learns from."),
+    "groups": (click.INT, "Groups of bins that are added together, a byte each."),
     "bits": (click.INT, "Bits of a code, B."),
     "projections": (click.INT, "Numbers of a code."),
     "random_state": (click.INT, "Seed of all that is drawn."),
 }
+
+CHOOSE = "bound"  # in the place of an encoder: the cheapest bound, as measured on a sample
 
 FIELDS = {
     "atoms": "n_atoms",
@@ -37,6 +40,7 @@ FIELDS = {
     "components": "n_components",
     "subquantizers": "n_subquantizers",
     "training_rows": "n_training",
+    "groups": "n_groups",
     "bits": "n_bits",
     "projections": "n_projections",
 }
@@ -59,4 +63,6 @@ PARAMETERS: dict[str, dict[str, object]] = {
     "kpca-lsh": {"landmarks": 1024, "components": "bits", "bits": 256} | _SEED,
     "kpca-jl": {"landmarks": 8192, "components": 128, "projections": 32, "metric": "distance"} | _SEED,
     "kpca": {"landmarks": 1024, "components": 64} | _SEED,
+    "kpca-bound": {"landmarks": 1024, "components": 128} | _SEED,
+    "bin-bound": {"groups": 64, "training_rows": 8192} | _SEED,
 }

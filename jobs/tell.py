@@ -42,6 +42,18 @@ def tell_search(report: Report, hits: Hits) -> None:
         f"{report['ns_per_row_and_query']:.2f} ns a row and query{written}",
         err=True,
     )
+    if "rows_scored" in report:
+        click.echo(_proof(report), err=True)
+
+
+def _proof(report: Report) -> str:
+    """Return what an exact search proved, or a relaxed one did not, and what it took."""
+    relaxed, claim = report["approximate"], "proved"
+    if relaxed is not None:
+        missed = f"{relaxed['failure_probability']:.3f}"
+        claim = f"approximate: a neighbour is missed with an estimated probability of at most {missed}"
+    shares = ", ".join(f"{name} {share:.4%}" for name, share in report["rows_scored"].items())
+    return f"{claim}; rows scored by the true kernel: {shares}; {report['queries_with_ties']:,} queries with ties"
 
 
 def tell_evaluation(report: Report) -> None:

@@ -1,7 +1,7 @@
 """What each verb does: opens stores, calls the library, and returns a report that can be JSON."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,29 +11,32 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from jobs.bound import chosen_bound
 from jobs.budget import check_budget, search_bytes
 from jobs.encoders import make_spec
+from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, vectors_of
 from jobs.options import available_cores, parse_ranks
+from jobs.own_kernel import names_file, own_of
+from jobs.parameters import CHOOSE
 from jobs.progress import progress, waiting
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
 from pipeline import search as searching
 from pipeline.ingest import ingest as ingest_source
-from pipeline.kernels import Kernel, kernel_from_spec, make_kernel
+from pipeline.kernels import kernel_from_spec, own_in
 from pipeline.rerank import true_scores
 from stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from stores.distinct import DistinctCounter
-from stores.errors import FormatError, InputError, NotFoundError
-from stores.foreign import is_store, open_rows, open_vectors
+from stores.errors import FormatError, InputError
+from stores.foreign import open_rows, open_vectors
 from stores.formats import open_source
 from stores.formats.source import Source
 from stores.header import open_header
 from stores.hits import Hits, check_hits_path, read_hits, write_hits
 from stores.parts import PartStore, check_new_path
-from stores.publish import exists
 from stores.vector_writer import VectorWriter
 from stores.vectors import KIND as VECTORS
-from stores.vectors import Vectors, VectorStore, open_vector_store, original_ids, stored_rows
+from stores.vectors import VectorStore, open_vector_store, original_ids, stored_rows
 
 Report = dict[str, Any]
 
@@ -62,13 +65,13 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
 
     began = time.perf_counter()
     rows = open_vectors(vectors)
-    kernel = _kernel(options)
-    encoder = make_spec(options)
+    kernel = kernel_of(options, rows)
+    encoder = chosen_bound(rows, kernel, options) if options.get("encoder") == CHOOSE else make_spec(options)
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
     if options.get("scheduler"):
-        _refuse(options, ("workers",), "a cluster that exists has its own workers")
+        refuse(options, ("workers",), "a cluster that exists has its own workers")
     workers = options.get("workers") or available_cores()
     check_budget(
         "encoding", encoding.encode_bytes(plan, workers), options.get("memory"), "fewer --workers, or a smaller model"
@@ -78,7 +81,8 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         undone = _resume(store, plan)
         if undone:
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
-                runner.encode_parts(client, Path(codes), vectors, undone, advance)
+                sources = runner.Sources(vectors, options["kernel"] if names_file(options["kernel"]) else None)
+                runner.encode_parts(client, Path(codes), sources, undone, advance)
             store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
@@ -106,6 +110,10 @@ def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
 
 def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
     """Search a code store or a vector store; return what it took, and the hits, which ``out`` names a file for."""
+    if options.get("exact") or options.get("relaxed") is not None:
+        from jobs.exact import search as search_exactly
+
+        return search_exactly(store, queries, **options)
     if options.get("out"):
         check_hits_path(options["out"])
     settings = searching.SearchOptions(
@@ -117,7 +125,7 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     source = open_rows(queries)
     began = time.perf_counter()
     with threadpool_limits(1), progress("search", source.shape[0], "queries") as advance:
-        if _kind(store) == "codes":
+        if kind_of(store) == "codes":
             rows, hits = _search_codes(store, source, settings, options, advance)
         else:
             rows, hits = _search_vectors(store, source, settings, options, advance)
@@ -137,9 +145,9 @@ def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
     if vectors:
         if not (options.get("queries") and options.get("kernel")):
             raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
-        returned = rescored(returned, vectors, options["queries"], **_kernel_options(options))
+        returned = rescored(returned, vectors, options["queries"], **kernel_options(options))
     else:
-        _refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
+        refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
     ranks = parse_ranks(options["ranks"]) if options.get("ranks") is not None else None
     recall = recalls(returned, true, ranks, exact_scores=bool(vectors))
     return {"hits": hits, "truth": truth, "queries": len(returned.ids), "recall": recall}
@@ -166,9 +174,10 @@ def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # no
             f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. "
             "Mend: name the vectors that were searched."
         )
+    scored_by = kernel_of(kernel, vectors)
     batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
     scores = [
-        true_scores(vectors, _kernel(kernel), rows.read(at.start, at.stop), stored[at], threads=available_cores())
+        true_scores(vectors, scored_by, rows.read(at.start, at.stop), stored[at], threads=available_cores())
         for at in batches
     ]
     return Hits(scores=np.concatenate(scores), ids=hits.ids)
@@ -176,7 +185,7 @@ def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # no
 
 def info(store: str) -> Report:
     """Return what a store or a foreign file is."""
-    kind = _kind(store)
+    kind = kind_of(store)
     if kind == "codes":
         return _describe_codes(open_code_store(Path(store)))
     if kind == VECTORS:
@@ -193,7 +202,7 @@ def info(store: str) -> Report:
 
 def check(store: str) -> Report:
     """Read every byte of a store against its receipts; return the faults, a sentence each."""
-    kind = _kind(store)
+    kind = kind_of(store)
     if kind not in ("codes", VECTORS):
         raise FormatError(f"{store} has no receipts to check against. Mend: mercore ingest {store} STORE")
     parts = PartStore(Path(store), open_header(Path(store)))
@@ -216,19 +225,16 @@ def _search_codes(
     advance: searching.Advance,
 ) -> tuple[int, Hits]:
     """Search a code store; its kernel is the one it was encoded with."""
-    if options.get("kernel"):
-        raise InputError(
-            f"{store} has its kernel already: found --kernel {options['kernel']}. Mend: leave --kernel out."
-        )
-    _refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
-    if not settings.rerank:
-        _refuse(options, ("vectors",), "the vectors are only read to --rerank")
     codes = open_code_store(Path(store))
+    own = own_of(codes, options.get("kernel"))
+    refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
+    if not settings.rerank:
+        refuse(options, ("vectors",), "the vectors are only read to --rerank")
     settings.check(codes.rows)
-    vectors = _vectors_of(codes, options.get("vectors")) if settings.rerank else None
+    vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
     needed = search_bytes(codes, settings, queries=queries.shape[0], reranked=vectors)
     room = check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
-    settings = replace(settings, resident=room)
+    settings = replace(settings, resident=room, own=own)
     return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 
@@ -240,54 +246,15 @@ def _search_vectors(
     advance: searching.Advance,
 ) -> tuple[int, Hits]:
     """Search a vector store by the true kernel."""
-    if not options.get("kernel"):
-        raise InputError(f"{store} holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2")
     if settings.rerank:
         raise InputError(f"{store} holds vectors: their scores are the true ones already. Mend: leave --rerank out.")
-    _refuse(options, ("vectors",), f"{store} is the vectors")
+    refuse(options, ("vectors",), f"{store} is the vectors")
     vectors = open_vectors(store)
-    kernel = _kernel(options)
+    kernel = chosen_kernel(options, vectors)
     encoding.check_domain(vectors, kernel)
     needed = search_bytes(vectors, settings, queries=queries.shape[0])
     check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
     return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
-
-
-def _refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> None:
-    """Refuse options that would have no effect."""
-    for name in names:
-        if options.get(name) is not None:
-            raise InputError(f"--{name} has no use here: {because}. Mend: leave --{name} out.")
-
-
-def _vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
-    """Return the vector store that codes came from, where it lay then or where it lies now."""
-    try:
-        return open_vectors(moved or str(codes.source_path))
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
-        ) from None
-
-
-def _kernel(options: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that the options name."""
-    return make_kernel(**{"name" if key == "kernel" else key: value for key, value in _kernel_options(options).items()})
-
-
-def _kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that name a kernel."""
-    return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
-
-
-def _kind(store: str) -> str:
-    """Return "codes", "vectors" or "foreign"."""
-    path = Path(store)
-    if not exists(path):
-        raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
-    if is_store(path):
-        return open_header(path).kind
-    return "foreign"
 
 
 def _describe_vectors(vectors: VectorStore) -> Report:
@@ -302,6 +269,12 @@ def _describe_vectors(vectors: VectorStore) -> Report:
     }
 
 
+def _kernel_spec(codes: CodeStore) -> Report:
+    """Return the spec of a store's kernel: one that this version knows, or a user's own."""
+    spec = dict(codes.spec.kernel)
+    return spec if own_in(spec) else kernel_from_spec(spec).spec()
+
+
 def _describe_codes(codes: CodeStore) -> Report:
     columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
     total = sum(columns.values())
@@ -312,7 +285,7 @@ def _describe_codes(codes: CodeStore) -> Report:
         "rows": codes.rows,
         "parts": codes.parts,
         "parts_done": parts_done,
-        "kernel": kernel_from_spec(codes.spec.kernel).spec(),
+        "kernel": _kernel_spec(codes),
         "encoder": codes.spec.encoder,
         "bytes": total,
         "bytes_per_row": round(total / max(1, rows_done), 3),

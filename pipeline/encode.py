@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from pipeline.encoders.encoder import MAX_BLOCK_ROWS
-from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
 from stores.codes import CodeSpec, CodeStore
 from stores.errors import InputError
 from stores.header import Layout, model_entries, row_bytes
@@ -133,9 +133,9 @@ def encode_part(encoder: Encoder, vectors: Vectors, start: int, stop: int) -> di
     return out
 
 
-def encoder_of(store: CodeStore) -> Encoder:
-    """Return the encoder whose codes a store holds."""
-    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel), store.model)
+def encoder_of(store: CodeStore, own: OwnKernel | None = None) -> Encoder:
+    """Return the encoder whose codes a store holds; ``own`` is the user's kernel, where the store's is one."""
+    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, own), store.model)
 
 
 def spec_of(store: CodeStore) -> EncoderSpec:

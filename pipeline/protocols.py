@@ -34,6 +34,7 @@ SIZES = (  # a spec's is the first that it has
     Size(field="n_subquantizers", operation="look-ups", most=MAX_SUBQUANTIZERS),
     Size(field="n_bits", operation="bits", most=MAX_BITS, worth=Fraction(300, 8)),
     Size(field="n_projections", operation="multiply-adds", most=MAX_PROJECTIONS, worth=Fraction(32, 8)),
+    Size(field="n_groups", operation="byte operations", most=1 << 15),
     Size(field="n_components", operation="multiply-adds", most=MAX_LANDMARKS),  # plain KPCA is not in the paper
 )
 

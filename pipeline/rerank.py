@@ -1,4 +1,4 @@
-"""Re-score rows by the true kernel, from the vectors that codes came from."""
+"""Score chosen rows by the true kernel: fetched from the vector store in whole parts, each part read once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,30 +8,65 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
-from pipeline.parallel import over_parts
+from pipeline.parallel import over_parts, read_ahead
 from stores.vectors import Vectors
+
+PAIRS = 1 << 12  # scored at a time
+Ids = NDArray[np.int64]
 
 
 def true_scores(
     vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: NDArray[np.int64], *, threads: int
 ) -> Float64:
-    """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1.
-
-    Every part of the vector store that holds a wanted row is read once.
-    """
+    """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1."""
     prepared = kernel.prepare(queries, label="query")
     scores = np.full(rows.size, -np.inf)
-    order = np.argsort(rows, axis=None, kind="stable")
-    order = order[np.searchsorted(rows.ravel()[order], 0) :]  # the −1 come first
-    wanted = rows.ravel()[order]
+    wanted = np.flatnonzero(rows.ravel() >= 0)
+    chosen, at = np.unique(rows.ravel()[wanted], return_inverse=True)
+    values = fetch(vectors, chosen, threads=threads)
+    scores[wanted] = pair_scores(kernel, values, prepared, (at, wanted // rows.shape[1]), threads=threads)
+    return scores.reshape(rows.shape)
+
+
+def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray[Any]:
+    """Return the named rows, dtype[len(rows), d]; every part that holds one is read once.
+
+    Parameters
+    ----------
+    rows : int64[p], ascending
+    """
+    out = np.empty((len(rows), vectors.dims), vectors.dtype)
 
     def work(parts: Iterator[int]) -> None:
-        for part in parts:
+        for part, values in read_ahead(parts, lambda part, _: vectors.read_part(part)):
             first, last = vectors.bounds(part)
-            here = slice(*np.searchsorted(wanted, [first, last]))
-            chosen, at = np.unique(wanted[here], return_inverse=True)
-            values = kernel.prepare(vectors.read_part(part)[chosen - first], first=first)
-            scores[order[here]] = kernel.exact_pairs(values, prepared, at, order[here] // rows.shape[1])
+            here = slice(*np.searchsorted(rows, [first, last]))
+            np.take(values, rows[here] - first, axis=0, out=out[here])
 
-    over_parts(np.unique(wanted // vectors.part_rows).tolist(), threads, work)
-    return scores.reshape(rows.shape)
+    over_parts(np.unique(rows // vectors.part_rows).tolist(), threads, work)
+    return out
+
+
+def pair_scores(
+    kernel: Kernel, rows: NDArray[Any], queries: Float64, pairs: tuple[Ids, Ids], *, threads: int
+) -> Float64:
+    """Return the true scores of pairs (rows[at[p]], queries[of[p]]), float64[p].
+
+    Parameters
+    ----------
+    rows : dtype[n, d], raw
+    queries : float64[nq, d], prepared
+    pairs : int64[p] twice, ``at`` and ``of``
+    """
+    at, of = pairs
+    scores = np.empty(len(at))
+    order = np.argsort(at, kind="stable")
+
+    def work(slices: Iterator[int]) -> None:
+        for number in slices:
+            some = order[number * PAIRS : (number + 1) * PAIRS]
+            chosen, place = np.unique(at[some], return_inverse=True)
+            scores[some] = kernel.exact_pairs(kernel.prepare(rows[chosen]), queries, place, of[some])
+
+    over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
+    return scores

@@ -1,6 +1,6 @@
 """Search codes exhaustively: every part past a batch of queries, the best merged."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.best import Best, merge
 from pipeline.encoders.encoder import Encoder
 from pipeline.parallel import over_parts, read_ahead
+from pipeline.scanners.scanner import Scanner
 from stores.codes import CodeStore
 from stores.reader import HeldParts, PartReader
 
@@ -26,8 +27,6 @@ class OpenCodes:
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> Best:
     """Return the k rows of highest score for each query, float32; bit-equal whatever threads, batch or parts.
 
-    Parts that are not in memory are read, checked, and offered to be kept.
-
     Parameters
     ----------
     queries : dtype[nq, d], raw rows
@@ -39,22 +38,35 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
         If any byte of the store is not the one that was written; no result is then returned.
     """
     scanner = codes.encoder.scanner(queries)
-    store, receipts = codes.store.store, codes.store.receipts
+    return scan_parts(codes, scanner, range(codes.store.parts), (len(queries), k), threads=threads)
 
-    def work(parts: Iterator[int]) -> Best:
-        best = Best(len(queries), k, np.float32)
-        readers = [PartReader(store, receipts, scanner.names) for _ in range(2)]
 
-        def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
-            columns = codes.held.get(part)
-            if columns is None:
-                columns = readers[slot].read(part)
-                codes.held.offer(part, columns)
-            return columns
+def scan_parts(
+    codes: OpenCodes, scanner: Scanner, parts: Sequence[int], shape: tuple[int, int], *, threads: int
+) -> Best:
+    """Return the best of the named parts, for lists of ``shape`` (nq, k)."""
 
-        for part, columns in read_ahead(parts, read):
-            first, _ = store.bounds(part)
-            scanner.scan(columns, first, best)
+    def work(taken: Iterator[int]) -> Best:
+        best = Best(*shape, np.float32)
+        for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
+            scanner.scan(columns, codes.store.store.bounds(part)[0], best)
         return best
 
-    return merge(over_parts(list(range(codes.store.parts)), threads, work))
+    return merge(over_parts(list(parts), threads, work))
+
+
+def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], Mapping[str, NDArray[Any]]]:
+    """Return what reads a part into the buffers of slot 0 or 1, for one thread.
+
+    Parts that are not in memory are read, checked, and offered to be kept.
+    """
+    readers = [PartReader(codes.store.store, codes.store.receipts, names) for _ in range(2)]
+
+    def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
+        columns = codes.held.get(part)
+        if columns is None:
+            columns = readers[slot].read(part)
+            codes.held.offer(part, columns)
+        return columns
+
+    return read

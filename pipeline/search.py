@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline.best import Best, best_of
 from pipeline.encode import encoder_of
 from pipeline.exhaustive import search_vectors
-from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
 from pipeline.rerank import true_scores
 from pipeline.scan import OpenCodes, scan_codes
 from stores.codes import CodeStore
@@ -28,6 +28,7 @@ class SearchOptions:
     """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
 
     Each batch is a pass over the codes: up to ``resident`` bytes of them stay in memory from one pass to the next.
+    ``own`` is the user's kernel, where that of the codes is one.
     """
 
     k: int
@@ -35,6 +36,7 @@ class SearchOptions:
     batch: int = 1024
     threads: int = 1
     resident: int = 0
+    own: OwnKernel | None = None
 
     def check(self, rows: int) -> None:
         """Refuse counts that a store of ``rows`` rows cannot serve.
@@ -88,16 +90,13 @@ def search_code_store(
     IntegrityError
         If a byte of the store is not the one that was written; no result is then returned.
     """
-    kernel = kernel_from_spec(store.spec.kernel)
+    kernel = kernel_from_spec(store.spec.kernel, options.own)
     options.check(store.rows)
-    _check_queries(queries, kernel, store.spec.dims, store.where)
-    if vectors is not None and vectors.fingerprint != store.spec.source:
-        raise InputError(
-            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
-            f"expected {store.spec.source}. Mend: name the right vector store with --vectors, or encode this one."
-        )
+    check_queries(queries, kernel, store.spec.dims, store.where)
+    if vectors is not None:
+        check_source(vectors, store)
     passes = -(-queries.shape[0] // options.batch)
-    codes = OpenCodes(store, encoder_of(store), HeldParts(options.resident if passes > 1 else 0))
+    codes = OpenCodes(store, encoder_of(store, options.own), HeldParts(options.resident if passes > 1 else 0))
 
     def answer(batch: NDArray[Any]) -> Best:
         best = scan_codes(codes, batch, options.rerank or options.k, threads=options.threads)
@@ -128,7 +127,7 @@ def search_vector_store(
         If a byte of the store is not the one that was written.
     """
     options.check(vectors.rows)
-    _check_queries(queries, kernel, vectors.dims, vectors.where)
+    check_queries(queries, kernel, vectors.dims, vectors.where)
 
     def answer(batch: NDArray[Any]) -> Best:
         return search_vectors(vectors, kernel, batch, options.k, threads=options.threads)
@@ -136,7 +135,22 @@ def search_vector_store(
     return _collect(queries, options, answer, vectors.dropped, advance)
 
 
-def _check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> None:
+def check_source(vectors: Vectors, store: CodeStore) -> None:
+    """Refuse vectors that a store is not the codes of.
+
+    Raises
+    ------
+    InputError
+        If the fingerprints differ.
+    """
+    if vectors.fingerprint != store.spec.source:
+        raise InputError(
+            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
+            f"expected {store.spec.source}. Mend: name the right vector store with --vectors, or encode this one."
+        )
+
+
+def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> None:
     """Refuse queries of another dimension, none at all, or any outside the kernel's domain, before the first scan."""
     nq, d = queries.shape
     if d != dims:

@@ -1,8 +1,8 @@
-"""The k best rows of each query, written to and read from ``.ivecs``, big-ann ``.ibin`` and ``.npz`` files."""
+"""The k best rows of each query, written to and read from ``.ivecs``, big-ann ``.ibin``, ``.npz`` and ``.parquet``."""
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from stores.errors import ExistsError, FormatError, InputError, NotFoundError, S
 from stores.formats.bigann import read_truth, truth_bytes
 from stores.formats.binary import path_status
 from stores.formats.npz import npz_bytes, read_npz
+from stores.formats.parquet_hits import parquet_bytes, read_parquet_hits
 from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
 from stores.publish import publish, storage_errors
 
@@ -73,14 +74,15 @@ def write_hits(path: str, hits: Hits) -> list[str]:
     """Write ``hits`` by the suffix of ``path`` and return the paths written; files of an earlier search are replaced.
 
     ``.ivecs`` holds int32 ids, with the scores as float32 in the ``.fvecs`` of the same stem; ``.ibin`` is big-ann's
-    ground truth, int32 ids and float32 scores; ``.npz`` holds ``ids`` and ``scores`` as they are.
+    ground truth, int32 ids and float32 scores; ``.npz`` holds ``ids`` and ``scores`` as they are, and so does
+    ``.parquet``, one row a query, in columns of lists.
 
     Raises
     ------
     InputError
         If the suffix is unknown, or an id is above int32 in ``.ivecs`` or ``.ibin``.
     ShapeError
-        If there are no hits and the suffix is not ``.npz``.
+        If there are no hits and the suffix is ``.ivecs`` or ``.ibin``.
     NotFoundError, ExistsError, StorageError
         If the path cannot be written; see ``check_hits_path``.
     """
@@ -88,6 +90,9 @@ def write_hits(path: str, hits: Hits) -> list[str]:
     if _suffix(path) == ".npz":
         arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
         publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
+        return [path]
+    if _suffix(path) == ".parquet":
+        publish(Path(path), parquet_bytes(hits.ids, hits.scores))
         return [path]
     ids = _int32_ids(path, hits.ids)
     scores = None if hits.scores is None else hits.scores.astype(np.float32)
@@ -154,17 +159,28 @@ def _check_target(path: str, target: Path) -> None:
 def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
-        message = f"{path}: hits of shape {list(ids.shape)}, expected at least one. Mend: write them as .npz."
+        message = (
+            f"{path}: hits of shape {list(ids.shape)}, expected at least one. Mend: write them as .npz or .parquet."
+        )
         raise ShapeError(message)
     if ids.max() > MAX_INT32:
-        message = f"{path}: id {ids.max()} is above int32's {MAX_INT32}. Mend: write the hits as .npz."
+        message = f"{path}: id {ids.max()} is above int32's {MAX_INT32}. Mend: write the hits as .npz or .parquet."
         raise InputError(message)
     return ids.astype(np.int32)
 
 
-def _read_arrays(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Read the arrays ``ids`` and, if it is there, ``scores`` of a ``.npz``."""
-    arrays = read_npz(path)
+def _read_npz(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """Read the hits of a ``.npz``."""
+    return _ids_and_scores(path, read_npz(path))
+
+
+def _read_parquet(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """Read the hits of a ``.parquet``."""
+    return _ids_and_scores(path, read_parquet_hits(path))
+
+
+def _ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    """Return the arrays ``ids`` and, if it is there, ``scores`` of a file."""
     ids, scores = arrays.get("ids"), arrays.get("scores")
     if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
         found = "no array ids" if ids is None else f"ids {_kind(ids)}"
@@ -187,4 +203,9 @@ def _kind(array: NDArray[Any]) -> str:
 
 
 Reader = Callable[[str], tuple[NDArray[Any], NDArray[Any] | None]]
-READERS: dict[str, Reader] = {".ivecs": read_texmex_hits, ".ibin": read_truth, ".npz": _read_arrays}
+READERS: dict[str, Reader] = {
+    ".ivecs": read_texmex_hits,
+    ".ibin": read_truth,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+}

@@ -72,6 +72,28 @@ class Vectors(ABC):
         """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
 
 
+class WatchedVectors(Vectors):
+    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+        self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
+        self.where, self.fingerprint = vectors.where, vectors.fingerprint
+        self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+        self._unread = set(range(vectors.parts))
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part."""
+        values = self._vectors.read_part(part)
+        self._unread.discard(part)
+        return values
+
+    @property
+    def unread(self) -> list[int]:
+        """The parts that nobody has read, ascending."""
+        return sorted(self._unread)
+
+
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield (first row, dtype[≤ block_rows, d]) over rows [start, stop), reading each part once.
 

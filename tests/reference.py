@@ -350,3 +350,26 @@ def packed_signs(values: ArrayLike) -> NDArray[np.uint8]:
     for b in range(V.shape[1]):
         packed[:, b // 8] += np.uint8(1 << b % 8) * (V[:, b] > 0).astype(np.uint8)
     return packed
+
+
+def byte_dots(rows: ArrayLike, codes: ArrayLike, *, minimum: bool) -> NDArray[np.int64]:
+    """Σ x y, or Σ min(x, y), of rows of bytes, [n, nq]."""
+    X, Y = np.asarray(rows, np.int64), np.asarray(codes, np.int64)
+    return integer_intersections(X, Y) if minimum else X @ Y.T
+
+
+def byte_bounds(
+    dots: ArrayLike, numbers: ArrayLike, step: ArrayLike, const: ArrayLike, factors: ArrayLike, over: ArrayLike | None
+) -> NDArray[np.float32]:
+    """((dot · scale) · step + const) + a₀ b₀ + … + min(over, over), [n, nq]; · scale and each + round to float32.
+
+    ``numbers`` [n, 1 + J (+ 1)] are scale, a₀ … and, with ``over`` [nq], the rows' own; ``factors`` [J, nq] are b₀ …
+    """
+    N, B = np.asarray(numbers, np.longdouble), np.asarray(factors, np.longdouble)
+    scaled = (np.asarray(dots).astype(np.float32) * N[:, :1]).astype(np.float32)
+    bounds = (scaled * np.asarray(step, np.longdouble) + np.asarray(const, np.float32)).astype(np.float32)
+    for j in range(len(B)):
+        bounds = (bounds + np.multiply.outer(N[:, 1 + j], B[j])).astype(np.float32)
+    if over is not None:
+        bounds += np.minimum(N[:, -1:], np.asarray(over)).astype(np.float32)
+    return bounds

@@ -4,20 +4,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.encoders.aska import AskaSpec
+from pipeline.encoders.bin_bound import BinBoundSpec
 from pipeline.encoders.encoder import Encoder, EncoderSpec
 from pipeline.encoders.kpca import KpcaSpec
 from pipeline.encoders.kpca_aska import KpcaAskaSpec
+from pipeline.encoders.kpca_bound import KpcaBoundSpec
 from pipeline.encoders.kpca_jl import KpcaJlSpec
 from pipeline.encoders.kpca_lsh import KpcaLshSpec
 from pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from stores.errors import FormatError
 from stores.spec import from_json
 
-__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "encoder_spec"]
+__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "bounds_scores", "encoder_spec"]
 
 ENCODERS: dict[str, type[EncoderSpec]] = {
-    kind.name: kind for kind in (AskaSpec, KpcaAskaSpec, KpcaPqSpec, PqSpec, KpcaLshSpec, KpcaJlSpec, KpcaSpec)
+    kind.name: kind
+    for kind in (
+        AskaSpec,
+        KpcaAskaSpec,
+        KpcaPqSpec,
+        PqSpec,
+        KpcaLshSpec,
+        KpcaJlSpec,
+        KpcaSpec,
+        KpcaBoundSpec,
+        BinBoundSpec,
+    )
 }
+
+
+def bounds_scores(spec: EncoderSpec) -> bool:
+    """Return whether the scores of an encoder's codes are upper bounds of the kernel."""
+    return isinstance(spec, KpcaBoundSpec | BinBoundSpec)
 
 
 def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:

@@ -1,22 +1,26 @@
 """Kernels by name, and the spec that makes one again."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipeline.kernels.kernel import Kernel
+from pipeline.kernels.own import OwnKernel
 from pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
 from pipeline.kernels.transform import ExpChi2, Transformed
 from stores.errors import FormatError, InputError
 
-__all__ = ["KERNELS", "Kernel", "kernel_from_spec", "make_kernel"]
+__all__ = ["KERNELS", "Kernel", "OwnKernel", "kernel_from_spec", "make_kernel", "own_in"]
 
 _PLAIN: dict[str, type[Kernel]] = {kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon)}
 KERNELS = (*_PLAIN, ExpChi2.name, Rbf.name)
 LEAST, MOST = 1e-30, 1e30  # of gamma and s: beyond them float32 blocks would over- or underflow
 
 
-def make_kernel(name: str, *, gamma: float | None = None, transform: float | None = None) -> Kernel:
-    """Return the named kernel, transformed by exp(s (κ − 1)) if ``transform`` gives s.
+def make_kernel(
+    name: str, *, gamma: float | None = None, transform: float | None = None, own: OwnKernel | None = None
+) -> Kernel:
+    """Return the named kernel, or a user's own, transformed by exp(s (κ − 1)) if ``transform`` gives s.
 
     Raises
     ------
@@ -28,19 +32,22 @@ def make_kernel(name: str, *, gamma: float | None = None, transform: float | Non
             raise InputError(
                 f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Mend: --{option} 1"
             )
-    kernel = _untransformed(name, gamma)
+    kernel = _untransformed(name, gamma, own)
     return kernel if transform is None else Transformed(kernel, transform)
 
 
-def kernel_from_spec(spec: Mapping[str, Any]) -> Kernel:
-    """Return the kernel that ``Kernel.spec`` described.
+def kernel_from_spec(spec: Mapping[str, Any], own: OwnKernel | None = None) -> Kernel:
+    """Return the kernel that ``Kernel.spec`` described; ``own`` is the user's kernel, where it is one.
 
     Raises
     ------
     FormatError
         If this version of mercore does not know it.
+    InputError
+        If it is a user's own, and none or another is given.
     """
-    kernel = _described(spec)
+    named = own_in(spec)
+    kernel = _described(spec, None if named is None else _same(named, own))
     if kernel is None or kernel.spec() != spec:  # it may say more than this version reads
         raise FormatError(
             f"a kernel of the store is unknown: found {spec}. Mend: use the version of mercore that wrote it."
@@ -48,20 +55,53 @@ def kernel_from_spec(spec: Mapping[str, Any]) -> Kernel:
     return kernel
 
 
-def _described(spec: Mapping[str, Any]) -> Kernel | None:
+def own_in(spec: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the ``file`` and the ``digest`` of a user's own kernel, or None if a spec names another kernel."""
+    try:
+        kernel = spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
+        configuration = kernel["configuration"]
+        named = {key: str(configuration[key]) for key in ("file", "digest")}
+    except (KeyError, TypeError):
+        return None
+    return named if kernel["name"] == OwnKernel.name else None
+
+
+def _same(named: Mapping[str, str], own: OwnKernel | None) -> OwnKernel:
+    """Return the user's kernel if it is the one that a spec names; its file may have another name now."""
+    expected = f"{named['file']} with digest {named['digest']}"
+    if own is None:
+        raise InputError(
+            f"the store's kernel is its user's own: found no file of it, expected {expected}. "
+            f"Mend: --kernel {named['file']}"
+        )
+    if own.declared.digest != named["digest"]:
+        raise InputError(
+            f"the store's kernel is another: found {own.declared.file} with digest {own.declared.digest}, expected "
+            f"{expected}. Mend: name the file as it was when the store was encoded."
+        )
+    return OwnKernel(replace(own.declared, file=named["file"]))
+
+
+def _described(spec: Mapping[str, Any], own: OwnKernel | None) -> Kernel | None:
     """Return the kernel that a spec names, or None if none can be made of it."""
     try:
-        name, configuration = spec["name"], spec["configuration"]
-        if name != Transformed.name:
-            return make_kernel(name, **configuration)
-        kernel = configuration["kernel"]
-        return make_kernel(kernel["name"], **kernel["configuration"], transform=configuration["scale"])
+        scale, kernel = None, spec
+        if spec["name"] == Transformed.name:
+            scale, kernel = spec["configuration"]["scale"], spec["configuration"]["kernel"]
+        configuration = kernel["configuration"] if own is None else {"own": own}
+        return make_kernel(kernel["name"], **configuration, transform=scale)
     except (InputError, KeyError, TypeError):
         return None
 
 
-def _untransformed(name: str, gamma: float | None) -> Kernel:
+def _untransformed(name: str, gamma: float | None, own: OwnKernel | None) -> Kernel:
     """Return a kernel by its name and gamma."""
+    if own is not None:
+        if gamma is not None:
+            raise InputError(
+                f"kernel {own.declared.file} takes no gamma: found {gamma}. Mend: leave --gamma out, write it there."
+            )
+        return own
     if name in _PLAIN:
         if gamma is not None:
             raise InputError(

@@ -45,6 +45,15 @@ class Kernel(ABC):
             If a value is NaN, infinite or (where the kernel has none) negative, or a row is zero that may not be.
         """
 
+    @property
+    def ranking(self) -> "Kernel":
+        """The kernel that this one is a strictly increasing function of, or itself: the neighbours are the same."""
+        return self
+
+    def from_ranking(self, scores: Float64) -> Float64:
+        """Return the scores of this kernel, of those of ``ranking``, to the bit those of ``exact``; may change them."""
+        return scores
+
     def packed(self, YT: Float32) -> Columns:
         """Return columns YT [d, m] as ``block`` reads them fastest: worth it for more than one block of rows."""
         return YT
@@ -78,6 +87,13 @@ class Kernel(ABC):
     @abstractmethod
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return a bound of |block − exact| over these prepared rows, rounding of the rows to float32 included."""
+
+    @abstractmethod
+    def exact_error(self, dims: int) -> float:
+        """Return a bound of |exact − real| over all rows of the domain, in units of the score.
+
+        The real score is K of the raw rows in real numbers: the roundings of ``prepare`` are in the bound too.
+        """
 
     def diagonal(self, X: Float64) -> Float64:
         """Return K(x, x) of prepared rows, float64[n]: one."""

@@ -1,5 +1,6 @@
 """Domain checks and normalisations of rows."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,15 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
                 f"Mend: {mend}."
             )
     return values
+
+
+def l1_roundings(d: int) -> float:
+    """Return how many u a value of a row that sums to one is off at most, relatively.
+
+    The two divisions and the terms of the sum are 3; a pairwise sum of n ≤ 128 is no deeper than n / 8 + 9, and one
+    more a halving: in all at most min(d, 20 + log2 d). What underflows is below 1e−323 of the peak.
+    """
+    return 3 + min(d, 20 + math.log2(d))
 
 
 def l1_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Kernels that sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from pipeline.kernels.panels import Columns
 from pipeline.kernels.preparation import Domain
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
+EPS64 = float(np.finfo(np.float64).eps) / 2
 TINY = 1e-30  # far below any term that counts, far above the subnormals
 
 
@@ -65,6 +67,7 @@ class _Histogram(SumKernel):
 
     factor: ClassVar[float] = 1.0
     share: ClassVar[float] = 0.0
+    exact_roundings: ClassVar[int] = 0  # of u that the terms of ``exact`` together are off at most
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows that sum to one."""
@@ -83,6 +86,15 @@ class _Histogram(SumKernel):
         """Return the roundings in units of u; 1 % more is for their products, underflow and what keeps from 0/0."""
         return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
 
+    def exact_error(self, dims: int) -> float:
+        """Return the roundings in units of u: of the d − 1 additions, of the terms, and of the rows.
+
+        The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows off by a factor 1 + ε put K off by no more.
+        1 % more is for products of roundings, underflow and what keeps chi2 from 0/0, 5e−31 a dimension.
+        """
+        roundings = dims - 1 + self.exact_roundings + preparation.l1_roundings(dims)
+        return float(roundings * EPS64 * 1.01)
+
 
 class Chi2(_Histogram):
     """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs).
@@ -94,6 +106,7 @@ class Chi2(_Histogram):
     terms = "CHI2"
     factor = -2.0
     share = 2.0
+    exact_roundings = 4  # of the product, x + y, what keeps it from 0, and the quotient
 
     def roundings(self, d: int) -> float:
         """Return d + 25.
@@ -116,11 +129,15 @@ class JensenShannon(_Histogram):
     """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)].
 
     Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm, where there were two.
+
+    In ``exact`` the argument of a logarithm is off by 2 u, which adds 2 u / ln 2 to it: times ½ Σ (x + y) = 1, that is
+    2.9 u. Within 4 ulp the logarithm itself is 8 u off, relatively; two more are the product and the sum of a term.
     """
 
     name = "jensen_shannon"
     terms = "JENSEN_SHANNON"
     factor = 0.5
+    exact_roundings = 13
 
     def roundings(self, d: int) -> float:
         """Return d + 10 + 5.5 log2 d.
@@ -145,11 +162,29 @@ class _Inner(SumKernel):
         """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
         return float((X.shape[1] + 4) * EPS32 * 1.01)
 
+    def exact_error(self, dims: int) -> float:
+        """Return the roundings in units of u: d for the products and their sum, for Σ|xy| ≤ 1, and those of two rows.
+
+        1 % more is for products of roundings, and for underflow.
+        """
+        return float((dims + 2 * self.row_roundings(dims)) * EPS64 * 1.01)
+
+    @abstractmethod
+    def row_roundings(self, d: int) -> float:
+        """Return how many u a value of a prepared row is off at most, relatively."""
+
 
 class Cosine(_Inner):
     """K(x, y) = ⟨x, y⟩ / (‖x‖ ‖y‖)."""
 
     name = "cosine"
+
+    def row_roundings(self, d: int) -> float:
+        """Return 4.5 + d / 2: 2 for the divisions, 1 for the root, and half of 3 for the squares and d for their sum.
+
+        So it holds in whatever order NumPy adds.
+        """
+        return 4.5 + d / 2
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows of unit norm."""
@@ -161,6 +196,10 @@ class Hellinger(_Inner):
     """K(x, y) = Σ √(xy) of rows that sum to one."""
 
     name = "hellinger"
+
+    def row_roundings(self, d: int) -> float:
+        """Return half of those of rows that sum to one, and 1 for the root."""
+        return preparation.l1_roundings(d) / 2 + 1
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the square roots of rows that sum to one."""
@@ -208,6 +247,14 @@ class Rbf(SumKernel):
         reach = EPS32 * float(np.sqrt(np.square(X).sum(1).max()) + np.sqrt(np.square(Y).sum(1).max()))
         moved = np.sqrt(self.gamma) * reach
         return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
+
+    def exact_error(self, dims: int) -> float:
+        """Return (0.37 (d + 3) + 8) u · 1.01; the rows are taken as they are.
+
+        A square (x − y)² is off by 3 u, relatively, the sum of d by d − 1 more and the exponent t by one more: in all
+        by ε = (d + 3) u. That moves exp(−t) by ε t exp(−t) ≤ ε / e. exp is within 4 ulp of values ≤ 1.
+        """
+        return float((0.37 * (dims + 3) + 8) * EPS64 * 1.01)
 
 
 def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:

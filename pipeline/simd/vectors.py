@@ -20,6 +20,7 @@ INT32 = ir.IntType(32)
 _ELEMENTS = {
     types.int8: ir.IntType(8),
     types.int16: ir.IntType(16),
+    types.int32: ir.IntType(32),
     types.int64: ir.IntType(64),
     types.float32: ir.FloatType(),
     types.float64: ir.DoubleType(),

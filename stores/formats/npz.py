@@ -26,7 +26,7 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
             member = BytesIO()
-            npy_format.write_array(member, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+            npy_format.write_array(member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.create_system = 3  # Unix, whatever the machine
             entry.external_attr = 0o644 << 16

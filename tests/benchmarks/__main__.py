@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
@@ -125,6 +126,29 @@ def hamming(*, json_path: str | None) -> None:
     from tests.benchmarks import hamming as contest
 
     _show(contest.measure(), json_path)
+
+
+@main.command()
+@click.option("--sift", nargs=2, metavar="BASE QUERIES", help="Bytes, .bvecs.")
+@click.option("--gist", nargs=2, metavar="BASE QUERIES", help="Descriptors, .npy; float16 stays float16.")
+@click.option("--bow", nargs=2, metavar="BASE QUERIES", help="Counts of visual words, scipy's sparse .npz.")
+@_option("--kernels", "cosine,hellinger,chi2,intersection,jensen_shannon,exp_chi2,rbf", "Kernels, with commas.")
+@click.option("--rows", default=20_000, show_default=True, help="Of each file, at most.")
+@click.option("--queries", default=2000, show_default=True, help="Of each file, at most.")
+@click.option("--made-rows", default=2000, show_default=True, help="Of each adversarial set.")
+@click.option("--made-queries", default=2000, show_default=True, help="Of each adversarial set.")
+@click.option("--flat-rows", default=50_000, show_default=True, help="Near-uniform rows beside faiss; 0: leave out.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def exactness(*, kernels: str, flat_rows: int, json_path: str | None, **options: Any) -> None:
+    """Wrong ids of the exact 10-NN on files and on adversarial sets; faiss' flat indexes: needs the extra ``bench``."""
+    from tests.benchmarks import exactness as contest
+
+    files = {name.upper(): options[name] for name in ("sift", "gist", "bow") if options[name]}
+    sizes = contest.Sizes(**{key: options[key] for key in ("rows", "queries", "made_rows", "made_queries")})
+    results = contest.measure(files, kernels.split(","), sizes)
+    if flat_rows:
+        results |= contest.flat_indexes(flat_rows, sizes.made_queries)
+    _show(results, json_path)
 
 
 @main.command()

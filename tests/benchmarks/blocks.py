@@ -21,7 +21,7 @@ REPEATS = 7
 PEER_ROWS = 16  # of additive_chi2_kernel and manhattan_distances: they are 20 to 100 times slower
 BAG_DIMENSIONS, BAG_SHARE = 1000, 0.157  # of ImageNet's bags of words that are not zero
 GAMMA = 0.7
-KERNELS: dict[str, dict[str, float]] = {
+KERNELS: dict[str, dict[str, Any]] = {
     "chi2": {},
     "exp_chi2": {"gamma": 1.0},
     "intersection": {},

@@ -259,7 +259,7 @@ class TestKernel:
         ),
     ],
 )
-def test_parameters_that_make_no_kernel_are_refused(name: str, options: dict[str, float], message: str) -> None:
+def test_parameters_that_make_no_kernel_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refusal:
         make_kernel(name, **options)
     assert str(refusal.value) == message

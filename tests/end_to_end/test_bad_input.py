@@ -823,7 +823,7 @@ def test_encode_onto_a_disk_that_fills_up_resumes(writes: int, folder: Path, mon
 
 
 def test_hits_onto_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("hits.npz", "hits.ibin", "hits.ivecs"):
+    for name in ("hits.npz", "hits.parquet", "hits.ibin", "hits.ivecs"):
         with monkeypatch.context() as patch:
             full_after(patch, 0)
             outcome = invoke(*search_good(folder, "--out", folder / name))

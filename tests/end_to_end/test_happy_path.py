@@ -255,7 +255,7 @@ def test_hits_are_the_same_in_every_format(codes: Path, data: Path, tmp_path: Pa
     words = ("search", codes, data / "queries.npy", "-k", 9)
     printed = hits_of(*words[1:])
     assert printed.scores is not None
-    for name, written in (("h.npz", 1), ("h.ivecs", 2), ("h.ibin", 1)):
+    for name, written in (("h.npz", 1), ("h.parquet", 1), ("h.ivecs", 2), ("h.ibin", 1)):
         report = json.loads(succeed(*words, "--out", tmp_path / name, "--json"))
         assert len(report["written"]) == written
         found = read_hits(str(tmp_path / name))

@@ -465,7 +465,7 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
     ],
 )
 def test_counts_that_no_search_can_serve_are_refused(
-    codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], options: dict[str, int], message: str
+    codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], options: dict[str, Any], message: str
 ) -> None:
     settings = SearchOptions(**options)
     refused(lambda: search_code_store(codes, Rows(queries), settings, vectors=vectors), InputError, message)

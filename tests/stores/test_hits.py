@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError, ShapeError, StorageError
 from stores.hits import Hits, check_hits_path, read_hits, write_hits
@@ -50,7 +52,7 @@ def told(error: type[MercoreError], action: Any, path: Path | str, *more: Any) -
     return str(raised.value).replace(str(Path(path).parent) + "/", "")
 
 
-@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz", ".NPZ"])
+@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz", ".NPZ", ".parquet"])
 def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
     @in_one_folder
     @given(arrays=hit_arrays())
@@ -64,18 +66,33 @@ def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
     check()
 
 
-@in_one_folder
-@given(arrays=hit_arrays(score="f8", max_id=2**63 - 1))
-def test_npz_keeps_float64_and_int64_and_its_bytes(tmp_path: Path, arrays: Arrays) -> None:
-    hits = Hits(scores=arrays[0], ids=arrays[1])
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_float64_and_int64_are_kept_and_bytes_are_equal(tmp_path: Path, suffix: str) -> None:
+    one, other = str(tmp_path / f"a{suffix}"), str(tmp_path / f"b{suffix}")
+
+    @in_one_folder
+    @given(arrays=hit_arrays(score="f8", max_id=2**63 - 1))
+    def check(arrays: Arrays) -> None:
+        write_hits(one, Hits(scores=arrays[0], ids=arrays[1]))
+        first = Path(one).read_bytes()
+        os.utime(one, (0, 0))
+        write_hits(other, read_hits(one))
+        assert Path(other).read_bytes() == first
+        same(read_hits(other), *arrays)
+
+    check()
+
+
+def test_npz_and_parquet_are_as_other_tools_read_them(tmp_path: Path) -> None:
+    hits = Hits(scores=SCORES, ids=IDS)
     write_hits(str(tmp_path / "a.npz"), hits)
-    first = (tmp_path / "a.npz").read_bytes()
-    os.utime(tmp_path / "a.npz", (0, 0))
-    write_hits(str(tmp_path / "b.npz"), read_hits(str(tmp_path / "a.npz")))
-    assert (tmp_path / "b.npz").read_bytes() == first
-    same(read_hits(str(tmp_path / "b.npz")), *arrays)
-    with np.load(tmp_path / "b.npz", allow_pickle=False) as loaded:
-        np.testing.assert_array_equal(loaded["ids"], arrays[1], strict=True)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as loaded:
+        np.testing.assert_array_equal(loaded["ids"], IDS, strict=True)
+    write_hits(str(tmp_path / "a.parquet"), hits)
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.column_names == ["ids", "scores"]
+    assert table.to_pydict() == {"ids": IDS.tolist(), "scores": SCORES.tolist()}
+    assert table.column("scores").type.value_type == pa.float32()
 
 
 def test_npz_bytes_do_not_know_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,13 +141,14 @@ def test_reads_the_truths_of_other_tools(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0)])
-def test_no_hits_fit_npz_alone(tmp_path: Path, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_no_hits_fit_npz_and_parquet_alone(tmp_path: Path, shape: tuple[int, int]) -> None:
     hits = Hits(scores=np.zeros(shape, np.float32), ids=np.zeros(shape, np.int64))
-    write_hits(str(tmp_path / "a.npz"), hits)
-    same(read_hits(str(tmp_path / "a.npz")), hits.scores, hits.ids)
+    for name in ("a.npz", "a.parquet"):
+        write_hits(str(tmp_path / name), hits)
+        same(read_hits(str(tmp_path / name)), hits.scores, hits.ids)
     for name in ("a.ivecs", "a.ibin"):
-        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Mend: write them as .npz."
+        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Mend: write them as .npz or .parquet."
         assert told(ShapeError, write_hits, tmp_path / name, hits) == expected
 
 
@@ -139,7 +157,7 @@ def test_ids_above_int32_are_refused_before_anything_is_touched(tmp_path: Path, 
     write_hits(str(tmp_path / name), Hits(scores=SCORES, ids=IDS))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     message = told(InputError, write_hits, tmp_path / name, Hits(scores=SCORES, ids=IDS + 1))
-    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Mend: write the hits as .npz."
+    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Mend: write the hits as .npz or .parquet."
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
@@ -178,7 +196,7 @@ def test_old_scores_never_stay_beside_new_ids(tmp_path: Path, monkeypatch: pytes
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
-            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz. Mend: rename the file."
+            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Mend: rename the file."
         )
     with pytest.raises(
         NotFoundError, match=r"the folder .*gone does not exist\. Mend: create it, or name another path\."
@@ -200,7 +218,7 @@ def test_a_path_in_this_folder_needs_no_folder_named(tmp_path: Path, monkeypatch
     same(read_hits("a.ivecs"), SCORES, IDS)
 
 
-@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz"])
+@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz", ".parquet"])
 def test_nothing_and_folders_are_no_hits(tmp_path: Path, suffix: str) -> None:
     assert (
         told(NotFoundError, read_hits, tmp_path / f"a{suffix}")
@@ -243,6 +261,8 @@ BAD_FILES = [
     ),
     ("a.ivecs", b"", "a.ivecs: 0 bytes, expected at least the 4 that say d. Mend: fetch the file again."),
     ("a.ivecs", struct.pack("<3i", 3, 0, 0), "a.ivecs: 12 bytes, expected a multiple of 16 (d = 3 of 4 bytes, …"),
+    ("a.parquet", b"", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
+    ("a.parquet", b"PAR1PAR1", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
     ("a.npz", b"", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
     ("a.npz", b"PK\x03\x04 and no more", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
     ("a.npz", zipped(), "a.npz: no array ids, expected ids int64[nq, k]. Mend: name a file of hits."),
@@ -295,20 +315,120 @@ def test_bad_arrays_are_refused(tmp_path: Path, arrays: dict[str, NDArray[Any]],
     assert told(FormatError, read_hits, npz(tmp_path / "a.npz", **arrays)) == expected
 
 
-def test_every_flipped_bit_of_an_npz_is_refused_or_harmless(tmp_path: Path) -> None:
-    path = str(tmp_path / "a.npz")
-    write_hits(path, Hits(scores=SCORES, ids=IDS))
-    good = Path(path).read_bytes()
-    for at in range(len(good)):
+def table(path: Path, **columns: Any) -> str:
+    parquet.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def lists(rows: list[Any], number: str = "int64", kind: Any = None) -> pa.Array:
+    return pa.array(rows, (kind or pa.list_)(pa.type_for_alias(number)))
+
+
+LISTS = [pa.list_, pa.large_list, lambda number: pa.list_(number, 3)]
+ROWS, TENTHS = [[3, 1, 2], [9, 0, 7]], [[1.0, 0.5, -0.25], [0.75, float("nan"), float("-inf")]]
+
+
+@pytest.mark.parametrize("kind", LISTS, ids=["list", "large_list", "fixed_size_list"])
+def test_lists_of_any_kind_and_number_are_hits(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "a.parquet"
+    for number in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        same(read_hits(table(path, ids=lists(ROWS, number, kind))), None, np.array(ROWS))
+    for number, kept in (("float16", "f4"), ("float32", "f4"), ("float64", "f8")):
+        typed = pa.array([[np.float16(score) for score in row] for row in TENTHS] if number == "float16" else TENTHS)
+        scores = typed.cast(kind(pa.type_for_alias(number)))
+        columns = {"name": pa.array(["x", None]), "scores": scores, "ids.x": lists(ROWS), "ids": lists(ROWS, kind=kind)}
+        same(read_hits(table(path, **columns)), np.array(TENTHS, kept), np.array(ROWS))
+
+
+def test_row_groups_are_read_as_one(tmp_path: Path) -> None:
+    ids = np.arange(3 * 40).reshape(40, 3)
+    parquet.write_table(pa.table({"ids": lists(ids.tolist())}), tmp_path / "a.parquet", row_group_size=7)
+    same(read_hits(str(tmp_path / "a.parquet")), None, ids)
+    parquet.write_table(
+        pa.table({"ids": lists([*ids.tolist()[:30], [1, None, 2]])}), tmp_path / "a.parquet", row_group_size=7
+    )
+    assert "query 30 has a null among its ids" in told(FormatError, read_hits, tmp_path / "a.parquet")
+
+
+K_MEND = "Mend: write the file again, k ids a query, -1 where there are fewer."
+NO_HITS = "Mend: name a file of hits."
+BAD_TABLES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"query": pa.array([0]), "rank": pa.array([0]), "id": pa.array([7])},
+        f"the columns are ['query', 'rank', 'id'], expected ids, a list of k a query. {NO_HITS}",
+    ),
+    ({"ids": pa.array([1, 2])}, f"ids are int64, expected one list of k numbers a query. {NO_HITS}"),
+    ({"ids": pa.nulls(2)}, f"ids are null, expected one list of k numbers a query. {NO_HITS}"),
+    (
+        {"ids": lists([["7"]], "string")},
+        f"ids are list<element: string>, expected one list of k numbers a query. {NO_HITS}",
+    ),
+    ({"ids": lists([[1, 2], [3], []])}, f"query 1 has 1 ids, expected 2 as query 0 has. {K_MEND}"),
+    (
+        {"ids": lists([[1], [2]]), "scores": lists([[1], [0.5, 0.25]], "float32")},
+        f"query 1 has 2 scores, expected 1 as query 0 has. {K_MEND}",
+    ),
+    ({"ids": lists([[1], [2], None])}, f"query 2 has a null for its ids, expected a list of k numbers. {K_MEND}"),
+    ({"ids": lists([[1, 2], [3, None]])}, f"query 1 has a null among its ids, expected numbers. {K_MEND}"),
+    (
+        {"ids": lists([[1], [2]]), "scores": lists([[1], [None]], "float64")},
+        f"query 1 has a null among its scores, expected numbers. {K_MEND}",
+    ),
+    ({"ids": lists([[1.5]], "float64")}, f"ids float64[1, 1], expected ids int64[nq, k]. {NO_HITS}"),
+    ({"ids": lists([[2**64 - 1]], "uint64")}, f"id 18446744073709551615 is above int64. {NO_HITS}"),
+    (
+        {"ids": lists([[1, -2]])},
+        "query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
+        "Mend: fetch the file again, or check that it holds hits.",
+    ),
+    (
+        {"ids": lists([[1, 2]]), "scores": lists([[0.5]], "float32")},
+        "scores float32[1, 1], expected floats [1, 2]. Mend: write the file again.",
+    ),
+    (
+        {"ids": lists([[1]]), "scores": lists([[1]])},
+        "scores int64[1, 1], expected floats [1, 1]. Mend: write the file again.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "expected"), BAD_TABLES, ids=range(len(BAD_TABLES)))
+def test_bad_tables_are_refused(tmp_path: Path, columns: dict[str, Any], expected: str) -> None:
+    assert told(FormatError, read_hits, table(tmp_path / "a.parquet", **columns)) == f"a.parquet: {expected}"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.Table.from_arrays([lists([[1]])] * 2, ["ids", "ids"]), tmp_path / "a.parquet")
+    assert told(FormatError, read_hits, tmp_path / "a.parquet") == (
+        "a.parquet: more than one column is called ids, expected one. Mend: rename the others."
+    )
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_hits(str(path), Hits(scores=SCORES, ids=IDS))
+    good = path.read_bytes()
+    for at in range(len(good) * 8):
         data = bytearray(good)
-        data[at] ^= 1 << (at % 8)
-        Path(path).write_bytes(data)
+        data[at // 8] ^= 1 << (at % 8)
+        path.write_bytes(data)
         try:
-            read = read_hits(path)
+            read = read_hits(str(path))
         except FormatError:
             continue
         np.testing.assert_array_equal(read.ids, IDS)
         assert read.scores is None or np.array_equal(read.scores, SCORES)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_hits(str(path), Hits(scores=SCORES, ids=IDS))
+    good = path.read_bytes()
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        assert f"a{suffix}" in told(FormatError, read_hits, path)
 
 
 def test_hits_know_their_shapes() -> None:

@@ -1,0 +1,246 @@
+"""Exact search from the command line: answers batch by batch, kept until all are there, and a certificate of each."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from jobs.budget import check_budget, exact_bytes
+from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
+from jobs.own_kernel import own_of
+from jobs.progress import progress
+from pipeline import encode as encoding
+from pipeline.encode import encoder_of, spec_of
+from pipeline.encoders import bounds_scores
+from pipeline.encoders.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
+from pipeline.exact import ExactSearch
+from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.proofs import Proved, joined
+from pipeline.scan import OpenCodes
+from pipeline.search import SearchOptions, check_queries, check_source
+from pipeline.truth import Truth
+from stores.answers import Answers
+from stores.codes import CodeStore, open_code_store
+from stores.errors import InputError
+from stores.foreign import open_rows, open_vectors
+from stores.formats.certificates import write_certificate
+from stores.formats.source import Source
+from stores.hits import Hits, check_hits_path, write_hits
+from stores.reader import HeldParts
+from stores.vectors import WatchedVectors, original_ids
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """An exact search that is ready to run."""
+
+    vectors: WatchedVectors
+    kernel: Kernel
+    codes: CodeStore | None
+    queries: Source
+    settings: SearchOptions
+    share: float | None = None  # of near pairs for which relaxed bounds hold; bounds hold for all
+
+    @property
+    def relaxation(self) -> Relaxation | None:
+        """What relaxed bounds take the cosine to be at most, and how often that may fail."""
+        return relaxation(self.codes.model, self.share) if self.codes and self.share is not None else None
+
+    @property
+    def about(self) -> Report:
+        """What the answers depend on, and what a certificate says that it is about."""
+        return {
+            "exact": self.share is None,
+            "relaxed": self.share,
+            "kernel": self.kernel.spec(),
+            "vectors": self.vectors.fingerprint,
+            "queries": self.queries.fingerprint(),
+            "bounds": self.codes.store.header.job if self.codes else None,
+            "bound": self.codes.spec.encoder["name"] if self.codes else None,
+            "k": self.settings.k,
+        }
+
+    def search(self) -> ExactSearch:
+        """Return what proves a batch."""
+        truth = Truth(vectors=self.vectors, kernel=self.kernel.ranking, threads=self.settings.threads)
+        if self.codes is None:
+            return ExactSearch(truth=truth)
+        held = HeldParts(self.settings.resident if self.queries.shape[0] > self.settings.batch else 0)
+        relaxed = self.relaxation
+        beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
+        return ExactSearch(
+            truth=truth, beta=beta, bounds=OpenCodes(self.codes, encoder_of(self.codes, self.settings.own), held)
+        )
+
+
+def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
+    """Search bounds or vectors exactly; return what it took, and the hits, which ``out`` names a file for.
+
+    With ``out``, a certificate is written beside it, and a search that was killed goes on behind its last batch.
+    """
+    out = options.get("out")
+    if out:
+        check_hits_path(out)
+    began = time.perf_counter()
+    job = prepare(store, queries, options)
+    proved = prove(job, out)
+    hits = Hits(scores=job.kernel.from_ranking(proved.scores.copy()), ids=original_ids(proved.ids, job.vectors.dropped))
+    seconds = time.perf_counter() - began
+    report = {"store": store, "queries": len(hits.ids), "k": job.settings.k, "rows": job.vectors.rows}
+    report |= {
+        "seconds": round(seconds, 3),
+        "ns_per_row_and_query": round(seconds / job.vectors.rows / len(hits.ids) * 1e9, 3),
+    }
+    report |= summary(proved, job)
+    if out:
+        report["written"] = [*write_hits(out, hits), _write_certificate(out, proved, job)]
+        Answers(out, job.about | {"batch": job.settings.batch}).clear()
+    return report, hits
+
+
+def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
+    """Open all that a search reads, and refuse what cannot be searched, before any work.
+
+    Raises
+    ------
+    InputError
+        If an option is out of range or has no use, or the store holds codes that bound nothing.
+    BudgetError
+        If it would take more than ``memory``.
+    """
+    refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
+    settings = SearchOptions(k=options["k"], batch=options.get("batch", 1024), threads=options.get("threads", 1))
+    codes = open_code_store(Path(store)) if kind_of(store) == "codes" else None
+    if codes is None:
+        refuse(options, ("vectors",), f"{store} is the vectors")
+        vectors = open_vectors(store)
+        kernel = chosen_kernel(options, vectors)
+        encoding.check_domain(vectors, kernel)
+    else:
+        refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
+        check_bounds(codes)
+        settings = replace(settings, own=own_of(codes, options.get("kernel")))
+        vectors, kernel = vectors_of(codes, options.get("vectors")), kernel_from_spec(codes.spec.kernel, settings.own)
+        check_source(vectors, codes)
+    job = ready(Truth(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options.get("memory"))
+    return replace(job, share=_relaxed(options.get("relaxed"), codes, store))
+
+
+def ready(truth: Truth, codes: CodeStore | None, queries: Source, settings: SearchOptions, memory: int | None) -> Job:
+    """Return the search of opened stores, all checked."""
+    vectors, kernel = truth.vectors, truth.kernel
+    settings.check(vectors.rows)
+    check_queries(queries, kernel, vectors.dims, vectors.where)
+    needed = exact_bytes(codes, vectors, settings, queries=queries.shape[0])
+    room = check_budget("searching", needed, memory, "a smaller --batch, or fewer --threads")
+    return Job(
+        vectors=WatchedVectors(vectors),
+        kernel=kernel,
+        codes=codes,
+        queries=queries,
+        settings=replace(settings, resident=room),
+    )
+
+
+def prove(job: Job, out: str | None) -> Proved:
+    """Return the proofs of all queries: those of batches that an earlier run kept beside ``out`` are not made again.
+
+    Raises
+    ------
+    IntegrityError
+        If a byte of any store is not the one that was written, in parts that no query needed too.
+    """
+    nq, size = job.queries.shape[0], job.settings.batch
+    kept = Answers(out, job.about | {"batch": size}) if out else None
+    answers, exact = [], job.search()
+    with threadpool_limits(1), progress("search", nq, "queries") as advance:
+        for number, start in enumerate(range(0, nq, size)):
+            stop = min(start + size, nq)
+            found = kept.get(number) if kept else None
+            proved = Proved(**found) if found else exact.prove(job.queries.read(start, stop), job.settings.k)
+            if kept and not found:
+                kept.put(number, proved.arrays())
+            answers.append(proved)
+            advance(stop - start)
+        for part in job.vectors.unread:
+            job.vectors.read_part(part)
+    return joined(answers)
+
+
+def summary(proved: Proved, job: Job) -> Report:
+    """Return what the proofs took: shares of rows that were scored, and how many queries needed every row."""
+    share = proved.evaluated / job.vectors.rows
+    every = int((proved.evaluated == job.vectors.rows).sum())
+    if job.codes is not None and every:
+        click.echo(
+            f"the bounds of {job.codes.where} ruled too little out for {every} of {len(share)} queries: "
+            "those were answered by the true kernel of every row",
+            err=True,
+        )
+    names = {"median": 0.5, "p90": 0.9, "max": 1.0}
+    relaxed = job.relaxation
+    approximate = None if relaxed is None else {"relaxed": job.share} | relaxed._asdict()
+    return {
+        "approximate": approximate,
+        "bound": job.codes.spec.encoder["name"] if job.codes else None,
+        "rows_scored": {name: float(np.quantile(share, level)) for name, level in names.items()},
+        "queries_by_every_row": every,
+        "queries_with_ties": int((proved.ties > 0).sum()),
+    }
+
+
+def certificate_path(out: str) -> str:
+    """Return where the certificate of the hits ``out`` lies."""
+    return str(Path(out).with_suffix(".certificate.npz"))
+
+
+def _write_certificate(out: str, proved: Proved, job: Job) -> str:
+    """Write what proves the hits beside them."""
+    slack = 2 * job.kernel.ranking.exact_error(job.vectors.dims)
+    arrays = {
+        "kth": proved.scores[:, -1],
+        "greatest_unevaluated": proved.greatest,
+        "slack": np.full(len(proved.ids), slack),
+        "evaluated": proved.evaluated,
+        "ties": proved.ties,
+        "rows": np.array(job.vectors.rows),
+    }
+    path = certificate_path(out)
+    write_certificate(path, arrays, job.about)
+    return path
+
+
+def _relaxed(share: float | None, codes: CodeStore | None, store: str) -> float | None:
+    """Return the share of near pairs for which relaxed bounds are to hold, or refuse it."""
+    if share is None:
+        return None
+    if not 0 < share < 1:
+        raise InputError(f"relaxed is out of range: found {share}, expected between 0 and 1. Mend: --relaxed 0.99")
+    if codes is None or codes.spec.encoder["name"] != KpcaBoundSpec.name:
+        raise InputError(
+            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name}, and {store} holds none. "
+            "Mend: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
+        )
+    return share
+
+
+def check_bounds(codes: CodeStore) -> None:
+    """Refuse codes that bound nothing.
+
+    Raises
+    ------
+    InputError
+        If their scores are no upper bounds.
+    """
+    if not bounds_scores(spec_of(codes)):
+        raise InputError(
+            f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: expected a store of "
+            "bounds, or of vectors. Mend: mercore encode VECTORS BOUNDS --encoder bound"
+        )

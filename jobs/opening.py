@@ -1,0 +1,63 @@
+"""What verbs open by name: kernels from options, stores from paths; and the options that have no use, refused."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jobs.own_kernel import checked_own, names_file
+from pipeline.kernels import Kernel, make_kernel
+from stores.codes import CodeStore
+from stores.errors import InputError, NotFoundError
+from stores.foreign import is_store, open_vectors
+from stores.header import open_header
+from stores.publish import exists
+from stores.vectors import Vectors
+
+
+def refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> None:
+    """Refuse options that would have no effect."""
+    for name in names:
+        if options.get(name) is not None:
+            raise InputError(f"--{name} has no use here: {because}. Mend: leave --{name} out.")
+
+
+def vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
+    """Return the vector store that codes came from, where it lay then or where it lies now."""
+    try:
+        return open_vectors(moved or str(codes.source_path))
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
+        ) from None
+
+
+def kernel_of(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
+    """Return the kernel that the options name; a file's is checked on the vectors it is for."""
+    name, gamma, transform = (options.get(key) for key in ("kernel", "gamma", "transform"))
+    assert name is not None
+    own = checked_own(name, vectors) if names_file(name) else None
+    return make_kernel(name, gamma=gamma, transform=transform, own=own)
+
+
+def chosen_kernel(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
+    """Return the kernel that the options name for a store of vectors, which has none of its own."""
+    if not options.get("kernel"):
+        raise InputError(
+            f"{vectors.where} holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2"
+        )
+    return kernel_of(options, vectors)
+
+
+def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that name a kernel."""
+    return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
+
+
+def kind_of(store: str) -> str:
+    """Return "codes", "vectors" or "foreign"."""
+    path = Path(store)
+    if not exists(path):
+        raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
+    if is_store(path):
+        return open_header(path).kind
+    return "foreign"

@@ -1,0 +1,107 @@
+"""A user's own kernel: a Python file that is read and run where it is named, and of which no store keeps the code."""
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from pipeline.kernels import own_in
+from pipeline.kernels.own import NORMALISED, Declared, OwnKernel
+from pipeline.kernels.own_check import SAMPLE_ROWS, check_own
+from stores.codes import CodeStore
+from stores.errors import InputError, NotFoundError
+from stores.vectors import Vectors, blocks
+
+SUFFIX = ".py"
+MOST_ROUNDING = 2**53  # K is at most one
+
+
+def names_file(name: str) -> bool:
+    """Return whether a kernel's name is that of a file."""
+    return name.endswith(SUFFIX)
+
+
+def load_own(path: str) -> OwnKernel:
+    """Run a file that declares a kernel, and return that kernel.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such file.
+    InputError
+        If it does not run, or a declaration is missing or wrong.
+    """
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} cannot be read: {error.strerror}, expected a file that declares a kernel. Mend: check the path."
+        ) from None
+    declared: dict[str, Any] = {"__name__": "mercore_own_kernel", "__file__": path}
+    try:
+        exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"{path} does not run: {type(error).__name__}: {error}. Mend: correct the file.") from error
+    _check_declared(path, declared)
+    return OwnKernel(
+        Declared(
+            function=declared["kernel"],
+            rounding=float(declared["ROUNDING"]),
+            rows=declared["ROWS"],
+            file=Path(path).name,
+            digest=blake2b(text, digest_size=16).hexdigest(),
+        )
+    )
+
+
+def checked_own(path: str, vectors: Vectors) -> OwnKernel:
+    """Return the kernel that a file declares, checked on the first rows of a store.
+
+    Raises
+    ------
+    InputError
+        If it is not what it declares to be.
+    """
+    kernel = load_own(path)
+    _, rows = next(iter(blocks(vectors, 0, min(vectors.rows, SAMPLE_ROWS), SAMPLE_ROWS)))
+    check_own(kernel, rows)
+    return kernel
+
+
+def own_of(codes: CodeStore, name: str | None) -> OwnKernel | None:
+    """Return the user's kernel that codes are of, from the file that --kernel names; codes of another want none.
+
+    Raises
+    ------
+    InputError
+        If one is named that is not wanted.
+    """
+    if name and names_file(name) and own_in(codes.spec.kernel):
+        return load_own(name)
+    if name:
+        raise InputError(f"{codes.where} has its kernel already: found --kernel {name}. Mend: leave --kernel out.")
+    return None
+
+
+def _check_declared(path: str, declared: dict[str, Any]) -> None:
+    """Refuse a file that does not declare what it must."""
+    rounding = declared.get("ROUNDING")
+    number = isinstance(rounding, int | float) and not isinstance(rounding, bool)
+    useful = number and 0 < (rounding or 0) < MOST_ROUNDING
+    expectations = {
+        "SEMIDEFINITE": (
+            declared.get("SEMIDEFINITE") is True,
+            "True, for only the kernels for which it holds have neighbours that codes can find",
+            "declare it if K is positive semi-definite, or use a kernel that is",
+        ),
+        "ROUNDING": (
+            useful,
+            "a positive number, that of units of 2^−53 by which K is rounded at most",
+            "ROUNDING = 300",
+        ),
+        "ROWS": (declared.get("ROWS") in NORMALISED, f"one of {', '.join(NORMALISED)}", 'ROWS = "l1"'),
+        "kernel": (callable(declared.get("kernel")), "a function of two rows under numba's njit", "define it"),
+    }
+    for name, (good, expected, mend) in expectations.items():
+        if not good:
+            found = repr(declared[name]) if name in declared else "none"
+            raise InputError(f"{path} declares no usable {name}: found {found}, expected {expected}. Mend: {mend}.")

@@ -1,0 +1,124 @@
+"""Verify anyone's neighbours from the command line: a verdict a query, and what is nearer where one is refuted."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from jobs.exact import Job, check_bounds, ready
+from jobs.opening import kernel_of
+from jobs.progress import progress
+from pipeline.encode import check_domain
+from pipeline.kernels import Kernel, OwnKernel
+from pipeline.search import SearchOptions
+from pipeline.truth import Truth
+from pipeline.verify import PROVED, REFUTED, TIED, Verdicts
+from pipeline.verify import verify as verify_batch
+from stores.codes import CodeStore, open_code_store
+from stores.errors import InputError
+from stores.foreign import open_rows, open_vectors
+from stores.hits import read_hits
+from stores.vectors import Vectors, original_ids, stored_rows
+
+Report = dict[str, Any]
+
+
+def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # noqa: ANN401
+    """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
+    claimed = read_hits(hits).ids
+    k = options.get("k") or claimed.shape[1]
+    if not 1 <= k <= claimed.shape[1]:
+        raise InputError(
+            f"k is out of range: found {k}, expected 1 to {claimed.shape[1]}, the ids of a query in {hits}. "
+            "Mend: leave -k out."
+        )
+    rows = open_vectors(vectors)
+    kernel = kernel_of(options, rows)
+    check_domain(rows, kernel)
+    codes = _bounds(options.get("bounds"), rows, kernel)
+    settings = SearchOptions(
+        k=k,
+        batch=options.get("batch", 1024),
+        threads=options.get("threads", 1),
+        own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
+    )
+    source = open_rows(queries)
+    if source.shape[0] != len(claimed):
+        raise InputError(
+            f"{hits} holds hits of {len(claimed)} queries: expected {source.shape[0]}, as {queries} has. "
+            "Mend: name the queries that they are of."
+        )
+    job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options.get("memory"))
+    began = time.perf_counter()
+    verdicts = list(_verdicts(job, claimed[:, :k]))
+    seconds = time.perf_counter() - began
+    return (
+        {"hits": hits, "queries": len(verdicts), "k": k, "rows": rows.rows, "seconds": round(seconds, 3)}
+        | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
+        | {"verdicts": verdicts}
+    )
+
+
+def tell(report: Report) -> None:
+    """Print query, verdict and, where one is refuted, rank, claimed id, better id and its score; counts on stderr."""
+    click.echo("query\tverdict\trank\tclaimed\tbetter\tscore")
+    for verdict in report["verdicts"]:
+        fields = (verdict.get(name, "") for name in ("query", "verdict", "rank", "claimed", "better", "score"))
+        click.echo("\t".join(map(str, fields)))
+    counts = ", ".join(f"{report[word]:,} {word}" for word in (PROVED, TIED, REFUTED))
+    click.echo(
+        f"{report['queries']:,} queries × {report['rows']:,} rows in {report['seconds']:.2f} s: {counts}", err=True
+    )
+
+
+def _verdicts(job: Job, claimed: NDArray[np.int64]) -> Iterator[Report]:
+    """Yield a verdict a query."""
+    search, size, dropped = job.search(), job.settings.batch, job.vectors.dropped
+    stored = stored_rows(claimed, dropped)
+    stored[stored >= job.vectors.rows] = -1
+    with threadpool_limits(1), progress("verify", len(claimed), "queries") as advance:
+        for start in range(0, len(claimed), size):
+            some = slice(start, min(start + size, len(claimed)))
+            verdicts = verify_batch(search, job.queries.read(some.start, some.stop), stored[some])
+            scores = job.kernel.from_ranking(verdicts.proved.scores.copy())
+            better = original_ids(verdicts.proved.ids, dropped)
+            for query, word in enumerate(verdicts.words()):
+                told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
+                yield {"query": start + query, "verdict": word} | told
+            advance(some.stop - some.start)
+        for part in job.vectors.unread:
+            job.vectors.read_part(part)
+
+
+def _refutation(
+    verdicts: Verdicts, query: int, claimed: NDArray[np.int64], better: NDArray[np.int64], scores: NDArray[np.float64]
+) -> Report:
+    """Return at which rank a claim is wrong, and what belongs there; nothing for one that is right."""
+    rank = int(verdicts.ranks[query])
+    if rank < 0:
+        return {}
+    return {
+        "rank": rank + 1,
+        "claimed": int(claimed[rank]),
+        "better": int(better[rank]),
+        "score": float(scores[rank]),
+    }
+
+
+def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | None:
+    """Return the bounds of these very vectors under this very kernel."""
+    if path is None:
+        return None
+    codes = open_code_store(Path(path))
+    check_bounds(codes)
+    if codes.spec.source != vectors.fingerprint or codes.spec.kernel != kernel.spec():
+        raise InputError(
+            f"{path} bounds vectors {codes.spec.source} under kernel {codes.spec.kernel['name']}: expected "
+            f"{vectors.fingerprint} under {kernel.name}. Mend: mercore encode {vectors.where} BOUNDS --encoder bound"
+        )
+    return codes

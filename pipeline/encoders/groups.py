@@ -1,0 +1,85 @@
+"""Groups of bins to be merged: those whose merging raises the kernel of near rows least."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float64
+
+QUERIES, NEAR = 256, 32  # rows taken for queries, and how many of their nearest each is paired with
+SHARE = 8  # of the groups, so many-th part is merged between two measurements
+PAIR_VALUES = 1 << 20  # of differences that a measurement looks at
+Group = NDArray[np.int64]
+
+
+def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
+    """Return pairs of near rows of a sample, as histograms float64[p, d] twice: each query's nearest but itself."""
+    from pipeline.encoders.bin_bound import histograms_of
+
+    prepared = kernel.prepare(rows)
+    queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
+    scores = kernel.block(prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))).T
+    itself = np.arange(len(queries))
+    scores[itself, itself] = -np.inf
+    near = max(1, min(NEAR, len(prepared) - 1))
+    nearest = np.argpartition(scores, -near, axis=1)[:, -near:]
+    histograms = histograms_of(kernel, rows)
+    return np.repeat(histograms[: len(queries)], near, axis=0), histograms[nearest.ravel()]
+
+
+def learn_groups(first: Float64, second: Float64, counts: list[int]) -> list[list[Group]]:
+    """Return nested groupings of bins into so many groups, for each of the counts: merged pair by pair, greedily.
+
+    Merging bins i and j raises Σ min(x, y) by (|a| + |b| − |a + b|) / 2, a and b the differences x − y in them: nothing
+    where one row has more of both.
+
+    Parameters
+    ----------
+    first, second : float64[p, d]
+        Pairs of near histograms.
+    counts : descending, at most d
+    """
+    differences = (first - second).astype(np.float32)
+    groups = [np.array([bin_]) for bin_ in range(differences.shape[1])]
+    levels = []
+    for count in counts:
+        groups, differences = _merged(groups, differences, count)
+        levels.append([np.sort(group) for group in groups])
+    return levels
+
+
+def _merged(
+    groups: list[Group], differences: NDArray[np.float32], count: int
+) -> tuple[list[Group], NDArray[np.float32]]:
+    """Return ``count`` groups, and the differences of pairs in them."""
+    while len(groups) > count:
+        step = max(1, differences.size // PAIR_VALUES)
+        pairs = _disjoint(merging_costs(differences[::step]), min(len(groups) - count, max(1, len(groups) // SHARE)))
+        merged = {group for pair in pairs for group in pair}
+        kept = [group for group in range(len(groups)) if group not in merged]
+        groups = [groups[group] for group in kept] + [np.concatenate([groups[i], groups[j]]) for i, j in pairs]
+        left, right = np.array(pairs).T
+        differences = np.concatenate([differences[:, kept], differences[:, left] + differences[:, right]], axis=1)
+    return groups, differences
+
+
+def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
+    alone = np.abs(differences).mean(axis=0)
+    together = np.stack([np.abs(differences + column[:, None]).mean(axis=0) for column in differences.T])
+    return np.asarray((alone[:, None] + alone - together) / 2)
+
+
+def _disjoint(costs: NDArray[np.float32], count: int) -> list[tuple[int, int]]:
+    """Return at most ``count`` disjoint pairs, the cheapest first."""
+    left, right = np.triu_indices(len(costs), 1)
+    pairs: list[tuple[int, int]] = []
+    used: set[int] = set()
+    for place in np.argsort(costs[left, right], kind="stable").tolist():
+        i, j = int(left[place]), int(right[place])
+        if i not in used and j not in used:
+            pairs.append((i, j))
+            used |= {i, j}
+            if len(pairs) == count:
+                break
+    return pairs

@@ -1,0 +1,228 @@
+"""Upper bounds by kernel PCA, in bytes: K(x, y) ≤ ⟨x̃, ỹ⟩ + R(x) R(y) (Bourrier et al. 2015, App. A)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.encoders.encoder import Model, draw_rows
+from pipeline.encoders.kpca import Landmarks, principal_components
+from pipeline.encoders.rounding import float16_above, float32_above
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float64
+from pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+from stores.header import column_fields
+from stores.vectors import Vectors, gather
+
+LEAST_EIGENVALUE = 1e-3  # what a component of less explains is less than what it adds to the rounding
+LEAST_SCALE = 2.0**-20  # of a row's bytes, so that a float16 holds it
+U = 2.0**-53
+BIAS = 128  # of a row's bytes, which are unsigned; a query's are not
+MOST = 127
+NEAR_ROWS, NEAR_QUERIES, NEAR = 4096, 64, 32  # a sample, its queries, and the nearest rows of each
+QUANTILES = 257
+NARROWEST = 0.01  # of the widest component: the spread that the weight of any other stands for at least
+
+
+@dataclass(frozen=True, kw_only=True)
+class KpcaBoundSpec(Landmarks):
+    """Rows as E coordinates of a byte each, and the five numbers that make an upper bound of their product."""
+
+    name: str = "kpca-bound"
+    version: int = 1
+    n_components: int = 128
+
+    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+        """Refuse parameters out of range."""
+        self.check_landmarks(vectors.rows)
+
+    def columns(self, compressor: str) -> list[dict[str, Any]]:
+        """Return the columns of a code: the bytes; the scale, R, the two errors of rounding, and ⟨μ, ỹ − μ⟩."""
+        return [
+            column_fields("coordinates", "uint8", self.n_components, compressor),
+            column_fields("terms", "float16", 5, compressor),
+        ]
+
+    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, projection, centre and weights of the coordinates, and what rounding adds to a bound."""
+        kernel = kernel.ranking
+        rng = np.random.default_rng(self.random_state)
+        rows = draw_rows(rng, vectors.rows, self.n_landmarks)
+        landmarks = gather(vectors, rows)
+        eigenvalues, components = principal_components(kernel, landmarks, self.n_components)
+        components[:, eigenvalues < LEAST_EIGENVALUE] = 0
+        prepared = kernel.prepare(landmarks, label="landmark")
+        gram = kernel.exact(prepared, np.ascontiguousarray(prepared.T))
+        points = gram @ components
+        centre = points.mean(axis=0)
+        spread = np.abs(points - centre).max(axis=0)
+        model = {
+            "landmarks": landmarks,
+            "landmark_rows": rows,
+            "projection": components,
+            "centre": centre,
+            "weights": np.sqrt(np.maximum(spread, max(NARROWEST * spread.max(), LEAST_SCALE))),
+            "slack": np.array([projection_slack(kernel, gram, components, vectors.dims)]),
+        }
+        pairs = gather(vectors, draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS)))
+        return model | {"cosines": KpcaBound(kernel, model).near_cosines(pairs)}
+
+    def encoder(self, kernel: Kernel, model: Model) -> "KpcaBound":
+        """Return the encoder of a model."""
+        return KpcaBound(kernel, model)
+
+    def fit_bytes(self, rows: int, dims: int) -> int:
+        """Return the memory that fitting takes."""
+        return self.gram_bytes(dims) + 8 * self.n_landmarks**2
+
+    def shared_bytes(self, dims: int) -> int:
+        """Return the memory that all threads share while encoding."""
+        return 8 * self.n_landmarks * (3 * dims + self.n_components)
+
+    def row_bytes(self, dims: int) -> int:
+        """Return the memory that a row of a block takes while it is encoded."""
+        return 8 * self.n_landmarks + 24 * dims + 48 * self.n_components
+
+    def query_bytes(self, dims: int) -> int:
+        """Return the memory that a query takes while codes are scanned."""
+        return self.row_bytes(dims)
+
+
+class Relaxation(NamedTuple):
+    """What the cosine is taken to be at most, and the estimated probability that a neighbour is missed for it."""
+
+    beta: float
+    failure_probability: float
+
+
+class Coordinates(NamedTuple):
+    """Rows in the span of the components: x̃ less its centre float64[b, E], R(x) float64[b], ⟨μ, x̃ − μ⟩ float64[b]."""
+
+    centred: Float64
+    residual: Float64
+    along: Float64
+
+
+class KpcaBound:
+    """Encode rows so that an upper bound of their kernel value with any query can be computed from bytes.
+
+    With B an orthonormal basis, x̃ = Bᵀ Φ(x), μ a fixed centre and W a fixed diagonal, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ +
+    ⟨W(x̃ − μ), W⁻¹(ỹ − μ)⟩ + R(x) R(y). A row's W⁻¹(ỹ − μ) becomes a = s v + e, v bytes, and a query's W(x̃ − μ)
+    becomes z = t u + f; then ⟨z, a⟩ ≤ s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖W e‖. That the basis is not quite
+    orthonormal, and that its products are rounded, is in ``slack``.
+    """
+
+    def __init__(self, kernel: Kernel, model: Model) -> None:
+        self.kernel = kernel.ranking
+        self.block_rows = 256
+        self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
+        self._projection = np.ascontiguousarray(model["projection"])
+        self._centre, self._weights = model["centre"], model["weights"]
+        self._slack = float(model["slack"][0])
+
+    def prepare_encoding(self) -> None:
+        """Do nothing: queries need all that rows need."""
+
+    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
+        """Return the bytes v + 128, and s, R, ‖W e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up, of a block of rows."""
+        points = self._coordinates(rows, first=first, label="row")
+        values = points.centred / self._weights
+        scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
+        whole = np.rint(values / scale[:, None])
+        rounded = whole * scale[:, None]
+        lost = _norms((values - rounded) * self._weights)
+        terms = np.column_stack([scale, points.residual, lost, _norms(rounded), points.along])
+        return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
+
+    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
+        """Return queries ready to be bounded."""
+        return self.relaxed_scanner(queries, 1.0)
+
+    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> BoundScanner:
+        """Return queries ready to be scored with β R(x) R(y) in the place of R(x) R(y) (Eq. 28): no bound if β < 1."""
+        points = self._coordinates(queries, first=0, label="query")
+        values = points.centred * self._weights
+        step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
+        whole = np.rint(values / step[:, None])
+        lost = _norms(values - whole * step[:, None])
+        along = points.along + float(self._centre @ self._centre)
+        return BoundScanner(
+            column="coordinates",
+            codes=whole.astype(np.int8),
+            bias=BIAS,
+            terms=QueryTerms(
+                step=step.astype(np.float32),
+                constant=float32_above(along + self._slack + ROUNDING),
+                factors=float32_above(
+                    np.stack([beta * points.residual, _norms(points.centred), lost, np.ones(len(lost))])
+                ),
+            ),
+        )
+
+    def near_cosines(self, rows: NDArray[Any]) -> Float64:
+        """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
+
+        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y): the cosine of what the components leave of both.
+        """
+        points = self._coordinates(rows, first=0, label="row")
+        whole = points.centred + self._centre
+        prepared = self.kernel.prepare(rows)
+        queries = np.arange(max(1, min(NEAR_QUERIES, len(rows) - 1)))
+        scores = self.kernel.exact(prepared[queries], np.ascontiguousarray(prepared.T))
+        scores[queries, queries] = -np.inf
+        nearest = np.argpartition(scores, -min(NEAR, len(rows) - 1), axis=1)[:, -min(NEAR, len(rows) - 1) :]
+        left = np.take_along_axis(scores, nearest, axis=1) - np.einsum("qe,qne->qn", whole[queries], whole[nearest])
+        cosines = left / (points.residual[queries, None] * points.residual[nearest])
+        return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
+
+    def _coordinates(self, rows: NDArray[Any], *, first: int, label: str) -> Coordinates:
+        """Return a block of rows in the span of the components; a row's coordinates are its own to the bit."""
+        from pipeline.kernels.loops_numba import PRODUCT, cross
+
+        scores = self.kernel.exact(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
+        points = np.empty((len(scores), self._projection.shape[1]))
+        cross(PRODUCT, scores, self._projection, 0.0, points)
+        left = np.maximum(1 - np.square(points).sum(axis=1), 0) + self._slack
+        centred = points - self._centre
+        return Coordinates(centred, np.sqrt(left), (centred * self._centre).sum(axis=1))
+
+
+def relaxation(model: Model, share: float) -> Relaxation:
+    """Return the β that held for a share of the near pairs of the sample, and how often it may fail (Eq. 28).
+
+    With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), m those of the sample
+    (Dvoretzky, Kiefer & Wolfowitz): a neighbour is missed with at most that probability and 1 − share.
+    """
+    beta = float(np.interp(share, np.linspace(0, 1, QUANTILES), model["cosines"]))
+    confidence = math.sqrt(math.log(2 / 0.05) / (2 * NEAR_QUERIES * NEAR))
+    return Relaxation(beta, min(1.0, 1 - share + confidence))
+
+
+def prefix(model: Model, count: int) -> dict[str, NDArray[Any]]:
+    """Return the model of the first ``count`` components: those of the greatest eigenvalues come first."""
+    shorter = {name: model[name][..., :count] for name in ("projection", "centre", "weights")}
+    return {**model, **shorter}
+
+
+def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: int) -> float:
+    """Return what a bound must add, and a squared residual too, because a projection is not quite one.
+
+    For any B with BᵀB = I + Δ and ‖Δ‖ ≤ η, x̃ = BᵀΦ(x): K(x, y) = x̃ᵀỹ − x̃ᵀΔỹ + ⟨h, h'⟩ with h = Φ − B x̃ and
+    ‖h‖² = K(x, x) − ‖x̃‖² + x̃ᵀΔx̃. η is measured: the Frobenius norm of AᵀGA − I, plus the errors of G
+    (``exact_error``) and of the products, each at most (M + 2) u of Σ|A|, by row and column. Coordinates are off by
+    ε ≤ (error + (M + 2) u) ‖A‖₁ each, which moves x̃ᵀỹ by 2 ε and ‖x̃‖² by as much. Norms of at most 1.05 make the
+    factor 2.5.
+    """
+    kept = components[:, np.abs(components).max(axis=0) > 0]
+    sums = np.abs(kept).sum(axis=0)
+    error = kernel.exact_error(dims) + (len(gram) + 2) * U
+    eta = float(np.linalg.norm(kept.T @ gram @ kept - np.eye(kept.shape[1]))) + 2 * error * float((sums**2).sum())
+    epsilon = error * math.sqrt(float((sums**2).sum()))
+    return 2.5 * (eta + epsilon) + kernel.exact_error(dims) + 1e-12
+
+
+def _norms(values: Float64) -> Float64:
+    """Return the norm of each row, a little above it: rounding is 1e-13 of it at most."""
+    return np.asarray(np.sqrt(np.square(values).sum(axis=1)) * (1 + 1e-12))

@@ -1,0 +1,27 @@
+"""Rounding of bounds: to a narrower type, never below."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.kernel import Float64
+
+LARGEST_FLOAT16 = 65504.0
+
+
+def float16_above(values: Float64) -> NDArray[np.float16]:
+    """Return the least float16 that is not below each value, all of which are at most 65 504."""
+    assert values.max(initial=0) <= LARGEST_FLOAT16
+    return _above(values, np.float16)
+
+
+def float32_above(values: Float64) -> NDArray[np.float32]:
+    """Return the least float32 that is not below each value."""
+    return _above(values, np.float32)
+
+
+def _above(values: Float64, kind: Any) -> NDArray[Any]:  # noqa: ANN401 - NumPy's scalar types
+    """Return values of a type, rounded up."""
+    nearest = values.astype(kind)
+    return np.where(nearest.astype(np.float64) < values, np.nextafter(nearest, kind(np.inf)), nearest)

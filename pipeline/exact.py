@@ -1,0 +1,77 @@
+"""Exact search: by upper bounds of every row, or by the true kernel of every row; a proof for each query."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.bounded import Bounded
+from pipeline.exhaustive import search_vectors
+from pipeline.proofs import Proved, Scored, spliced, taken
+from pipeline.scan import OpenCodes
+from pipeline.truth import Truth
+
+SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactSearch:
+    """Exact search of vectors, by bounds of them if there are any."""
+
+    truth: Truth
+    bounds: OpenCodes | None = None
+    beta: float = 1.0  # below it bounds are relaxed (Bourrier et al. 2015, Eq. 28), and answers approximate
+
+    def prove(self, queries: NDArray[Any], k: int, *, seeds: NDArray[np.int64] | None = None) -> Proved:
+        """Return the k rows of highest real score for each query, with what proves them.
+
+        Queries for which bounds rule too little out are answered by the true kernel of every row.
+
+        Parameters
+        ----------
+        queries : dtype[nq, d], raw rows
+        k : int, 1 ≤ k ≤ n
+        seeds : int64[nq, ≥ k], optional
+            Rows to begin with, distinct for each query: the nearer they are, the less is left.
+        """
+        if self.bounds is None or 2 * k >= self.truth.vectors.rows:
+            return self._of_every_row(queries, k)
+        bounded = Bounded(self.truth, self.bounds, queries, k, beta=self.beta)
+        if seeds is None:
+            failing = bounded.seed()
+        else:
+            bounded.start(seeds)
+            failing = np.zeros(len(queries), np.bool_)
+        failing |= bounded.sweep(early=True)
+        if failing.any():
+            return self._without(failing, queries, k, seeds)
+        failing = bounded.sweep(early=False)
+        proved = bounded.proved()
+        if not failing.any():
+            return proved
+        return spliced(~failing, taken(proved, ~failing), self._of_every_row(queries[failing], k))
+
+    def _without(
+        self, failing: NDArray[np.bool_], queries: NDArray[Any], k: int, seeds: NDArray[np.int64] | None
+    ) -> Proved:
+        """Return the proofs, those of failing queries by other means: without their seeds, or of every row."""
+        kept = ~failing
+        others = self._of_every_row(queries[failing], k) if seeds is None else self.prove(queries[failing], k)
+        if not kept.any():
+            return others
+        return spliced(kept, self.prove(queries[kept], k, seeds=None if seeds is None else seeds[kept]), others)
+
+    def _of_every_row(self, queries: NDArray[Any], k: int) -> Proved:
+        """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out."""
+        truth, rows = self.truth, self.truth.vectors.rows
+        kept = min(rows, k + SPARE)
+        best = search_vectors(truth.vectors, truth.kernel, queries, kept, threads=truth.threads)
+        while kept < rows and bool((best.scores[:, k - 1] - best.scores[:, -1] <= truth.slack).any()):
+            kept = min(rows, 4 * kept)
+            best = search_vectors(truth.vectors, truth.kernel, queries, kept, threads=truth.threads)
+        scored = Scored(len(queries), k, truth.slack)
+        scores = np.asarray(best.scores, np.float64)
+        scored.add(np.repeat(np.arange(len(queries)), kept), best.ids.ravel(), scores.ravel())
+        scored.counts[:] = rows
+        return scored.proved(truth, queries, np.full(len(queries), -np.inf))

@@ -1,0 +1,141 @@
+"""A user's own kernel: a function of two rows, compiled by numba, and what its file declares of it."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import preparation
+from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from pipeline.kernels.panels import Columns, Panels
+from pipeline.kernels.preparation import Domain
+from pipeline.kernels.sums import EPS32, EPS64
+from stores.errors import InputError
+
+NORMALISED = ("l1", "l2", "raw")
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """What a file says of its kernel, and which file it is.
+
+    ``function`` of two float64[d] is positive semi-definite, one of a row and itself, and within ``rounding`` · 2^−53
+    of what it stands for. ``rows`` is what it is given, one of ``NORMALISED``.
+    """
+
+    function: Callable[..., Any]
+    rounding: float
+    rows: str
+    file: str
+    digest: str
+
+
+class OwnKernel(Kernel):
+    """The kernel that a file declares; a store of it names the file and the digest of its text, never its code."""
+
+    name = "own"
+
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """``file``, without its folder, and the ``digest`` of its text."""
+        return {"file": self.declared.file, "digest": self.declared.digest}
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return rows as the file wants them: that sum to one, of unit norm, or as they are."""
+        kind = self.declared.rows
+        domain = Domain(self.declared.file, signed=kind != "l1", zero_rows=kind == "raw")
+        values = preparation.checked(rows, domain, first=first, label=label)
+        if kind == "l1":
+            return preparation.l1_normalised(values)
+        return preparation.l2_normalised(values) if kind == "l2" else values
+
+    def block(self, X: Float32, YT: Columns) -> Float32:
+        """Return K of prepared rows, computed in float64, float32[n, m]."""
+        assert not isinstance(YT, Panels)
+        return self._cross(X.astype(np.float64), YT.T.astype(np.float64, order="C"), np.float32)
+
+    def exact(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores, float64[n, m]."""
+        return self._cross(np.ascontiguousarray(X), np.ascontiguousarray(YT.T), np.float64)
+
+    def exact_pairs(self, X: Float64, Y: Float64, x_rows: Ids, y_rows: Ids) -> Float64:
+        """Return the true scores of pairs, float64[p]."""
+        return self.scores(np.ascontiguousarray(X), np.ascontiguousarray(Y), x_rows, y_rows)
+
+    def block_error(self, X: Float64, Y: Float64) -> float:
+        """Return how far rounding to float32 moves Φ(x) and Φ(y) at most, two roundings of K, and that to float32.
+
+        Whatever K is, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ where no norm is above 1;
+        that of a rounded row may be, by no more than its distance. 1 % more is for products of errors.
+        """
+        x, y = self._moved(X), self._moved(Y)
+        return float(x + y + x * y + 2 * self.exact_error(X.shape[1]) + EPS32) * 1.01
+
+    def exact_error(self, dims: int) -> float:
+        """Return ROUNDING · u, as the file declares: of K of prepared rows; what normalising them rounds is excluded.
+
+        How fast an unknown K changes with its rows nothing tells.
+        """
+        return self.declared.rounding * EPS64
+
+    def scores(self, X: Float64, Y: Float64, x_rows: Ids, y_rows: Ids, *, ordered: bool = True) -> Float64:
+        """Return K of pairs, float64[p]: of the lesser row first, or as they come.
+
+        Raises
+        ------
+        InputError
+            If the function does not compile, raises, or gives no number.
+        """
+        from pipeline.kernels import own_numba
+
+        out = np.empty(len(x_rows))
+        try:
+            own_numba.pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
+        except Exception as error:  # whatever a user's function raises
+            raise self.failed(error) from error
+        if not np.isfinite(out).all():
+            found = out[np.argmin(np.isfinite(out))]
+            raise InputError(
+                f"the kernel of {self.declared.file} gives no number: found {found}, expected a finite score of any "
+                "two rows. Mend: look for a division by zero in it."
+            )
+        return out
+
+    def failed(self, error: Exception) -> InputError:
+        """Return what to tell of an error that the function raised."""
+        return InputError(
+            f"the kernel of {self.declared.file} fails: {_told(error)}. "
+            "Mend: let it compile by numba's njit, and give a number for all rows."
+        )
+
+    def _cross(self, X: Float64, Y: Float64, dtype: type[Any]) -> NDArray[Any]:
+        """Return K of rows X [n, d] and Y [m, d], dtype[n, m], row by row."""
+        out = np.empty((len(X), len(Y)), dtype)
+        every, row = np.arange(len(Y)), np.empty(len(Y), np.int64)
+        for i in range(len(X)):
+            row[:] = i
+            out[i] = self.scores(X, Y, row, every)
+        return out
+
+    def _moved(self, rows: Float64) -> float:
+        """Return a bound of ‖Φ(x) − Φ(x′)‖ over the rows x, x′ being x in float32."""
+        rounded = rows.astype(np.float32).astype(np.float64)
+        at = np.arange(len(rows))
+        own, mixed, other = (self.scores(X, Y, at, at) for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded)))
+        squares = own - 2 * mixed + other
+        return float(np.sqrt(max(squares.max(), 0.0) + 4 * (self.declared.rounding + 2) * EPS64))
+
+
+def _told(error: Exception) -> str:
+    """Return the line of an error's text that says most, without colours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
+    told = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]).rstrip(".")  # numba shows the call below
+    return f"{type(error).__name__}: {told}" if told else type(error).__name__

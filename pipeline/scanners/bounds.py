@@ -1,0 +1,133 @@
+"""Scan bytes for upper bounds of the kernel: as scores, or all that reach a threshold."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.best import Best
+from pipeline.kernels.kernel import Float32
+from pipeline.scanners.dense import BLOCK_BYTES, FIRST_ROWS, MOST_ROWS, float32_rows, take
+
+ROOM = 64  # one in so many pairs of a block are taken at once
+ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
+
+
+class QueryTerms(NamedTuple):
+    """What makes bounds of products: float32 ``step`` [nq], ``constant`` [nq], ``factors`` [J, nq], ``over`` [nq].
+
+    bound = dot · scale · step + constant + Σ term_j · factor_j, and in the minimum form + min(over, the row's).
+    """
+
+    step: Float32
+    constant: Float32
+    factors: Float32
+    over: Float32 | None = None
+
+
+class Pairs(NamedTuple):
+    """Pairs of a query and a row, and an upper bound of their score: int64[p], int64[p], float32[p]."""
+
+    queries: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    bounds: Float32
+
+
+class BoundScanner:
+    """Queries whose scores are upper bounds (see the Scanner contract), of rows in bytes and a few float16 terms each.
+
+    Parameters
+    ----------
+    column : str
+        The name of the rows' bytes, uint8[n, E]; beside it lies ``terms``, float16[n, 1 + J (+ 1)]: the scale first.
+    codes : int8[nq, E] or uint8[nq, E]
+        The queries' bytes: for products, or (where ``terms.over`` is given) for minima.
+    bias : int
+        What was added to the bytes of rows to make them unsigned.
+    """
+
+    def __init__(self, *, column: str, codes: NDArray[Any], bias: int, terms: QueryTerms) -> None:
+        from pipeline.scanners.byte_bounds import pack_queries
+
+        self.names: tuple[str, ...] = (column, "terms")
+        self.nq = len(codes)
+        self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * self.nq)))
+        self._packed = pack_queries(
+            codes,
+            start=None if bias == 0 else np.asarray(-bias * codes.sum(axis=1, dtype=np.int32), np.int32),
+            step=terms.step,
+            const=terms.constant,
+            factors=terms.factors,
+            over=terms.over,
+        )
+
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+        """Take one part's bounds, the first row of which is ``first``, into the best."""
+        codes, terms = self._columns(columns)
+        start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
+        while start < len(codes):
+            cold = bool((best.ids[:, -1] < 0).any())
+            stop = start + (min(few, self.rows) if cold else self.rows)
+            take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
+            start = stop
+
+    def bounds(self, codes: NDArray[np.uint8], terms: Float32) -> Float32:
+        """Return the upper bounds of a block of rows, float32[n, nq]: each by itself, to the bit."""
+        from pipeline.scanners.byte_bounds import bound_block
+
+        out = np.empty((len(codes), self.nq), np.float32)
+        bound_block(codes, terms, self._packed, out)
+        return out
+
+    def collect(
+        self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, most: float
+    ) -> tuple[Pairs, NDArray[np.bool_]]:
+        """Return the pairs of one part whose bound reaches the query's ``least``, and the queries that were given up.
+
+        A query is given up where more than a share ``most`` of the rows reach: its pairs are then incomplete.
+
+        Parameters
+        ----------
+        least : float32[nq]
+        """
+        codes, terms = self._columns(columns)
+        found, counts, given_up = [], np.zeros(self.nq, np.int64), np.zeros(self.nq, np.bool_)
+        for start in range(0, len(codes), self.rows):
+            stop = min(start + self.rows, len(codes))
+            pairs = self._reaching(codes[start:stop], terms[start:stop], least)
+            found.append(pairs._replace(rows=pairs.rows + (first + start)))
+            counts += np.bincount(pairs.queries, minlength=self.nq)
+            given_up |= counts > FIRST_ROWS + most * stop
+            least = np.where(given_up, np.float32(np.inf), least)
+        return joined(found), given_up
+
+    def _reaching(self, codes: NDArray[np.uint8], terms: Float32, least: Float32) -> Pairs:
+        """Return the pairs of a block of rows whose bound reaches the query's least."""
+        from pipeline.scanners.byte_bounds import Hits, bound_hits
+
+        room = max(1024, len(codes) * self.nq // ROOM)
+        while True:
+            hits = Hits(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
+            count = bound_hits(codes, terms, self._packed, least, hits)
+            if count <= room:
+                return Pairs(hits.queries[:count], hits.rows[:count], hits.bounds[:count])
+            room = count
+
+    def _columns(self, columns: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.uint8], Float32]:
+        """Return a part's bytes, and its terms as float32."""
+        codes, terms = (columns[name] for name in self.names)
+        return codes, float32_rows(terms)
+
+
+def chosen(pairs: Pairs, kept: NDArray[np.bool_]) -> Pairs:
+    """Return the kept ones of some pairs."""
+    return Pairs(pairs.queries[kept], pairs.rows[kept], pairs.bounds[kept])
+
+
+def joined(pairs: list[Pairs]) -> Pairs:
+    """Return several lists of pairs as one."""
+    if not pairs:
+        return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    queries, rows, bounds = (np.concatenate(values) for values in zip(*pairs, strict=True))
+    return Pairs(queries, rows, bounds)

@@ -1,0 +1,172 @@
+"""Loops of the bounds: a float32 bound of each exact sum of bytes, and the pairs that matter."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from pipeline.scanners.byte_bounds import (
+    CHUNK_ROWS,
+    LANES,
+    PANEL,
+    ROOM,
+    SAMPLE_ROWS,
+    Form,
+    Hits,
+    PackedQueries,
+    Sink,
+    SparseWords,
+)
+from pipeline.scanners.byte_sums_numba import (
+    ONE,
+    V,
+    Words,
+    gather,
+    narrow_sums,
+    sparse_narrow,
+    sparse_wide,
+    wide_sums,
+    words_not_zero,
+)
+from pipeline.simd.dots import add_line_products, load_dots, load_lines, to_float32
+from pipeline.simd.selection import attains
+from pipeline.simd.vectors import add, lesser, load_float32, lowest_bit, multiply, multiply_add, splat_float32, store
+
+SPARSE_COST = 1.6  # of a word that is not zero in the loop over those, against one in that over all
+
+Single = NDArray[np.float32]
+
+
+@njit(nogil=True, cache=True)
+def finish(
+    sums: Words,
+    bounds: Single,
+    first: int,
+    n: int,
+    numbers: Single,
+    form: Form,
+    terms: Single,
+    lane: int,
+    width: int,
+    least: Single,
+    marks: NDArray[np.uint16],
+) -> None:
+    """Make of the sums of n rows from ``first`` on and a panel their bounds, which take their places.
+
+    Bit j of ``marks`` uint16[n · width / 16] is about one of sixteen lanes: does its bound reach ``least``?
+    """
+    wide, step = np.uint64(width), np.uint64(1 + len(form.factors) + form.minimum)
+    begin = np.uint64(lane) * (step + ONE)
+    for v in range(np.uint64(0), wide, V):
+        number, at = np.uint64(first) * step, v
+        factor, const = load_float32(terms, begin + v), load_float32(terms, begin + v + wide)
+        lines = load_lines(terms, begin + v + wide + wide, wide, form.factors)
+        limit, last = load_float32(least, np.uint64(lane) + v), load_float32(terms, begin + v + step * wide)
+        for _ in range(n):
+            scaled = multiply(to_float32(load_dots(sums, at)), splat_float32(numbers[number]))
+            bound = add_line_products(multiply_add(scaled, factor, const), numbers, number + ONE, lines)
+            if form.minimum:
+                bound = add(bound, lesser(splat_float32(numbers[number + step - ONE]), last))
+            store(bounds, at, bound)
+            marks[at // V] = attains(bound, limit)
+            number += step
+            at += wide
+
+
+@njit(nogil=True, cache=True)
+def list_marked(
+    bounds: Single,
+    marks: NDArray[np.uint64],
+    first: int,
+    n: int,
+    lane: int,
+    width: int,
+    rows: NDArray[np.int64],
+    queries: NDArray[np.int64],
+    values: Single,
+    count: int,
+) -> int:
+    """List the pairs of n rows from ``first`` on and a panel that are marked; return how many there are."""
+    for m in range(-(-n * width // PANEL)):
+        mask = marks[m]
+        while mask:
+            j = m * PANEL + np.int64(lowest_bit(mask))
+            if j >= n * width:  # what was marked before
+                break
+            if count < rows.size:
+                rows[count], queries[count], values[count] = first + j // width, lane + j % width, bounds[j]
+            mask &= mask - ONE
+            count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: int, out: Single) -> None:
+    """Copy the bounds of n rows from ``first`` on and a panel to ``out`` [n · nq], flat."""
+    used = np.uint64(min(width, nq - lane))
+    for i in range(n):
+        at, to = np.uint64(i * width), np.uint64((first + i) * nq + lane)
+        for j in range(used):
+            out[to + j] = bounds[at + j]
+
+
+@njit(nogil=True, cache=True)
+def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
+    """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
+
+    ``numbers`` are as ``bound_block`` has them; ``room`` is for 256 rows, at least n.
+    """
+    words, start, terms, wide, form = queries
+    out, least, sums, marks, hits = sink
+    hit_rows, hit_queries, hit_bounds = hits
+    n, depth = X.shape
+    four = marks.view(np.uint64)
+    x, flat, bounds, minimum, count = X.reshape(-1), numbers.reshape(-1), sums.view(np.float32), form.minimum, 0
+    for first in range(0, n, CHUNK_ROWS):
+        last = min(n, first + CHUNK_ROWS)
+        sample = min(last - first, SAMPLE_ROWS) * depth
+        few = SPARSE_COST * words_not_zero(x, first * depth, first * depth + sample) < sample
+        if few:
+            gather(x, first, last - first, depth, room)
+        lane = 0
+        while lane < start.size:
+            width = PANEL if lane < wide else LANES
+            for i in range(first, last, ROOM // width):
+                rows = min(last - i, ROOM // width)
+                if few and lane < wide:
+                    sparse_wide(room, i - first, i - first + rows, depth, minimum, words, start, lane, sums)
+                elif few:
+                    sparse_narrow(room, i - first, i - first + rows, depth, minimum, words, start, lane, sums)
+                elif lane < wide:
+                    wide_sums(x, i, i + rows, depth, minimum, words, start, lane, sums)
+                else:
+                    narrow_sums(x, i, i + rows, depth, minimum, words, start, lane, sums)
+                finish(sums, bounds, i, rows, flat, form, terms, lane, width, least, marks)
+                if out.size:
+                    copy_bounds(bounds, i, rows, form.nq, lane, width, out)
+                else:
+                    count = list_marked(bounds, four, i, rows, lane, width, hit_rows, hit_queries, hit_bounds, count)
+            lane += width
+    return count
+
+
+@njit(nogil=True, cache=True)
+def collect_hits(out: Single, n: int, nq: int, least: Single, hits: Hits) -> int:
+    """List the pairs of ``out`` [n · nq], flat, that reach ``least``, as far as they fit; return how many do."""
+    rows, queries, bounds = hits
+    count, whole = 0, nq - nq % LANES
+    for i in range(n):
+        at = np.uint64(i * nq)
+        for q in range(np.uint64(0), np.uint64(whole), V):
+            mask = np.uint64(attains(load_float32(out, at + q), load_float32(least, q)))
+            while mask:
+                j = q + lowest_bit(mask)
+                if count < rows.size:
+                    rows[count], queries[count], bounds[count] = i, j, out[at + j]
+                mask &= mask - ONE
+                count += 1
+        for j in range(np.uint64(whole), np.uint64(nq)):
+            if out[at + j] >= least[j]:
+                if count < rows.size:
+                    rows[count], queries[count], bounds[count] = i, j, out[at + j]
+                count += 1
+    return count

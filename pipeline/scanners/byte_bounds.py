@@ -1,0 +1,199 @@
+"""Upper bounds of scores by exact sums of bytes: which pairs of a block of rows and a batch of queries may matter."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.aligned import aligned
+from pipeline.kernels.kernel import Float32
+
+WORD, PANEL, LANES = 4, 64, 16  # bytes of a word; queries of a wide panel, and of a narrow one
+MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds
+CHUNK_ROWS = 256  # scored against every panel while they are in cache
+SAMPLE_ROWS = 16  # of a chunk, whose words that are not zero are counted
+ROOM = 4096  # sums of some rows and a panel, in L1 beside what they are made of
+
+
+class Form(NamedTuple):
+    """How many queries and words a query there are, which factors, and whether sums are of minima, not of products.
+
+    ``factors`` is 0, 1, … : a loop is compiled for their number.
+    """
+
+    nq: int
+    depth: int
+    factors: tuple[int, ...]
+    minimum: bool
+
+
+class PackedQueries(NamedTuple):
+    """A batch of queries in panels of 64 lanes, up to three of 16 behind, as the loops read them.
+
+    ``words`` int32[lanes · depth], flat: of each panel [depth, width]; ``start`` int32[lanes]; ``terms`` float32, flat:
+    of each panel [2 + factors (+ 1), width] step, const, the factors, and over in the minimum form. ``wide`` is the
+    first lane of a narrow panel. Lanes of no query hold zeros.
+    """
+
+    words: NDArray[np.int32]
+    start: NDArray[np.int32]
+    terms: Float32
+    wide: int
+    form: Form
+
+
+class Hits(NamedTuple):
+    """Room for pairs: ``rows`` int64[m], ``queries`` int64[m], ``bounds`` float32[m]."""
+
+    rows: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    bounds: Float32
+
+
+class Sink(NamedTuple):
+    """Where bounds go: to ``out`` float32, flat, if it has room; else the pairs that reach ``least``, to ``hits``.
+
+    ``least`` float32[lanes]; ``sums`` int32[4096] and ``marks`` uint16[256] are room for some rows and a panel.
+    """
+
+    out: Float32
+    least: Float32
+    sums: NDArray[np.int32]
+    marks: NDArray[np.uint16]
+    hits: Hits
+
+
+class SparseWords(NamedTuple):
+    """The words of rows that are not zero, each row's from ``i · stride`` on, zeros behind to a multiple of four.
+
+    ``words`` int32[n · stride]; ``places`` uint32[n · stride], where they stood; ``counts`` uint64[n].
+    """
+
+    words: NDArray[np.int32]
+    places: NDArray[np.uint32]
+    counts: NDArray[np.uint64]
+    stride: int
+
+
+def pack_queries(  # noqa: PLR0913
+    codes: NDArray[Any],
+    *,
+    start: NDArray[np.int32] | None,
+    step: Float32,
+    const: Float32,
+    factors: Float32,
+    over: Float32 | None = None,
+) -> PackedQueries:
+    """Return a batch of queries as ``bound_block`` and ``bound_hits`` read them.
+
+    The bound of row i and query q is, in float32, each step rounded once, ``·+`` rounded as one step::
+
+        (float32(dot) · scale[i]) · step[q] + const[q] ·+ a[i, 0] · b[0, q] ·+ a[i, 1] · b[1, q] …
+
+    with dot = start[q] + Σ_e row[i, e] · code[q, e], an exact int32; or, in the minimum form, dot = Σ_e min(row[i, e],
+    code[q, e]) and min(over[i], over[q]) added last.
+
+    Parameters
+    ----------
+    codes : int8[nq, E], or uint8[nq, E] in the minimum form; E ≤ 32 896
+    start : int32[nq], optional
+        What the sum of products begins with.
+    step, const : float32[nq]
+    factors : float32[J, nq]
+        The b of the formula.
+    over : float32[nq], optional
+        Given, the form is the minimum.
+    """
+    nq, E = codes.shape
+    assert codes.dtype == (np.int8 if over is None else np.uint8)
+    assert E <= MOST_BYTES
+    rest = nq % PANEL
+    wide = nq - rest if rest <= PANEL - LANES else nq - rest + PANEL
+    lanes = max(wide, -(-nq // LANES) * LANES)
+    depth = -(-E // WORD)
+    padded = np.zeros((lanes, depth * WORD), np.uint8)
+    padded[:nq, :E] = codes.view(np.uint8)
+    lines = [step, const, *factors] if over is None else [step, const, *factors, over]
+    terms = np.zeros((len(lines), lanes), np.float32)
+    for line, values in zip(terms, lines, strict=True):
+        line[:nq] = values
+    begin = aligned(lanes, np.int32)
+    begin[:nq] = 0 if start is None else start
+    words = _in_panels(padded.view(np.int32).T, wide)
+    form = Form(nq, depth, tuple(range(len(factors))), over is not None)
+    return PackedQueries(words, begin, _in_panels(terms, wide), wide, form)
+
+
+def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, out: Float32) -> None:
+    """Set ``out`` to the bounds of rows and queries: each depends on its row and its query alone, to the bit.
+
+    Parameters
+    ----------
+    rows : uint8[n, E]
+        Read in place if E is a multiple of 4.
+    numbers : float32[n, 1 + J], or float32[n, 2 + J] in the minimum form
+        The scale, the a of the formula and, in the minimum form, over.
+    out : float32[n, nq], C-contiguous
+    """
+    assert out.shape == (len(rows), queries.form.nq)
+    hits = Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    _bound(rows, numbers, queries, _sink(queries, hits, out=out.reshape(-1)))
+
+
+def bound_hits(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, least: Float32, hits: Hits) -> int:
+    """List the pairs whose bound reaches ``least`` float32[nq], as far as they fit; return how many do.
+
+    ``rows`` and ``numbers`` are those of ``bound_block``, and the bounds the same to the bit. Pairs come in an order
+    that depends on the block, each once.
+    """
+    return _bound(rows, numbers, queries, _sink(queries, hits, least=least))
+
+
+def collect(out: Float32, least: Float32, hits: Hits) -> int:
+    """List the pairs of ``out`` float32[n, nq], C-contiguous, that reach ``least``, as ``bound_hits`` does."""
+    from pipeline.scanners.bounds_numba import collect_hits
+
+    n, nq = out.shape
+    return int(collect_hits(out.reshape(-1), n, nq, np.ascontiguousarray(least), hits))
+
+
+def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, sink: Sink) -> int:
+    """Compute all bounds; return how many pairs were listed, or would have been."""
+    from pipeline.scanners.bounds_numba import bound_rows
+
+    form = queries.form
+    assert numbers.shape == (len(rows), 1 + len(form.factors) + form.minimum)
+    words = _words(rows)
+    assert words.shape[1] == form.depth
+    stride = -(-form.depth // WORD) * WORD
+    n = min(CHUNK_ROWS, len(rows))
+    room = SparseWords(np.empty(n * stride, np.int32), np.empty(n * stride, np.uint32), np.empty(n, np.uint64), stride)
+    return int(bound_rows(words, np.ascontiguousarray(numbers), queries, room, sink))
+
+
+def _sink(queries: PackedQueries, hits: Hits, *, out: Float32 | None = None, least: Float32 | None = None) -> Sink:
+    """Return where bounds go, and room for a tile."""
+    limits = np.full(queries.start.size, np.inf, np.float32)
+    if least is not None:
+        limits[: queries.form.nq] = least
+    block = np.empty(0, np.float32) if out is None else out
+    return Sink(block, limits, aligned(ROOM, np.int32), aligned(ROOM // LANES, np.uint16), hits)
+
+
+def _words(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return rows as words of four bytes, zeros behind, int32[n, ⌈E / 4⌉]."""
+    n, E = rows.shape
+    if E % WORD == 0 and rows.flags.c_contiguous and rows.ctypes.data % WORD == 0:
+        return rows.view(np.int32)
+    padded = np.zeros((n, -(-E // WORD) * WORD), np.uint8)
+    padded[:, :E] = rows
+    return padded.view(np.int32)
+
+
+def _in_panels(lines: NDArray[Any], wide: int) -> NDArray[Any]:
+    """Return lines [depth, lanes] panel after panel, flat: those below lane ``wide`` are of 64, the others of 16."""
+    depth, _ = lines.shape
+    out = aligned(lines.size, lines.dtype)
+    out[: depth * wide] = lines[:, :wide].reshape(depth, -1, PANEL).swapaxes(0, 1).reshape(-1)
+    out[depth * wide :] = lines[:, wide:].reshape(depth, -1, LANES).swapaxes(0, 1).reshape(-1)
+    return out

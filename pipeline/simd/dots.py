@@ -1,0 +1,124 @@
+"""Sums of four byte products in each of sixteen int32, for numba loops: exact for all bytes, whatever the processor."""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pipeline.simd.vectors import FLOAT32, INT32, INT32X16, Typed, Vector, address, copies, features, loader, splatter
+
+DOTS = Vector(types.int32, FLOAT32.count)
+FOUR_BYTES = 4  # of each element
+
+_HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
+
+load_dots = loader(DOTS)
+splat_word = splatter(DOTS)
+
+
+@intrinsic
+def dot_bytes(_typing: Any, sums: Any, unsigned: Any, signed: Any) -> Typed:
+    """Return sums + u₀ s₀ + u₁ s₁ + u₂ s₂ + u₃ s₃ of the four bytes of each element, u unsigned and s signed."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        if "+avx512vnni" in features(context):
+            kind = ir.FunctionType(INT32X16, [INT32X16] * 3)
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
+            return builder.call(function, arguments)
+        total, products = arguments[0], _multiply_add(context, builder)
+        for unsigned_halves, signed_halves in _halves(builder, *arguments[1:]):
+            total = builder.add(total, products(unsigned_halves, signed_halves))
+        return total
+
+    return sums(sums, unsigned, signed), generate
+
+
+@intrinsic
+def to_float32(_typing: Any, dots: Any) -> Typed:
+    """Return an int32 vector as float32, rounded to nearest."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.sitofp(arguments[0], FLOAT32.llvm)
+
+    return FLOAT32(dots), generate
+
+
+@intrinsic
+def load_lines(_typing: Any, array: Any, index: Any, stride: Any, lines: Any) -> Typed:
+    """Return sixteen floats of each of ``lines``, a tuple: from ``array[index]`` on, and ``stride`` further on each."""
+    vectors = types.UniTuple(FLOAT32, len(lines))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place, loaded = arguments[1], []
+        for _ in lines:
+            start = address(context, builder, signature, arguments, FLOAT32.llvm, 0, place)
+            loaded.append(builder.load(start, align=4))
+            place = builder.add(place, arguments[2])
+        return context.make_tuple(builder, vectors, loaded)
+
+    return vectors(array, types.uint64, types.uint64, lines), generate
+
+
+@intrinsic
+def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: Any) -> Typed:
+    """Return a float32 vector and the products of a tuple of vectors and the floats from ``array[index]`` on, added.
+
+    Each product is added in turn, and it and the sum rounded once.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, bound = ir.FunctionType(total.llvm, [total.llvm] * 3), arguments[0]
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{total.count}f32")
+        for j in range(len(lines)):
+            number = builder.add(arguments[2], ir.Constant(arguments[2].type, j))
+            factor = builder.load(address(context, builder, signature, arguments, ir.FloatType(), 1, number))
+            vector = builder.extract_value(arguments[3], j)
+            bound = builder.call(function, [copies(builder, factor, total.llvm), vector, bound])
+        return bound
+
+    return total(total, array, types.uint64, lines), generate
+
+
+def _halves(builder: Any, unsigned: Any, signed: Any) -> list[tuple[Any, Any]]:
+    """Return the even bytes, and the odd ones, of both as int16."""
+    u, s = (builder.bitcast(value, _HALVES) for value in (unsigned, signed))
+    eight, low = ir.Constant(_HALVES, [8] * _HALVES.count), ir.Constant(_HALVES, [255] * _HALVES.count)
+    even = builder.and_(u, low), builder.ashr(builder.shl(s, eight), eight)
+    return [even, (builder.lshr(u, eight), builder.ashr(s, eight))]
+
+
+def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
+    """Return what multiplies 32 pairs of int16 and adds neighbours, as the target does it best."""
+    available = features(context)
+    if "+avx512bw" in available:
+        kind = ir.FunctionType(INT32X16, [_HALVES] * 2)
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddw.d.512")
+        return lambda x, y: builder.call(function, [x, y])
+    if "+avx2" in available:
+        return lambda x, y: _multiply_add_avx2(builder, x, y)
+    return lambda x, y: _multiply_add_generic(builder, x, y)
+
+
+def _multiply_add_avx2(builder: Any, x: Any, y: Any) -> Any:
+    """Multiply and add in two parts of sixteen int16."""
+    part = ir.VectorType(ir.IntType(16), DOTS.count)
+    kind = ir.FunctionType(ir.VectorType(INT32, DOTS.count // 2), [part] * 2)
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
+    parts = []
+    for start in (0, DOTS.count):
+        order = ir.Constant(INT32X16, list(range(start, start + DOTS.count)))
+        parts.append(builder.call(function, [builder.shuffle_vector(value, value, order) for value in (x, y)]))
+    return builder.shuffle_vector(*parts, ir.Constant(INT32X16, list(range(DOTS.count))))
+
+
+def _multiply_add_generic(builder: Any, x: Any, y: Any) -> Any:
+    """Multiply and add as any target can: even and odd elements, widened."""
+    products = []
+    for odd in (0, 1):
+        order = ir.Constant(INT32X16, list(range(odd, _HALVES.count, 2)))
+        wide = [builder.sext(builder.shuffle_vector(value, value, order), INT32X16) for value in (x, y)]
+        products.append(builder.mul(*wide))
+    return builder.add(*products)

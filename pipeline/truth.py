@@ -1,0 +1,20 @@
+"""What decides: vectors, a kernel, and the most that its computed scores are off."""
+
+from dataclasses import dataclass
+
+from pipeline.kernels import Kernel
+from stores.vectors import Vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """Vectors, the kernel that decides about them, and how many threads compute it."""
+
+    vectors: Vectors
+    kernel: Kernel
+    threads: int = 1
+
+    @property
+    def slack(self) -> float:
+        """The most that two computed scores are off together."""
+        return 2 * self.kernel.exact_error(self.vectors.dims)

@@ -1,0 +1,83 @@
+"""Verify anyone's neighbours: the true scores of the claimed rows are what every other row's bound must stay below."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.exact import ExactSearch
+from pipeline.kernels.decimals import TIE, decimal_score
+from pipeline.proofs import Proved, spliced
+from pipeline.rerank import fetch, true_scores
+from pipeline.truth import Truth
+
+PROVED, TIED, REFUTED = "proved", "tied", "refuted"
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verdicts:
+    """What is true of claims about a batch of queries, and the exact answers.
+
+    ``ranks`` int64[nq] is the first rank at which a claim is wrong, −1 where none is; what belongs there is in
+    ``proved``. ``tied`` bool[nq] says that the claim is right and others would be, for their scores tie.
+    """
+
+    proved: Proved
+    ranks: Ids
+    tied: NDArray[np.bool_]
+
+    def words(self) -> list[str]:
+        """Return "proved", "tied" or "refuted" for each query."""
+        pairs = zip(self.ranks, self.tied, strict=True)
+        return [REFUTED if rank >= 0 else TIED if tied else PROVED for rank, tied in pairs]
+
+
+def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts:
+    """Return whether claimed rows are the k of highest real score, in descending order, and where they are not.
+
+    Parameters
+    ----------
+    queries : dtype[nq, d], raw rows
+    claimed : int64[nq, k], −1 where the claim names no row of the store
+    """
+    k = claimed.shape[1]
+    repeated = _repeated(claimed)
+    whole = np.asarray(~(repeated | (claimed < 0)).any(axis=1))
+    proved = search.prove(queries[whole], k, seeds=claimed[whole])
+    if not whole.all():
+        proved = spliced(whole, proved, search.prove(queries[~whole], k))
+    other = claimed != proved.ids
+    wrong = other & ~_equally_good(search.truth, queries, claimed, proved, other & ~repeated & (claimed >= 0))
+    ranks = np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
+    return Verdicts(proved=proved, ranks=ranks, tied=(proved.ties > 0) | other.any(axis=1))
+
+
+def _repeated(claimed: Ids) -> NDArray[np.bool_]:
+    """Return where a claim names a row that it named before, bool[nq, k]."""
+    order = np.argsort(claimed, axis=1, kind="stable")
+    ranked = np.take_along_axis(claimed, order, axis=1)
+    again = np.zeros(claimed.shape, np.bool_)
+    np.put_along_axis(again, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], axis=1)
+    return again
+
+
+def _equally_good(
+    truth: Truth, queries: NDArray[Any], claimed: Ids, proved: Proved, other: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which of the other rows that are claimed have the very score of the exact one, bool[nq, k]."""
+    rows = np.where(other, claimed, -1)
+    scores = true_scores(truth.vectors, truth.kernel, queries, rows, threads=truth.threads)
+    near = np.abs(scores - proved.scores) <= truth.slack
+    pairs = np.argwhere(near)
+    if not len(pairs):
+        return near
+    ours, theirs = proved.ids[near], claimed[near]
+    chosen, at = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
+    raw = fetch(truth.vectors, chosen, threads=truth.threads)
+    for (query, rank), one, another in zip(pairs, at[: len(ours)], at[len(ours) :], strict=True):
+        first, second = (decimal_score(truth.kernel, raw[row], queries[query]) for row in (one, another))
+        if first is not None and second is not None:  # else float64 is all that there is to tell them apart
+            near[query, rank] = abs(first - second) <= TIE
+    return near

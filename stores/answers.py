@@ -1,0 +1,174 @@
+"""Finished batches of answers on disk, so that a search that was killed resumes."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from stores.formats.npz import npz_bytes, read_npz
+from stores.publish import exists, publish, storage_errors
+from stores.scratch import SCRATCH, sweep
+from stores.spec import canonical_json, digest, from_json, to_json
+
+SEARCH = "search.json"
+BATCH = re.compile(r"batch-\d{8,}\.npz")
+RECEIPT = "receipt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpec:
+    """The search whose batches a folder keeps, and the digest that names it."""
+
+    name: str = "mercore-search"
+    version: int = 1
+    job: dict[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReceipt:
+    """The proof that a batch's arrays are those that the search of digest ``job`` put there.
+
+    ``seal`` is the blake2b of each array's name, dtype, shape and bytes.
+    """
+
+    name: str = "mercore-batch"
+    version: int = 1
+    batch: int
+    job: str
+    seal: str
+
+
+class Answers:
+    """Batches of a long search, kept until it is whole: one ``.npz`` a batch in the folder ``out`` + ``.parts``.
+
+    ``job`` is JSON-able and holds all that decides the answers: only a search of an equal ``job`` finds them again.
+
+    Raises
+    ------
+    ExistsError
+        If the folder is there and is another search's, or nobody's.
+    IntegrityError, FormatError
+        If the folder's ``search.json`` is damaged, or of another format version.
+    StorageError
+        If the operating system refuses.
+    """
+
+    def __init__(self, out: str, job: dict[str, Any]) -> None:
+        self._folder = Path(f"{out}.parts")
+        self._job = digest(job)
+        search = SearchSpec(job=json.loads(canonical_json(job)), digest=self._job)
+        _check_folder(self._folder, search)
+        sweep(self._folder)
+        if not exists(self._folder / SEARCH):
+            publish(self._folder / SEARCH, canonical_json(to_json(search)).encode())
+
+    def get(self, batch: int) -> dict[str, NDArray[Any]] | None:
+        """Return the arrays of a finished batch, read-only, or None: what is damaged or misplaced is not done.
+
+        Raises
+        ------
+        StorageError
+            If the operating system refuses.
+        """
+        try:
+            arrays = read_npz(str(self._path(batch)))
+        except (FormatError, NotFoundError):
+            return None
+        found = arrays.pop(RECEIPT, None)
+        if found is None or found.shape or str(found) != self._receipt(batch, arrays):
+            return None
+        return arrays
+
+    def put(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep the arrays of a finished batch, whole and durably or not at all.
+
+        Raises
+        ------
+        StorageError
+            If the disk is full or the folder cannot be written.
+        """
+        assert RECEIPT not in arrays
+        receipt = np.array(self._receipt(batch, arrays))
+        publish(self._path(batch), npz_bytes({**arrays, RECEIPT: receipt}))
+
+    def clear(self) -> None:
+        """Remove the batches and their folder, once the search is written; files of others, and so the folder, stay.
+
+        Raises
+        ------
+        StorageError
+            If the operating system refuses.
+        """
+        with storage_errors("remove", self._folder):
+            sweep(self._folder)
+            for name in filter(BATCH.fullmatch, _names(self._folder)):
+                (self._folder / name).unlink(missing_ok=True)
+            # The last of all: batches without it, left by a kill, would be nobody's.
+            (self._folder / SEARCH).unlink(missing_ok=True)
+            if self._folder.is_dir() and not _names(self._folder):
+                self._folder.rmdir()
+
+    def _path(self, batch: int) -> Path:
+        """Return the file of a batch."""
+        return self._folder / f"batch-{batch:08d}.npz"
+
+    def _receipt(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> str:
+        """Return the text that a batch of these arrays carries."""
+        return canonical_json(to_json(BatchReceipt(batch=batch, job=self._job, seal=_seal(arrays))))
+
+
+def _check_folder(folder: Path, search: SearchSpec) -> None:
+    """Refuse a folder that is there and does not keep the batches of ``search``."""
+    path = folder / SEARCH
+    if exists(path):
+        found = _read_search(path)
+        if found != search:
+            there, here = ({(key, canonical_json(value)) for key, value in s.job.items()} for s in (found, search))
+            keys = sorted({key for key, _ in there ^ here})
+            raise ExistsError(
+                f"{folder} keeps the batches of another search, which differs in {', '.join(keys)}: expected those of "
+                f"this one. Mend: remove the folder, or name another --out."
+            )
+    elif exists(folder) and (not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))):
+        raise ExistsError(
+            f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
+            f"Mend: move it away, or name another --out."
+        )
+
+
+def _read_search(path: Path) -> SearchSpec:
+    """Return the search that a folder says its batches are of."""
+    with storage_errors("read", path):
+        data = path.read_bytes()
+    try:
+        search = from_json(SearchSpec, json.loads(data), str(path))
+        if digest(search.job) == search.digest:
+            return search
+        reason = f"its digest is {digest(search.job)}, it says {search.digest}"
+    except ValueError as error:
+        reason = str(error)
+    raise IntegrityError(f"{path} is damaged: {reason}. Mend: remove the folder {path.parent}, or name another --out.")
+
+
+def _names(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it is not there."""
+    with storage_errors("read", folder):
+        return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
+def _seal(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the digest of arrays: their names, dtypes, shapes and bytes, in their order."""
+    seal = hashlib.blake2b(digest_size=16)
+    for name, array in arrays.items():
+        rows = np.asarray(array, order="C")
+        seal.update(canonical_json([name, rows.dtype.str, list(rows.shape)]).encode())
+        seal.update(rows.tobytes())
+    return seal.hexdigest()

@@ -1,0 +1,76 @@
+"""Certificates: the arrays that prove an answer, and what they are about, in one ``.npz``."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.errors import FormatError, InputError
+from stores.formats.npz import npz_bytes, read_npz
+from stores.publish import publish
+from stores.spec import canonical_json
+
+ABOUT = "about"
+
+
+def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Write ``arrays`` and the JSON-able ``about`` to ``path``, whole or not at all; equal ones give equal bytes.
+
+    Raises
+    ------
+    InputError
+        If the suffix is not ``.npz``, an array is called ``about``, or ``about`` is no JSON (NaN is none).
+    StorageError
+        If the path cannot be written.
+    """
+    _check_suffix(path)
+    if ABOUT in arrays:
+        message = f"{path}: an array is called {ABOUT}, expected any other name. Mend: rename it."
+        raise InputError(message)
+    try:
+        text = canonical_json(dict(about))
+    except (TypeError, ValueError) as error:
+        message = f"{path}: what it is about is no JSON: {error}. Mend: pass texts, finite numbers, lists and mappings."
+        raise InputError(message) from error
+    publish(Path(path), npz_bytes({**arrays, ABOUT: np.array(text)}))
+
+
+def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays of a certificate, read-only, and what they are about.
+
+    Raises
+    ------
+    InputError
+        If the suffix is not ``.npz``.
+    FormatError
+        If the file is damaged, or does not say what it is about.
+    NotFoundError, StorageError
+        If the file is not there, or may not be read.
+    """
+    _check_suffix(path)
+    arrays = read_npz(path)
+    found = arrays.pop(ABOUT, None)
+    if found is None or found.shape or found.dtype.kind != "U":
+        what = "no array" if found is None else f"{found.dtype}{list(found.shape)}"
+        message = f"{path}: {what} {ABOUT}, expected a text that says what the arrays are. Mend: name a certificate."
+        raise FormatError(message)
+    try:
+        about = json.loads(str(found))
+    except ValueError as error:
+        message = f"{path}: {ABOUT} is no JSON ({error}). Mend: fetch or write the file again."
+        raise FormatError(message) from error
+    if not isinstance(about, dict):
+        message = f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Mend: name a certificate."
+        raise FormatError(message)
+    return arrays, about
+
+
+def _check_suffix(path: str) -> None:
+    """Refuse a suffix that is not ``.npz``."""
+    suffix = Path(path).suffix
+    if suffix.lower() != ".npz":
+        message = f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Mend: rename the file."
+        raise InputError(message)
