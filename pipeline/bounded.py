@@ -17,12 +17,11 @@ from pipeline.scan import OpenCodes, part_reader, scan_parts
 from pipeline.scanners.bounds import BoundScanner, Pairs, chosen, joined
 from pipeline.truth import Truth
 
-SEED_SHARE, SEED_ROWS = 16, 4096  # one in so many parts, and at least so many rows, give the first k-th scores
+SEED_SHARE, SEED_ROWS = 32, 4096  # one in so many parts, and at least so many rows, give the first k-th scores
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 EARLY = 8  # the first window is so many times smaller than the store: bounds that fail are noticed there
-PROBED_PAIRS = 1 << 21
-FAILING_AT_ONCE, FAILING = 0.10, 0.02  # shares of rows above which scoring every row is cheaper
+GIVEN_UP, EARLY_FAILING, FAILING = 0.10, 0.05, 0.02  # shares of rows above which scoring every row is cheaper
 FEW_ROWS = 64  # that a query may always score in a window
 
 
@@ -35,14 +34,14 @@ class Bounded:
         self.prepared = truth.kernel.prepare(queries, label="query")
         self.scored = Scored(len(queries), k, truth.slack)
         self.greatest = np.full(len(queries), -np.inf)
-        self._seeds = np.empty(0, np.int64)  # the pairs scored already, as query · n + row, ascending
+        self._seeds = np.empty(0, np.int64)  # the pairs scored first, as query · n + row
+        self._seed_rows = np.zeros(truth.vectors.rows, np.bool_)
 
-    def seed(self) -> NDArray[np.bool_]:
-        """Score the rows of greatest bounds in parts from all over the store; return the queries whose bounds fail."""
+    def seed(self) -> None:
+        """Score the rows of greatest bounds in parts from all over the store."""
         parts = seed_parts(self.codes.store.parts, self._part_rows)
         shape = len(self.raw), min(2 * self.k, sum(self._rows_of(part) for part in parts))
         self.start(scan_parts(self.codes, self.scanner, parts, shape, threads=self.truth.threads).ids)
-        return self._probe(parts[0])
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
@@ -50,14 +49,15 @@ class Bounded:
         found = rows >= 0
         queries = np.nonzero(found)[0]
         self.scored.add(queries, rows[found], scores[found])
-        self._seeds = np.sort(queries * self.truth.vectors.rows + rows[found])
+        self._seeds = queries * self.truth.vectors.rows + rows[found]
+        self._seed_rows[rows[found]] = True
 
     def sweep(self, *, early: bool) -> NDArray[np.bool_]:
         """Score what the bounds leave, window by window; return the queries whose bounds fail, which are given up."""
         failing = np.zeros(len(self.raw), np.bool_)
         for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw), early=early):
             least = np.where(failing, np.float32(np.inf), self.scored.least)
-            collected, failed = self._collect(parts, least)
+            collected, failed = self._collect(parts, least, EARLY_FAILING if early else FAILING)
             failing |= failed
             self._score(chosen(collected, ~failing[collected.queries]), parts)
             self.greatest = np.maximum(self.greatest, least)
@@ -67,29 +67,24 @@ class Bounded:
         """Return the proofs."""
         return self.scored.proved(self.truth, self.raw, self.greatest)
 
-    def _probe(self, part: int) -> NDArray[np.bool_]:
-        """Return the queries for which too many bounds of one part reach the k-th score so far."""
-        columns = part_reader(self.codes, self.scanner.names)(part, 0)
-        rows = min(self._rows_of(part), max(64, PROBED_PAIRS // len(self.raw)))
-        some = {name: values[:rows] for name, values in columns.items()}
-        pairs, _ = self.scanner.collect(some, 0, self.scored.least, np.inf)
-        return np.bincount(pairs.queries, minlength=len(self.raw)) > FAILING_AT_ONCE * rows
+    def _collect(self, parts: range, least: Float32, most: float) -> tuple[Pairs, NDArray[np.bool_]]:
+        """Return the pairs of some parts whose bound reaches the query's least, and which queries have too many.
 
-    def _collect(self, parts: range, least: Float32) -> tuple[Pairs, NDArray[np.bool_]]:
-        """Return the pairs of some parts whose bound reaches the query's least, and the queries that have too many."""
+        Too many are more than a share ``most`` of the rows.
+        """
         bounds, nq = self.codes.store.store.bounds, len(self.raw)
 
         def work(taken: Iterator[int]) -> list[tuple[Pairs, NDArray[np.bool_]]]:
             found = []
             for part, columns in read_ahead(taken, part_reader(self.codes, self.scanner.names)):
-                found.append(self.scanner.collect(columns, bounds(part)[0], least, FAILING_AT_ONCE))
+                found.append(self.scanner.collect(columns, bounds(part)[0], least, GIVEN_UP))
             return found
 
         found = [one for each in over_parts(list(parts), self.truth.threads, work) for one in each]
         pairs = joined([one for one, _ in found])
         failing = np.logical_or.reduce([failed for _, failed in found])
         rows = bounds(parts[-1])[1] - bounds(parts[0])[0]
-        return pairs, failing | (np.bincount(pairs.queries, minlength=nq) > FEW_ROWS + FAILING * rows)
+        return pairs, failing | (np.bincount(pairs.queries, minlength=nq) > FEW_ROWS + most * rows)
 
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""
@@ -103,7 +98,7 @@ class Bounded:
         greatest = Best(len(self.raw), 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
         ahead = pairs.bounds >= greatest.kth[pairs.queries]
-        for some in (ahead, ~ahead):
+        for some in (np.flatnonzero(ahead), np.flatnonzero(~ahead)):
             reaching = pairs.bounds[some] >= self.scored.least[pairs.queries[some]]
             queries, rows = pairs.queries[some][reaching], pairs.rows[some][reaching]
             at = places[rows - first]
@@ -115,9 +110,11 @@ class Bounded:
 
     def _scored(self, pairs: Pairs) -> NDArray[np.bool_]:
         """Return which pairs were scored already."""
-        keys = pairs.queries * self.truth.vectors.rows + pairs.rows
-        places = np.minimum(np.searchsorted(self._seeds, keys), max(0, len(self._seeds) - 1))
-        return self._seeds[places] == keys if len(self._seeds) else np.zeros(len(keys), np.bool_)
+        rows = self.truth.vectors.rows
+        scored = self._seed_rows[pairs.rows]  # of most no query is scored, which is fast to tell
+        some = np.flatnonzero(scored)
+        scored[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
+        return scored
 
     @property
     def _part_rows(self) -> int:
@@ -139,7 +136,7 @@ def scanner_of(encoder: Encoder, queries: NDArray[Any], beta: float) -> BoundSca
 
 
 def seed_parts(parts: int, part_rows: int) -> list[int]:
-    """Return parts from all over a store: one in 16, and enough for 4 096 rows."""
+    """Return parts from all over a store: one in 32, and enough for 4 096 rows."""
     count = min(parts, max(-(-parts // SEED_SHARE), -(-SEED_ROWS // part_rows)))
     return sorted({place * parts // count for place in range(count)})
 

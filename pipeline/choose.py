@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline.encoders.bin_bound import ADDITIVE, BinBoundSpec, grouping
 from pipeline.encoders.encoder import Encoder, EncoderSpec, draw_rows
 from pipeline.encoders.groups import learn_groups, near_pairs
-from pipeline.encoders.kpca_bound import KpcaBoundSpec, prefix
+from pipeline.encoders.kpca_bound import KpcaBoundSpec
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.scanners.bounds import BoundScanner
@@ -63,10 +63,10 @@ def _bounds(vectors: Vectors, kernel: Kernel, random_state: int) -> Iterator[tup
     widest = KpcaBoundSpec(
         n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state
     )
-    model = widest.fit(vectors, kernel)
+    learned = widest.learn(vectors, kernel.ranking)
     for count in sorted({min(count, landmarks) for count in COMPONENTS}):
         shorter = replace(widest, n_components=count)
-        yield shorter, shorter.encoder(kernel, prefix(model, count))
+        yield shorter, shorter.encoder(kernel, shorter.turned(learned, kernel.ranking))
     if not isinstance(kernel.ranking, ADDITIVE):
         return
     bins = BinBoundSpec(random_state=random_state)

@@ -39,11 +39,10 @@ class ExactSearch:
             return self._of_every_row(queries, k)
         bounded = Bounded(self.truth, self.bounds, queries, k, beta=self.beta)
         if seeds is None:
-            failing = bounded.seed()
+            bounded.seed()
         else:
             bounded.start(seeds)
-            failing = np.zeros(len(queries), np.bool_)
-        failing |= bounded.sweep(early=True)
+        failing = bounded.sweep(early=True)
         if failing.any():
             return self._without(failing, queries, k, seeds)
         failing = bounded.sweep(early=False)

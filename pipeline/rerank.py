@@ -11,7 +11,7 @@ from pipeline.kernels.kernel import Float64
 from pipeline.parallel import over_parts, read_ahead
 from stores.vectors import Vectors
 
-PAIRS = 1 << 12  # scored at a time
+PAIRS = 1 << 10  # scored at a time
 Ids = NDArray[np.int64]
 
 
@@ -43,7 +43,8 @@ def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray
             here = slice(*np.searchsorted(rows, [first, last]))
             np.take(values, rows[here] - first, axis=0, out=out[here])
 
-    over_parts(np.unique(rows // vectors.part_rows).tolist(), threads, work)
+    parts = rows // vectors.part_rows
+    over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
     return out
 
 

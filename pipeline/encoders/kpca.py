@@ -176,3 +176,9 @@ def principal_components(kernel: Kernel, landmarks: NDArray[Any], count: int) ->
     kept = eigenvalues > LEAST_EIGENVALUE
     scales = np.where(kept, signs / np.sqrt(np.where(kept, eigenvalues, 1)), 0)
     return np.where(kept, eigenvalues, 0), vectors * scales
+
+
+def random_rotation(rng: np.random.Generator, width: int) -> Float64:
+    """Return an orthogonal matrix, float64[width, width], drawn uniformly (Haar's measure)."""
+    q, r = np.linalg.qr(rng.standard_normal((width, width)))
+    return np.asarray(q * np.sign(np.diagonal(r)))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, draw_rows
-from pipeline.encoders.kpca import Landmarks, principal_components
+from pipeline.encoders.kpca import Landmarks, principal_components, random_rotation
 from pipeline.encoders.rounding import float16_above, float32_above
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
@@ -23,7 +23,6 @@ BIAS = 128  # of a row's bytes, which are unsigned; a query's are not
 MOST = 127
 NEAR_ROWS, NEAR_QUERIES, NEAR = 4096, 64, 32  # a sample, its queries, and the nearest rows of each
 QUANTILES = 257
-NARROWEST = 0.01  # of the widest component: the spread that the weight of any other stands for at least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,28 +45,40 @@ class KpcaBoundSpec(Landmarks):
         ]
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, projection, centre and weights of the coordinates, and what rounding adds to a bound."""
-        kernel = kernel.ranking
+        """Return landmarks, the projection to coordinates and their centre, and what its rounding adds to a bound."""
+        return self.turned(self.learn(vectors, kernel.ranking), kernel.ranking)
+
+    def learn(self, vectors: Vectors, kernel: Kernel) -> "Learned":
+        """Return what all bounds of at most E components share."""
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
         landmarks = gather(vectors, rows)
         eigenvalues, components = principal_components(kernel, landmarks, self.n_components)
-        components[:, eigenvalues < LEAST_EIGENVALUE] = 0
         prepared = kernel.prepare(landmarks, label="landmark")
-        gram = kernel.exact(prepared, np.ascontiguousarray(prepared.T))
-        points = gram @ components
-        centre = points.mean(axis=0)
-        spread = np.abs(points - centre).max(axis=0)
+        return Learned(
+            rows=rows,
+            landmarks=landmarks,
+            gram=kernel.exact(prepared, np.ascontiguousarray(prepared.T)),
+            components=components[:, eigenvalues >= LEAST_EIGENVALUE],
+            sample=gather(vectors, draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))),
+        )
+
+    def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return the model of the first E components, turned at random: so that all coordinates need the same step."""
+        kept = learned.components[:, : self.n_components]
+        projection = np.zeros((len(kept), self.n_components))
+        width = kept.shape[1]
+        projection[:, :width] = kept @ random_rotation(np.random.default_rng(self.random_state), width)
+        dims = learned.landmarks.shape[1]
+        slack = projection_slack(kernel, learned.gram, projection[:, :width], dims)
         model = {
-            "landmarks": landmarks,
-            "landmark_rows": rows,
-            "projection": components,
-            "centre": centre,
-            "weights": np.sqrt(np.maximum(spread, max(NARROWEST * spread.max(), LEAST_SCALE))),
-            "slack": np.array([projection_slack(kernel, gram, components, vectors.dims)]),
+            "landmarks": learned.landmarks,
+            "landmark_rows": learned.rows,
+            "projection": projection,
+            "centre": (learned.gram @ projection).mean(axis=0),
+            "slack": np.array([slack]),
         }
-        pairs = gather(vectors, draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS)))
-        return model | {"cosines": KpcaBound(kernel, model).near_cosines(pairs)}
+        return model | {"cosines": KpcaBound(kernel, model).near_cosines(learned.sample)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "KpcaBound":
         """Return the encoder of a model."""
@@ -90,6 +101,16 @@ class KpcaBoundSpec(Landmarks):
         return self.row_bytes(dims)
 
 
+class Learned(NamedTuple):
+    """Landmarks, their numbers, their Gram matrix and components in order, and a sample of rows."""
+
+    rows: NDArray[np.int64]
+    landmarks: NDArray[Any]
+    gram: Float64
+    components: Float64
+    sample: NDArray[Any]
+
+
 class Relaxation(NamedTuple):
     """What the cosine is taken to be at most, and the estimated probability that a neighbour is missed for it."""
 
@@ -108,10 +129,10 @@ class Coordinates(NamedTuple):
 class KpcaBound:
     """Encode rows so that an upper bound of their kernel value with any query can be computed from bytes.
 
-    With B an orthonormal basis, x̃ = Bᵀ Φ(x), μ a fixed centre and W a fixed diagonal, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ +
-    ⟨W(x̃ − μ), W⁻¹(ỹ − μ)⟩ + R(x) R(y). A row's W⁻¹(ỹ − μ) becomes a = s v + e, v bytes, and a query's W(x̃ − μ)
-    becomes z = t u + f; then ⟨z, a⟩ ≤ s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖W e‖. That the basis is not quite
-    orthonormal, and that its products are rounded, is in ``slack``.
+    With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + ⟨x̃ − μ, ỹ − μ⟩ +
+    R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ becomes t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤
+    s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖. That the basis is not quite orthonormal, and that its products are rounded,
+    is in ``slack``.
     """
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
@@ -119,20 +140,20 @@ class KpcaBound:
         self.block_rows = 256
         self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
         self._projection = np.ascontiguousarray(model["projection"])
-        self._centre, self._weights = model["centre"], model["weights"]
+        self._centre = model["centre"]
         self._slack = float(model["slack"][0])
 
     def prepare_encoding(self) -> None:
         """Do nothing: queries need all that rows need."""
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the bytes v + 128, and s, R, ‖W e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up, of a block of rows."""
+        """Return the bytes v + 128, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up, of a block of rows."""
         points = self._coordinates(rows, first=first, label="row")
-        values = points.centred / self._weights
+        values = points.centred
         scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
         whole = np.rint(values / scale[:, None])
         rounded = whole * scale[:, None]
-        lost = _norms((values - rounded) * self._weights)
+        lost = _norms(values - rounded)
         terms = np.column_stack([scale, points.residual, lost, _norms(rounded), points.along])
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
 
@@ -143,7 +164,7 @@ class KpcaBound:
     def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> BoundScanner:
         """Return queries ready to be scored with β R(x) R(y) in the place of R(x) R(y) (Eq. 28): no bound if β < 1."""
         points = self._coordinates(queries, first=0, label="query")
-        values = points.centred * self._weights
+        values = points.centred
         step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
         whole = np.rint(values / step[:, None])
         lost = _norms(values - whole * step[:, None])
@@ -179,11 +200,11 @@ class KpcaBound:
 
     def _coordinates(self, rows: NDArray[Any], *, first: int, label: str) -> Coordinates:
         """Return a block of rows in the span of the components; a row's coordinates are its own to the bit."""
-        from pipeline.kernels.loops_numba import PRODUCT, cross
+        from pipeline.encoders.kpca_bound_numba import project
 
         scores = self.kernel.exact(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
         points = np.empty((len(scores), self._projection.shape[1]))
-        cross(PRODUCT, scores, self._projection, 0.0, points)
+        project(scores, self._projection, points)
         left = np.maximum(1 - np.square(points).sum(axis=1), 0) + self._slack
         centred = points - self._centre
         return Coordinates(centred, np.sqrt(left), (centred * self._centre).sum(axis=1))
@@ -200,12 +221,6 @@ def relaxation(model: Model, share: float) -> Relaxation:
     return Relaxation(beta, min(1.0, 1 - share + confidence))
 
 
-def prefix(model: Model, count: int) -> dict[str, NDArray[Any]]:
-    """Return the model of the first ``count`` components: those of the greatest eigenvalues come first."""
-    shorter = {name: model[name][..., :count] for name in ("projection", "centre", "weights")}
-    return {**model, **shorter}
-
-
 def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: int) -> float:
     """Return what a bound must add, and a squared residual too, because a projection is not quite one.
 
@@ -215,11 +230,11 @@ def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: i
     ε ≤ (error + (M + 2) u) ‖A‖₁ each, which moves x̃ᵀỹ by 2 ε and ‖x̃‖² by as much. Norms of at most 1.05 make the
     factor 2.5.
     """
-    kept = components[:, np.abs(components).max(axis=0) > 0]
-    sums = np.abs(kept).sum(axis=0)
+    sums = np.abs(components).sum(axis=0)
     error = kernel.exact_error(dims) + (len(gram) + 2) * U
-    eta = float(np.linalg.norm(kept.T @ gram @ kept - np.eye(kept.shape[1]))) + 2 * error * float((sums**2).sum())
-    epsilon = error * math.sqrt(float((sums**2).sum()))
+    squares = float((sums**2).sum())
+    measured = float(np.linalg.norm(components.T @ gram @ components - np.eye(len(sums))))
+    eta, epsilon = measured + 2 * error * squares, error * math.sqrt(squares)
     return 2.5 * (eta + epsilon) + kernel.exact_error(dims) + 1e-12
 
 

@@ -17,7 +17,7 @@ from pipeline.encoders.encoder import (
     check_range,
     draw_rows,
 )
-from pipeline.encoders.kpca import Embedding, Landmarks
+from pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.kernels.sums import Cosine
@@ -184,9 +184,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         if self.preprocessing == "permutation":
             return components[:, rng.permutation(e)]
         if self.preprocessing == "rotation":
-            q, r = np.linalg.qr(rng.standard_normal((e, e)))
-            rotation: Float64 = q * np.sign(np.diagonal(r))  # Haar's: uniform over all rotations
-            return components @ rotation
+            return components @ random_rotation(rng, e)
         return components
 
 

@@ -10,6 +10,7 @@ from pipeline.best import Best
 from pipeline.kernels.kernel import Float32
 from pipeline.scanners.dense import BLOCK_BYTES, FIRST_ROWS, MOST_ROWS, float32_rows, take
 
+SCANNED_ROWS = 1 << 10  # bounded before the k-th bounds are raised
 ROOM = 64  # one in so many pairs of a block are taken at once
 ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
 
@@ -67,9 +68,13 @@ class BoundScanner:
         codes, terms = self._columns(columns)
         start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
         while start < len(codes):
-            cold = bool((best.ids[:, -1] < 0).any())
-            stop = start + (min(few, self.rows) if cold else self.rows)
-            take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
+            if (best.ids[:, -1] < 0).any():  # lists that are not full take whatever comes
+                stop = start + min(few, self.rows)
+                take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
+            else:
+                stop = start + SCANNED_ROWS
+                pairs = self._reaching(codes[start:stop], terms[start:stop], best.kth.astype(np.float32))
+                best.insert(pairs.queries, pairs.rows + (first + start), pairs.bounds)
             start = stop
 
     def bounds(self, codes: NDArray[np.uint8], terms: Float32) -> Float32:
@@ -93,8 +98,8 @@ class BoundScanner:
         """
         codes, terms = self._columns(columns)
         found, counts, given_up = [], np.zeros(self.nq, np.int64), np.zeros(self.nq, np.bool_)
-        for start in range(0, len(codes), self.rows):
-            stop = min(start + self.rows, len(codes))
+        for start in range(0, len(codes), MOST_ROWS):
+            stop = min(start + MOST_ROWS, len(codes))
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             found.append(pairs._replace(rows=pairs.rows + (first + start)))
             counts += np.bincount(pairs.queries, minlength=self.nq)

@@ -31,7 +31,8 @@ from pipeline.simd.dots import add_line_products, load_dots, load_lines, to_floa
 from pipeline.simd.selection import attains
 from pipeline.simd.vectors import add, lesser, load_float32, lowest_bit, multiply, multiply_add, splat_float32, store
 
-SPARSE_COST = 1.6  # of a word that is not zero in the loop over those, against one in that over all
+# Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 64 lanes.
+SPARSE_COST, GATHER_COST = 2.3, 0.6
 
 Single = NDArray[np.float32]
 
@@ -110,6 +111,13 @@ def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: i
 
 
 @njit(nogil=True, cache=True)
+def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
+    """Return whether rows like x from ``begin`` to ``end`` are faster by their words that are not zero."""
+    panels, size = lanes / PANEL, end - begin
+    return GATHER_COST * size + SPARSE_COST * panels * words_not_zero(x, begin, end) < panels * size
+
+
+@njit(nogil=True, cache=True)
 def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
     """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
 
@@ -123,8 +131,7 @@ def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWo
     x, flat, bounds, minimum, count = X.reshape(-1), numbers.reshape(-1), sums.view(np.float32), form.minimum, 0
     for first in range(0, n, CHUNK_ROWS):
         last = min(n, first + CHUNK_ROWS)
-        sample = min(last - first, SAMPLE_ROWS) * depth
-        few = SPARSE_COST * words_not_zero(x, first * depth, first * depth + sample) < sample
+        few = is_sparse(x, first * depth, (first + min(last - first, SAMPLE_ROWS)) * depth, start.size)
         if few:
             gather(x, first, last - first, depth, room)
         lane = 0
