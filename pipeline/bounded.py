@@ -1,47 +1,61 @@
 """Search by bounds: the true kernel is computed where an upper bound reaches the k-th score so far."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from pipeline.best import Best, merge
 from pipeline.encoders.encoder import Encoder
 from pipeline.encoders.kpca_bound import KpcaBound
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.parallel import over_parts, read_ahead
 from pipeline.proofs import Proved, Scored
 from pipeline.rerank import fetch, pair_scores, true_scores
-from pipeline.scan import OpenCodes, part_reader, scan_parts
+from pipeline.scan import OpenCodes, part_reader
 from pipeline.scanners.bounds import BoundScanner, Pairs, chosen, joined
 from pipeline.truth import Truth
+from stores.vectors import HeldVectors, Vectors
 
-SEED_SHARE, SEED_ROWS = 32, 4096  # one in so many parts, and at least so many rows, give the first k-th scores
+SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 32, 4096  # one row in 32, and at least 4 096, of so many parts are seeds
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
-EARLY = 8  # the first window is so many times smaller than the store: bounds that fail are noticed there
-GIVEN_UP, EARLY_FAILING, FAILING = 0.10, 0.05, 0.02  # shares of rows above which scoring every row is cheaper
-FEW_ROWS = 64  # that a query may always score in a window
+GIVEN_UP = 0.15  # a query of which bounds leave more of the rows is answered by every row
+FAILING, A_ROW = 0.02, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
+MOST_HELD = 128 << 20  # bytes of vectors, read beside their bounds for what those will leave of them
 
 
 class Bounded:
-    """A batch of queries in a search by bounds: what was scored, and the greatest bound that was not."""
+    """A batch of queries in a search by bounds: what was scored, and the greatest bound that was not.
+
+    ``failing`` bool[nq] are the queries for which bounds rule too little out: they are given up.
+    """
 
     def __init__(self, truth: Truth, codes: OpenCodes, queries: NDArray[Any], k: int, *, beta: float) -> None:
         scanner = scanner_of(codes.encoder, queries, beta)
         self.truth, self.codes, self.raw, self.k, self.scanner = truth, codes, queries, k, scanner
+        self.held = HeldVectors(truth.vectors)
         self.prepared = truth.kernel.prepare(queries, label="query")
         self.scored = Scored(len(queries), k, truth.slack)
         self.greatest = np.full(len(queries), -np.inf)
+        self.failing = np.zeros(len(queries), np.bool_)
         self._seeds = np.empty(0, np.int64)  # the pairs scored first, as query · n + row
         self._seed_rows = np.zeros(truth.vectors.rows, np.bool_)
 
     def seed(self) -> None:
-        """Score the rows of greatest bounds in parts from all over the store."""
-        parts = seed_parts(self.codes.store.parts, self._part_rows)
-        shape = len(self.raw), min(2 * self.k, sum(self._rows_of(part) for part in parts))
-        self.start(scan_parts(self.codes, self.scanner, parts, shape, threads=self.truth.threads).ids)
+        """Score the rows of greatest bounds among some from all over the store."""
+        parts, rows = seeds(self.codes.store.parts, self._part_rows, self.codes.store.rows)
+        shape = len(self.raw), min(2 * self.k, sum(min(rows, self._rows_of(part)) for part in parts))
+
+        def work(taken: Iterator[int]) -> Best:
+            best = Best(*shape, np.float32)
+            for part, columns in read_ahead(taken, part_reader(self.codes, self.scanner.names)):
+                some = {name: values[:rows] for name, values in columns.items()}
+                self.scanner.scan(some, self._bounds(part)[0], best)
+            return best
+
+        self.start(merge(over_parts(parts, self.truth.threads, work)).ids)
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
@@ -52,57 +66,69 @@ class Bounded:
         self._seeds = queries * self.truth.vectors.rows + rows[found]
         self._seed_rows[rows[found]] = True
 
-    def sweep(self, *, early: bool) -> NDArray[np.bool_]:
-        """Score what the bounds leave, window by window; return the queries whose bounds fail, which are given up."""
-        failing = np.zeros(len(self.raw), np.bool_)
-        for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw), early=early):
-            least = np.where(failing, np.float32(np.inf), self.scored.least)
-            collected, failed = self._collect(parts, least, EARLY_FAILING if early else FAILING)
-            failing |= failed
-            self._score(chosen(collected, ~failing[collected.queries]), parts)
-            self.greatest = np.maximum(self.greatest, least)
-        return failing
+    def sweep(self) -> None:
+        """Score what the bounds leave, window by window."""
+        for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw)):
+            least = np.where(self.failing, np.float32(np.inf), self.scored.least)
+            pairs = self._collect(parts, least)
+            self._score(chosen(pairs, ~self.failing[pairs.queries]), parts)
 
     def proved(self) -> Proved:
-        """Return the proofs."""
+        """Return the proofs; those of queries that were given up prove nothing."""
         return self.scored.proved(self.truth, self.raw, self.greatest)
 
-    def _collect(self, parts: range, least: Float32, most: float) -> tuple[Pairs, NDArray[np.bool_]]:
-        """Return the pairs of some parts whose bound reaches the query's least, and which queries have too many.
+    def _collect(self, parts: range, least: Float32) -> Pairs:
+        """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
+        rows = self._bounds(parts[-1])[1] - self._bounds(parts[0])[0]
+        hold = held_bytes(self.truth.vectors, rows) > 0
 
-        Too many are more than a share ``most`` of the rows.
-        """
-        bounds, nq = self.codes.store.store.bounds, len(self.raw)
+        def work(taken: Iterator[int]) -> list[Pairs]:
+            read, found = part_reader(self.codes, self.scanner.names), []
 
-        def work(taken: Iterator[int]) -> list[tuple[Pairs, NDArray[np.bool_]]]:
-            found = []
-            for part, columns in read_ahead(taken, part_reader(self.codes, self.scanner.names)):
-                found.append(self.scanner.collect(columns, bounds(part)[0], least, GIVEN_UP))
+            def read_both(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
+                columns = read(part, slot)
+                if hold:
+                    self.held.read(*self._bounds(part))
+                return columns
+
+            for part, columns in read_ahead(taken, read_both):
+                limits = np.where(self.failing, np.float32(np.inf), least)
+                pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, GIVEN_UP)
+                self.failing |= failing
+                found.append(pairs)
             return found
 
-        found = [one for each in over_parts(list(parts), self.truth.threads, work) for one in each]
-        pairs = joined([one for one, _ in found])
-        failing = np.logical_or.reduce([failed for _, failed in found])
-        rows = bounds(parts[-1])[1] - bounds(parts[0])[0]
-        return pairs, failing | (np.bincount(pairs.queries, minlength=nq) > FEW_ROWS + most * rows)
+        return joined([pairs for found in over_parts(list(parts), self.truth.threads, work) for pairs in found])
 
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""
         pairs = chosen(pairs, ~self._scored(pairs))
-        first = self.codes.store.store.bounds(parts[0])[0]
-        wanted = np.zeros(self.codes.store.store.bounds(parts[-1])[1] - first, np.bool_)
+        first, behind = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
+        wanted = np.zeros(behind - first, np.bool_)
         wanted[pairs.rows - first] = True
-        rows_wanted = np.flatnonzero(wanted)
         places = np.cumsum(wanted) - 1
-        values = fetch(self.truth.vectors, rows_wanted + first, threads=self.truth.threads)
+        values = fetch(self.held, np.flatnonzero(wanted) + first, threads=self.truth.threads)
+        self.held.clear()
         greatest = Best(len(self.raw), 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
         ahead = pairs.bounds >= greatest.kth[pairs.queries]
-        for some in (np.flatnonzero(ahead), np.flatnonzero(~ahead)):
-            reaching = pairs.bounds[some] >= self.scored.least[pairs.queries[some]]
-            queries, rows = pairs.queries[some][reaching], pairs.rows[some][reaching]
-            at = places[rows - first]
-            self.scored.add(queries, rows, self._true_scores(values, at, queries))
+        self._add(chosen(pairs, ahead), values, places, first)
+        least = self.scored.least
+        left = ~ahead & (pairs.bounds >= least[pairs.queries])
+        self._give_up(np.bincount(pairs.queries[left], minlength=len(self.raw)), behind - first)
+        self._add(chosen(pairs, left & ~self.failing[pairs.queries]), values, places, first)
+        self.greatest = np.maximum(self.greatest, least)
+
+    def _give_up(self, left: NDArray[np.int64], rows: int) -> None:
+        """Give up the queries with most pairs left to score if scoring every row for all of them is cheaper."""
+        many = left > FAILING * rows
+        if left[many].sum() > (FAILING * many.sum() + A_ROW) * rows:
+            self.failing |= many
+
+    def _add(self, pairs: Pairs, values: NDArray[Any], places: NDArray[np.int64], first: int) -> None:
+        """Score pairs, the raw rows of which are ``values`` at the ``places`` of their numbers from ``first`` on."""
+        scores = self._true_scores(values, places[pairs.rows - first], pairs.queries)
+        self.scored.add(pairs.queries, pairs.rows, scores)
 
     def _true_scores(self, values: NDArray[Any], at: NDArray[np.int64], queries: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs (values[at], queries)."""
@@ -120,8 +146,11 @@ class Bounded:
     def _part_rows(self) -> int:
         return self.codes.store.store.layout.part_rows
 
+    def _bounds(self, part: int) -> tuple[int, int]:
+        return self.codes.store.store.bounds(part)
+
     def _rows_of(self, part: int) -> int:
-        first, last = self.codes.store.store.bounds(part)
+        first, last = self._bounds(part)
         return last - first
 
 
@@ -135,10 +164,17 @@ def scanner_of(encoder: Encoder, queries: NDArray[Any], beta: float) -> BoundSca
     return scanner
 
 
-def seed_parts(parts: int, part_rows: int) -> list[int]:
-    """Return parts from all over a store: one in 32, and enough for 4 096 rows."""
-    count = min(parts, max(-(-parts // SEED_SHARE), -(-SEED_ROWS // part_rows)))
-    return sorted({place * parts // count for place in range(count)})
+def held_bytes(vectors: Vectors, rows: int) -> int:
+    """Return the bytes of vectors that a window of so many rows holds while its bounds are compared: all, or none."""
+    size = rows * vectors.dims * vectors.dtype.itemsize
+    return size if size <= MOST_HELD else 0
+
+
+def seeds(parts: int, part_rows: int, rows: int) -> tuple[list[int], int]:
+    """Return parts from all over a store, and how many rows of each to begin with."""
+    count = min(parts, SEED_PARTS)
+    each = -(-max(SEED_ROWS, rows // SEED_SHARE) // count)
+    return [place * parts // count for place in range(count)], min(each, part_rows)
 
 
 def window_rows(part_rows: int, queries: int) -> int:
@@ -146,12 +182,8 @@ def window_rows(part_rows: int, queries: int) -> int:
     return part_rows * max(PARTS_AT_ONCE, WINDOW_PAIRS // (part_rows * queries))
 
 
-def windows(parts: int, part_rows: int, queries: int, *, early: bool) -> Iterator[range]:
-    """Yield runs of parts for a batch of queries: the early one alone, or all behind it."""
-    first = max(1, parts // EARLY)
-    if early:
-        yield range(first)
-        return
+def windows(parts: int, part_rows: int, queries: int) -> Iterator[range]:
+    """Yield runs of parts for a batch of queries, ascending."""
     size = window_rows(part_rows, queries) // part_rows
-    for start in range(first, parts, size):
+    for start in range(0, parts, size):
         yield range(start, min(start + size, parts))

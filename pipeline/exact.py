@@ -42,24 +42,13 @@ class ExactSearch:
             bounded.seed()
         else:
             bounded.start(seeds)
-        failing = bounded.sweep(early=True)
-        if failing.any():
-            return self._without(failing, queries, k, seeds)
-        failing = bounded.sweep(early=False)
-        proved = bounded.proved()
-        if not failing.any():
+        bounded.sweep()
+        proved, kept = bounded.proved(), ~bounded.failing
+        if kept.all():
             return proved
-        return spliced(~failing, taken(proved, ~failing), self._of_every_row(queries[failing], k))
-
-    def _without(
-        self, failing: NDArray[np.bool_], queries: NDArray[Any], k: int, seeds: NDArray[np.int64] | None
-    ) -> Proved:
-        """Return the proofs, those of failing queries by other means: without their seeds, or of every row."""
-        kept = ~failing
-        others = self._of_every_row(queries[failing], k) if seeds is None else self.prove(queries[failing], k)
-        if not kept.any():
-            return others
-        return spliced(kept, self.prove(queries[kept], k, seeds=None if seeds is None else seeds[kept]), others)
+        # bad seeds may be why bounds failed
+        others = self._of_every_row(queries[~kept], k) if seeds is None else self.prove(queries[~kept], k)
+        return spliced(kept, taken(proved, kept), others) if kept.any() else others
 
     def _of_every_row(self, queries: NDArray[Any], k: int) -> Proved:
         """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out."""

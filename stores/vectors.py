@@ -72,19 +72,26 @@ class Vectors(ABC):
         """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
 
 
-class WatchedVectors(Vectors):
-    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+class VectorsOf(Vectors):
+    """Other vectors, whose parts are read in a way of its own."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self._vectors = vectors
+        self.vectors = vectors
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+
+
+class WatchedVectors(VectorsOf):
+    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        super().__init__(vectors)
         self._unread = set(range(vectors.parts))
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
-        values = self._vectors.read_part(part)
+        values = self.vectors.read_part(part)
         self._unread.discard(part)
         return values
 
@@ -92,6 +99,28 @@ class WatchedVectors(Vectors):
     def unread(self) -> list[int]:
         """The parts that nobody has read, ascending."""
         return sorted(self._unread)
+
+
+class HeldVectors(VectorsOf):
+    """Vectors of which some parts are in memory, read before they are asked for."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        super().__init__(vectors)
+        self._held: dict[int, NDArray[Any]] = {}
+
+    def read(self, start: int, stop: int) -> None:
+        """Hold the parts that begin among rows [start, stop)."""
+        for part in range(-(-start // self.part_rows), -(-stop // self.part_rows)):
+            self._held[part] = self.vectors.read_part(part)
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part."""
+        held = self._held.get(part)
+        return self.vectors.read_part(part) if held is None else held
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self._held.clear()
 
 
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:

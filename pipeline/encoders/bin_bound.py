@@ -184,7 +184,12 @@ class RootBound(BinBound):
 
 
 def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -> dict[str, NDArray[Any]]:
-    """Return the model of groups: the bins in their order, where each begins, and the cap that suits the pairs best."""
+    """Return the model of groups: the bins in their order, where each begins, and the cap that suits the pairs best.
+
+    Groups that are seldom filled come last, beside each other: scans pass over four bytes that are zero.
+    """
+    filled = [int((first[:, group] > 0).any(axis=1).sum()) for group in groups]
+    groups = [groups[place] for place in np.argsort(np.negative(filled), kind="stable")]
     order = np.concatenate(groups)
     starts = np.cumsum([0, *map(len, groups)])[:-1]
     merged = (np.add.reduceat(side[:, order], starts, axis=1) for side in (first, second))

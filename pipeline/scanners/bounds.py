@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from pipeline.best import Best
 from pipeline.kernels.kernel import Float32
-from pipeline.scanners.dense import BLOCK_BYTES, FIRST_ROWS, MOST_ROWS, float32_rows, take
+from pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
 
+FEW_ROWS = 64  # that fill lists, and that a query may always have
 SCANNED_ROWS = 1 << 10  # bounded before the k-th bounds are raised
 ROOM = 64  # one in so many pairs of a block are taken at once
 ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
@@ -66,7 +67,7 @@ class BoundScanner:
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
         """Take one part's bounds, the first row of which is ``first``, into the best."""
         codes, terms = self._columns(columns)
-        start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
+        start, few = 0, max(FEW_ROWS, best.ids.shape[1])
         while start < len(codes):
             if (best.ids[:, -1] < 0).any():  # lists that are not full take whatever comes
                 stop = start + min(few, self.rows)
@@ -103,7 +104,7 @@ class BoundScanner:
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             found.append(pairs._replace(rows=pairs.rows + (first + start)))
             counts += np.bincount(pairs.queries, minlength=self.nq)
-            given_up |= counts > FIRST_ROWS + most * stop
+            given_up |= counts > FEW_ROWS + most * stop
             least = np.where(given_up, np.float32(np.inf), least)
         return joined(found), given_up
 

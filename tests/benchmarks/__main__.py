@@ -152,6 +152,26 @@ def exactness(*, kernels: str, flat_rows: int, json_path: str | None, **options:
 
 
 @main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@_option("--kernels", "chi2,intersection", "Kernels, with commas; rbf:G sets its gamma.")
+@click.option("--threads", default=1, show_default=True)
+@click.option("--many", default=2000, show_default=True, help="Queries whose scored rows are counted.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def exact(vectors: str, queries: str, *, kernels: str, threads: int, many: int, json_path: str | None) -> None:
+    """Exact 1-NN and 10-NN by bounds of VECTORS, a store, beside every row's true kernel; verifying them."""
+    from tests.benchmarks import exact as searching
+
+    options = {}
+    for name in kernels.split(","):
+        kernel, _, gamma = name.partition(":")
+        options[kernel] = {"kernel": kernel, "gamma": float(gamma) if gamma else None}
+    with TemporaryDirectory() as folder:
+        results = searching.measure(vectors, queries, options, Path(folder), threads=threads, many=many)
+    _show(results, json_path)
+
+
+@main.command()
 @click.argument("base")
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)

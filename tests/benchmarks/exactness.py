@@ -39,8 +39,11 @@ class Sizes:
 
 
 def exact_ids(vectors: str, queries: str, kernel: Mapping[str, Any], k: int) -> Ids:
-    """Return the ids that the product finds; ``kernel`` holds the options that name one."""
-    _, hits = verbs.search(vectors, queries, k=k, threads=available_cores(), **kernel)
+    """Return the ids that an exact search by bounds finds; ``kernel`` holds the options that name one."""
+    with TemporaryDirectory() as folder:
+        bounds = str(Path(folder) / "bounds.zarr")
+        verbs.encode(vectors, bounds, encoder="bound", **kernel)
+        _, hits = verbs.search(bounds, queries, k=k, exact=True, threads=available_cores())
     return hits.ids
 
 

@@ -1,0 +1,111 @@
+"""Exact search by bounds beside the exhaustive search by the true kernel, and verifying beside both."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from jobs import verbs
+from pipeline.encode import encoder_of
+from pipeline.exact import ExactSearch
+from pipeline.exhaustive import search_vectors
+from pipeline.kernels import kernel_from_spec
+from pipeline.proofs import Proved
+from pipeline.scan import OpenCodes, part_reader
+from pipeline.truth import Truth
+from pipeline.verify import verify
+from stores.codes import open_code_store
+from stores.foreign import open_rows, open_vectors
+from stores.vectors import Vectors
+from tests.benchmarks.scan import interleaved
+from tests.benchmarks.tables import Row
+
+BATCH, NEIGHBOURS, REPEATS = 100, (1, 10), 9
+Queries = NDArray[Any]
+
+
+def measure(
+    vectors: str, queries: str, kernels: Mapping[str, dict[str, Any]], folder: Path, *, threads: int, many: int
+) -> dict[str, list[Row]]:
+    """Return what exact search scores and how long it takes, a line a kernel and k; the bounds are made in ``folder``.
+
+    Parameters
+    ----------
+    kernels : options of ``verbs.encode`` by name
+    many : int
+        Queries whose scored rows are counted; the first 100 of them, evenly drawn, are timed.
+    """
+    work, time = [], []
+    source = open_rows(queries)
+    count = source.shape[0]
+    chosen = source.read(0, count)[np.linspace(0, count - 1, min(many, count)).astype(int)]
+    for name, options in kernels.items():
+        path = folder / f"{name}.bounds"
+        made = verbs.encode(vectors, str(path), encoder="bound", **options)
+        codes, rows = open_code_store(path), open_vectors(vectors)
+        truth = Truth(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
+        search = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
+        timed = chosen[:: max(1, len(chosen) // BATCH)][:BATCH]
+        bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes a row"
+        with threadpool_limits(1):
+            for k in NEIGHBOURS:
+                work.append({"kernel": name, "bound": bound, "k": k} | _work(search, chosen, k))
+                time.append({"kernel": name, "k": k} | _time(search, timed, k))
+    return {
+        f"rows scored by the true kernel, {rows.rows:,} rows, {len(chosen):,} queries": work,
+        f"ns a row and query, batches of {BATCH} queries, {threads} threads, {rows.rows:,} rows": time,
+    }
+
+
+def _work(search: ExactSearch, queries: Queries, k: int) -> Row:
+    """Return the shares of rows scored, in percent, and how many ids differ from the exhaustive search's."""
+    proved = search.prove(queries, k)
+    exhaustive = ExactSearch(truth=search.truth).prove(queries, k)
+    share = proved.evaluated / search.truth.vectors.rows * 100
+    return {
+        "median %": float(np.median(share)),
+        "90 %": float(np.quantile(share, 0.9)),
+        "max %": float(share.max()),
+        "by every row": int((proved.evaluated == search.truth.vectors.rows).sum()),
+        "wrong ids": int((proved.ids != exhaustive.ids).sum()),
+    }
+
+
+def _time(search: ExactSearch, queries: Queries, k: int) -> Row:
+    """Return nanoseconds a row and query, medians of interleaved repeats."""
+    truth, assured, bounds = search.truth, search.prove(queries, k), search.bounds
+    assert bounds is not None
+    tasks: dict[str, Callable[[], object]] = {
+        "brute": lambda: search_vectors(truth.vectors, truth.kernel, queries, k, threads=truth.threads),
+        "exact": lambda: search.prove(queries, k),
+        "verify": lambda: _assert_proved(search, queries, assured),
+        "read": lambda: _read(bounds, truth.vectors),
+    }
+    seconds = interleaved(tasks, REPEATS)
+    pairs = truth.vectors.rows * len(queries) / 1e9
+    brute, exact, proof, read = (seconds[name] / pairs for name in tasks)
+    return {
+        "every row": brute,
+        "exact": exact,
+        "× every row": brute / exact,
+        "reading both stores": read,
+        "verify": proof,
+        "verify / exact": proof / exact,
+    }
+
+
+def _assert_proved(search: ExactSearch, queries: Queries, assured: Proved) -> None:
+    """Verify an exact answer."""
+    assert (verify(search, queries, assured.ids).ranks < 0).all()
+
+
+def _read(bounds: OpenCodes, vectors: Vectors) -> None:
+    """Read every byte of both stores, checked, on one thread."""
+    read = part_reader(bounds, bounds.store.store.layout.column_names)
+    for part in range(bounds.store.parts):
+        read(part, 0)
+    for part in range(vectors.parts):
+        vectors.read_part(part)
