@@ -14,7 +14,7 @@ from pipeline.parallel import over_parts, read_ahead
 from pipeline.proofs import Proved, Scored
 from pipeline.rerank import fetch, pair_scores, true_scores
 from pipeline.scan import OpenCodes, part_reader
-from pipeline.scanners.bounds import BoundScanner, Pairs, chosen, joined
+from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, chosen, joined
 from pipeline.truth import Truth
 from stores.vectors import HeldVectors, Vectors
 
@@ -98,7 +98,9 @@ class Bounded:
                 found.append(pairs)
             return found
 
-        return joined([pairs for found in over_parts(list(parts), self.truth.threads, work) for pairs in found])
+        pairs = joined([pairs for found in over_parts(list(parts), self.truth.threads, work) for pairs in found])
+        self.failing |= np.bincount(pairs.queries, minlength=len(self.raw)) > FEW_ROWS + GIVEN_UP * rows
+        return pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""

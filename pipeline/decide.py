@@ -87,7 +87,7 @@ def settle(
     scores = [score for score in map(exact.get, contents) if score is not None]
     if len(scores) < len(contents):
         return None
-    ranked = sorted(range(len(scores)), key=lambda place: -scores[place])
+    ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # a minus would round to 28 digits
     levels = dict(zip(ranked, _levels([scores[place] for place in ranked]), strict=True))
     order = np.array(sorted(ranked, key=lambda place: (levels[place], ids[place])))
     apart = np.diff([levels[place] for place in order]) > 0

@@ -45,11 +45,15 @@ def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts
     k = claimed.shape[1]
     repeated = _repeated(claimed)
     whole = np.asarray(~(repeated | (claimed < 0)).any(axis=1))
-    proved = search.prove(queries[whole], k, seeds=claimed[whole])
-    if not whole.all():
-        proved = spliced(whole, proved, search.prove(queries[~whole], k))
+    if not whole.any():
+        proved = search.prove(queries, k)
+    else:
+        proved = search.prove(queries[whole], k, seeds=claimed[whole])
+        if not whole.all():
+            proved = spliced(whole, proved, search.prove(queries[~whole], k))
     other = claimed != proved.ids
-    wrong = other & ~_equally_good(search.truth, queries, claimed, proved, other & ~repeated & (claimed >= 0))
+    in_question = other & ~repeated & (claimed >= 0)
+    wrong = repeated | (other & ~_equally_good(search.truth, queries, claimed, proved, in_question))
     ranks = np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
     return Verdicts(proved=proved, ranks=ranks, tied=(proved.ties > 0) | other.any(axis=1))
 

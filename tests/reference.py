@@ -373,3 +373,13 @@ def byte_bounds(
     if over is not None:
         bounds += np.minimum(N[:, -1:], np.asarray(over)).astype(np.float32)
     return bounds
+
+
+def merging_costs(X: ArrayLike, Y: ArrayLike) -> Floats:
+    """What merging bins i and j adds to Σ min(x, y) of pairs of rows [p, g] on average, [g, g]."""
+    first, second = np.asarray(X, np.float64), np.asarray(Y, np.float64)
+    costs = np.zeros((first.shape[1], first.shape[1]))
+    for i, j in np.ndindex(costs.shape):
+        apart = np.minimum(first[:, i], second[:, i]) + np.minimum(first[:, j], second[:, j])
+        costs[i, j] = (np.minimum(first[:, i] + first[:, j], second[:, i] + second[:, j]) - apart).mean()
+    return costs

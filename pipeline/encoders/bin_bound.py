@@ -48,7 +48,7 @@ class BinBoundSpec:
                 "Mend: --encoder kpca-bound"
             )
         check_range("groups", self.n_groups, (1, vectors.dims), f"--groups {min(64, vectors.dims)}", why=", the bins")
-        check_range("training_rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
+        check_range("training rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
         check_random_state(self.random_state)
 
     def columns(self, compressor: str) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ BIAS = 128  # of a row's bytes, which are unsigned; a query's are not
 MOST = 127
 NEAR_ROWS, NEAR_QUERIES, NEAR = 4096, 64, 32  # a sample, its queries, and the nearest rows of each
 QUANTILES = 257
+BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,11 @@ class KpcaBoundSpec(Landmarks):
     name: str = "kpca-bound"
     version: int = 1
     n_components: int = 128
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that are best encoded at once."""
+        return BLOCK_ROWS
 
     def check(self, vectors: Vectors, kernel: Kernel) -> None:
         """Refuse parameters out of range."""
@@ -137,7 +143,7 @@ class KpcaBound:
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel = kernel.ranking
-        self.block_rows = 256
+        self.block_rows = BLOCK_ROWS
         self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
         self._projection = np.ascontiguousarray(model["projection"])
         self._centre = model["centre"]
@@ -185,12 +191,15 @@ class KpcaBound:
     def near_cosines(self, rows: NDArray[Any]) -> Float64:
         """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
 
-        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y): the cosine of what the components leave of both.
+        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y): the cosine of what the components leave of both. One row has no
+        other: then all are one, as for any bound.
         """
+        if len(rows) == 1:
+            return np.ones(QUANTILES)
         points = self._coordinates(rows, first=0, label="row")
         whole = points.centred + self._centre
         prepared = self.kernel.prepare(rows)
-        queries = np.arange(max(1, min(NEAR_QUERIES, len(rows) - 1)))
+        queries = np.arange(min(NEAR_QUERIES, len(rows) - 1))
         scores = self.kernel.exact(prepared[queries], np.ascontiguousarray(prepared.T))
         scores[queries, queries] = -np.inf
         nearest = np.argpartition(scores, -min(NEAR, len(rows) - 1), axis=1)[:, -min(NEAR, len(rows) - 1) :]

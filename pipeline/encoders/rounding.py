@@ -24,4 +24,5 @@ def float32_above(values: Float64) -> NDArray[np.float32]:
 def _above(values: Float64, kind: Any) -> NDArray[Any]:  # noqa: ANN401 - NumPy's scalar types
     """Return values of a type, rounded up."""
     nearest = values.astype(kind)
-    return np.where(nearest.astype(np.float64) < values, np.nextafter(nearest, kind(np.inf)), nearest)
+    np.nextafter(nearest, kind(np.inf), out=nearest, where=nearest.astype(np.float64) < values)
+    return nearest

@@ -22,6 +22,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "kpca-lsh": {"n_landmarks": 16, "n_bits": 13},
     "kpca-jl": {"n_landmarks": 16, "n_components": 6, "n_projections": 5},
     "kpca": {"n_landmarks": 16, "n_components": 6},
+    "kpca-bound": {"n_landmarks": 16, "n_components": 6},
+    "bin-bound": {"n_groups": 5},
 }
 
 
@@ -31,7 +33,7 @@ def spec_fields(spec: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_the_bytes_of_a_row_are_those_of_its_encoded_columns(name: str) -> None:
-    spec, kernel = ENCODERS[name](**SMALL[name]), make_kernel("cosine")
+    spec, kernel = ENCODERS[name](**SMALL[name]), make_kernel("hellinger")
     rows = np.random.default_rng(0).gamma(1, size=(40, 8)).astype(np.float32)
     model = spec.fit(SourceVectors(Rows(rows)), kernel)
     encoder = spec.encoder(kernel, model)
@@ -54,6 +56,8 @@ def test_the_bytes_of_a_row_are_those_of_its_encoded_columns(name: str) -> None:
         ("kpca-lsh", 3, {"n_bits": 113, "n_components": 113}),  # 112.5
         ("kpca-jl", 8, {"n_projections": 32, "n_components": 128}),
         ("kpca", 8, {"n_components": 8}),
+        ("kpca-bound", 8, {"n_components": 8}),
+        ("bin-bound", 8, {"n_groups": 8}),
     ],
 )
 def test_equal_operations(name: str, count: int, size: dict[str, int]) -> None:
@@ -76,6 +80,8 @@ def test_equal_operations(name: str, count: int, size: dict[str, int]) -> None:
         ("kpca-jl", 28, {"n_projections": 6, "n_components": 128}),
         ("kpca-jl", 31, {"n_projections": 6}),
         ("kpca", 28, {"n_components": 6}),  # 4 bytes are the residual's
+        ("kpca-bound", 28, {"n_components": 18}),  # 10 are the five terms'
+        ("bin-bound", 28, {"n_groups": 22}),  # 6 are the three terms'
     ],
 )
 def test_equal_bytes(name: str, budget: int, size: dict[str, int]) -> None:
@@ -94,7 +100,7 @@ def test_what_is_given_is_kept() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(name=st.sampled_from(list(SMALL)), budget=st.integers(8, 700), dims=st.integers(1, 400))
+@given(name=st.sampled_from(list(SMALL)), budget=st.integers(11, 700), dims=st.integers(1, 400))
 def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, dims: int) -> None:
     kind = ENCODERS[name]
     spec = equal_bytes(kind, {}, budget, dims=dims)
@@ -106,7 +112,9 @@ def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, 
         assert larger > budget or shares % value, (value, larger)
 
 
-@pytest.mark.parametrize(("name", "least"), [("aska", 7), ("kpca-jl", 8), ("kpca", 8)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("aska", 7), ("kpca-jl", 8), ("kpca", 8), ("kpca-bound", 11), ("bin-bound", 7)]
+)
 def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> None:
     assert code_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
     with pytest.raises(InputError) as error:
@@ -131,6 +139,8 @@ def test_operations_in_words() -> None:
         "kpca-lsh": "300 bits",
         "kpca-jl": "32 multiply-adds",
         "kpca": "8 multiply-adds",
+        "kpca-bound": "8 multiply-adds",
+        "bin-bound": "8 byte operations",
     }
 
 

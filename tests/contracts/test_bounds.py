@@ -1,0 +1,192 @@
+"""The Bound contract: what a code scores is a float32, finite, and not below the real kernel of its row and query."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from jobs.own_kernel import load_own
+from pipeline.encoders import Encoder, EncoderSpec, bounds_scores
+from pipeline.encoders.bin_bound import BinBoundSpec
+from pipeline.encoders.kpca_bound import KpcaBoundSpec
+from pipeline.kernels import Kernel, make_kernel
+from pipeline.kernels.decimals import decimal_score
+from pipeline.scanners.bounds import BoundScanner
+from stores.foreign import SourceVectors
+from tests.adversarial import MAKERS, adversary
+from tests.making import Rows, histograms
+from tests.own_kernels import LAPLACE, write
+from tests.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
+
+Block = NDArray[Any]
+DIMS = (1, 2, 3, 5, 31, 64, 129, 300)
+KERNELS: dict[str, dict[str, Any]] = {
+    "chi2": {},
+    "intersection": {},
+    "hellinger": {},
+    "jensen_shannon": {},
+    "exp_chi2": {"gamma": 3.0},
+    "cosine": {},
+    "rbf": {"gamma": 0.7},
+}
+SIGNED = ("cosine", "rbf")
+
+
+class Bound(NamedTuple):
+    """A kernel and the spec of a bound of it, ``size`` numbers a row, for a store of n rows of d dimensions."""
+
+    kernel: Kernel
+    spec: Callable[[int, int, int], EncoderSpec]
+
+    @property
+    def signed(self) -> bool:
+        return self.kernel.name in (*SIGNED, "own")
+
+    def encoder(self, rows: Block, size: int) -> Encoder:
+        spec, vectors = self.spec(size, *rows.shape), SourceVectors(Rows(rows))
+        assert bounds_scores(spec)
+        spec.check(vectors, self.kernel)
+        return spec.encoder(self.kernel, spec.fit(vectors, self.kernel))
+
+
+def components(size: int, n: int, d: int) -> EncoderSpec:
+    landmarks = min(n, 4 * size)
+    return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(size, landmarks))
+
+
+def groups(size: int, n: int, d: int) -> EncoderSpec:
+    return BinBoundSpec(n_groups=min(size, d))
+
+
+MADE = {name: make_kernel(name, **options) for name, options in KERNELS.items()}
+CASES = [pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}") for name, kernel in MADE.items()]
+CASES += [
+    pytest.param(Bound(kernel, groups), id=f"bin-bound-{name}") for name, kernel in MADE.items() if name not in SIGNED
+]
+
+
+@pytest.fixture(scope="module", params=[*CASES, pytest.param(None, id="kpca-bound-own")])
+def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bound:
+    if request.param is not None:
+        return Bound(*request.param)
+    return Bound(load_own(str(write(tmp_path_factory.mktemp("kernels"), LAPLACE, "laplace.py"))), components)
+
+
+def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float32]:
+    """The bounds, float32[nq, n]."""
+    scanner, columns = encoder.scanner(queries), encoder.encode(rows)
+    assert isinstance(scanner, BoundScanner)
+    codes, terms = (columns[name] for name in scanner.names)
+    return scanner.bounds(codes, terms.astype(np.float32)).T
+
+
+def check(kernel: Kernel, encoder: Encoder, rows: Block, queries: Block) -> float:
+    """No bound is below its score: by float64 where its error allows, else by decimals; return the mean excess."""
+    kernel, bounds = kernel.ranking, bounds_of(encoder, rows, queries)
+    assert bounds.dtype == np.float32
+    assert np.isfinite(bounds).all()
+    scores = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
+    excess: NDArray[np.float64] = bounds.astype(np.float64) - scores
+    assert (excess >= -kernel.exact_error(rows.shape[1])).all(), excess.min()
+    for query, row in np.argwhere(excess <= kernel.exact_error(rows.shape[1])):
+        real = decimal_score(kernel, queries[query], rows[row])
+        assert real is not None
+        assert float(bounds[query, row]) >= real
+    return float(excess.mean())
+
+
+class TestBounds:
+    """What every bound of every kernel promises."""
+
+    @given(data=st.data())
+    @steady(25)
+    def test_no_bound_is_below_the_score(self, bound: Bound, data: st.DataObject) -> None:
+        rows, queries = data.draw(kernel_blocks(signed=bound.signed))
+        encoder = bound.encoder(rows, data.draw(st.sampled_from((1, 2, 4, 64))))
+        check(bound.kernel, encoder, rows, np.concatenate([queries, rows]))
+
+    @pytest.mark.parametrize("d", DIMS)
+    @pytest.mark.parametrize("style", ["dense", "sparse"])
+    def test_of_any_length_and_of_rows_an_ulp_apart(self, bound: Bound, d: int, style: str) -> None:
+        rows = kernel_rows(style, "float32", (60, d), signed=bound.signed, seed=d)
+        queries = np.concatenate([rows[:3], one_ulp_apart(rows[:20], 1)])
+        check(bound.kernel, bound.encoder(rows, 24), rows, queries)
+
+    @pytest.mark.parametrize("name", MAKERS)
+    def test_of_rows_that_mislead(self, bound: Bound, name: str) -> None:
+        found = adversary(name, 120, 6, seed=3)
+        queries = np.concatenate([found.queries, found.rows[:3]])
+        for size in (3, 24):
+            check(bound.kernel, bound.encoder(found.rows, size), found.rows, queries)
+
+    @pytest.mark.parametrize("style", STYLES)
+    def test_of_rows_that_no_model_was_learned_from(self, bound: Bound, style: str) -> None:
+        learned = adversary("clustered", 100, 1).rows
+        d = learned.shape[1]
+        rows = kernel_rows(style, "float32", (40, d), signed=bound.signed, seed=4)
+        queries = kernel_rows("sparse", "float32", (5, d), signed=bound.signed, seed=5)
+        check(bound.kernel, bound.encoder(learned, 16), rows, np.concatenate([rows[:4], queries]))
+        few = np.repeat(learned[:1], 50, axis=0)
+        check(bound.kernel, bound.encoder(few, 16), rows, np.concatenate([rows[:4], queries]))
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 16])
+    def test_of_every_size(self, bound: Bound, size: int) -> None:
+        rows, queries = histograms(60, 16, seed=6), histograms(6, 16, seed=7)
+        check(bound.kernel, bound.encoder(rows, size), rows, np.concatenate([queries, rows[:2]]))
+
+    def test_more_numbers_than_there_are_distinct_rows(self, bound: Bound) -> None:
+        rows = np.tile(histograms(5, 24, seed=8), (30, 1))
+        queries = np.concatenate([histograms(4, 24, seed=9), rows[:5]])
+        check(bound.kernel, bound.encoder(rows, 150), rows, queries)
+
+    def test_a_bound_is_its_rows_and_querys_own(self, bound: Bound) -> None:
+        rows, queries = histograms(50, 16, seed=10), histograms(9, 16, seed=11)
+        encoder = bound.encoder(rows, 8)
+        whole = bounds_of(encoder, rows, queries)
+        for query in range(9):
+            alone = bounds_of(encoder, rows[::-1][:7], queries[query : query + 1])
+            np.testing.assert_array_equal(alone[0], whole[query, ::-1][:7])
+
+
+EXCESS = {  # what was measured: bounds less scores, on average
+    "kpca-bound": {
+        "chi2": 0.111,
+        "intersection": 0.326,
+        "hellinger": 0.007,
+        "jensen_shannon": 0.054,
+        "exp_chi2": 0.111,
+        "cosine": 0.012,
+        "rbf": 0.034,
+    },
+    "bin-bound": {"chi2": 0.172, "intersection": 0.014, "hellinger": 0.011, "jensen_shannon": 0.110, "exp_chi2": 0.172},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bounds_are_of_use(case: Bound) -> None:
+    rows = histograms(1200, 128, dtype="uint8", seed=12)
+    bound = case if case.kernel.name != "rbf" else case._replace(kernel=make_kernel("rbf", gamma=1e-6))
+    encoder = bound.encoder(rows, 128)
+    excess = check(bound.kernel, encoder, rows[64:], rows[:64])
+    assert excess < 1.1 * EXCESS[bound.spec(1, *rows.shape).name][bound.kernel.name]
+    assert np.diagonal(bounds_of(encoder, rows[:64], rows[:64])).max() < 1.02
+
+
+def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> None:
+    rows, queries = histograms(3000, 16, seed=13), histograms(40, 16, seed=14)
+    encoder = Bound(make_kernel("intersection"), groups).encoder(rows, 8)
+    bounds, scanner, columns = bounds_of(encoder, rows, queries), encoder.scanner(queries), encoder.encode(rows)
+    assert isinstance(scanner, BoundScanner)
+    least = np.sort(bounds, axis=1)[:, -50].astype(np.float32)
+    least[7] = -np.inf
+    pairs, given_up = scanner.collect(columns, 1000, least, 0.05)
+    assert np.flatnonzero(given_up).tolist() == [7]
+    kept = pairs.queries != 7
+    found = sorted(zip(pairs.queries[kept].tolist(), (pairs.rows[kept] - 1000).tolist(), strict=True))
+    least[7] = np.inf
+    assert found == [tuple(pair) for pair in np.argwhere(bounds >= least[:, None]).tolist()]
+    np.testing.assert_array_equal(pairs.bounds, bounds[pairs.queries, pairs.rows - 1000])

@@ -1,0 +1,135 @@
+"""``--encoder bound``: what is chosen and said, what is refused, and that a second run goes on with the same choice."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.encoders import make_spec
+from jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
+from tests.end_to_end.running import Outcome, histograms, invoke, succeed
+
+ROWS, DIMS = 600, 16
+TITLE = "expected of an exact search for 10 neighbours, batches of 100 queries"
+HEADINGS = "bound size bytes a row rows scored ns a row and query"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Vectors, and queries."""
+    folder = tmp_path_factory.mktemp("bound")
+    np.save(folder / "base.npy", histograms(ROWS, DIMS, seed=1))
+    np.save(folder / "queries.npy", histograms(5, DIMS, seed=2))
+    succeed("ingest", folder / "base.npy", folder / "vectors")
+    return folder
+
+
+def encode(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
+    words = ("--kernel", kernel, "--encoder", CHOOSE, "--part-rows", 200, "--workers", 1)
+    return invoke("encode", folder / "vectors", codes, *words, *options)
+
+
+def told(outcome: Outcome) -> list[list[str]]:
+    """The words of each row of the table on stderr."""
+    lines = [" ".join(line.split()) for line in outcome.err.splitlines()]
+    assert " ".join(lines[lines.index(HEADINGS) - 2 : lines.index(HEADINGS)]) == TITLE
+    at = lines.index(HEADINGS)
+    return [line.split() for line in lines[at + 1 :] if re.match(r"(kpca|bin)-bound ", line)]
+
+
+def about(codes: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(succeed("info", codes, "--json"))
+    return found
+
+
+def test_the_choice_is_no_encoder() -> None:
+    assert CHOOSE not in PARAMETERS
+    with pytest.raises(KeyError):
+        make_spec({"encoder": CHOOSE})
+
+
+@pytest.mark.parametrize(("kernel", "name"), [("intersection", "bin-bound"), ("cosine", "kpca-bound")])
+def test_the_cheapest_is_encoded_and_all_are_told(folder: Path, tmp_path: Path, kernel: str, name: str) -> None:
+    outcome = encode(folder, tmp_path / "codes", kernel, "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["encoder"]["name"] == name  # stdout is data alone
+    table = told(outcome)
+    assert table[0][0] == name
+    assert {words[0] for words in table} == ({"kpca-bound", "bin-bound"} if name == "bin-bound" else {"kpca-bound"})
+    costs = [float(words[-1]) for words in table]
+    assert costs == sorted(costs)
+    size = about(tmp_path / "codes")["encoder"]["n_groups" if name == "bin-bound" else "n_components"]
+    assert table[0][1] == str(size)
+    assert [int(words[2]) - int(words[1]) for words in table] == [6 if "bin" in words[0] else 10 for words in table]
+
+
+def test_a_second_run_goes_on_with_the_same_choice(folder: Path, tmp_path: Path) -> None:
+    codes = tmp_path / "codes"
+    first = encode(folder, codes, "intersection", "--json")
+    assert json.loads(first.out)["parts_done_now"] == 3
+    again = encode(folder, codes, "intersection", "--json")
+    assert json.loads(again.out)["parts_done_now"] == 0
+    assert told(again) == told(first)
+    next(codes.glob("receipts/c/1/0")).unlink()
+    mended = encode(folder, codes, "intersection", "--json")
+    assert json.loads(mended.out)["parts_done_now"] == 1
+    assert "doing part 1 again" not in mended.err  # it was never done, for all that is known
+    succeed("check", codes)
+
+
+def test_the_seed_is_that_of_the_choice_and_of_what_is_chosen(folder: Path, tmp_path: Path) -> None:
+    assert encode(folder, tmp_path / "codes", "intersection", "--random-state", 7).code == 0
+    assert about(tmp_path / "codes")["encoder"]["random_state"] == 7
+
+
+GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}
+
+
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option != "random_state"])
+def test_options_that_say_what_is_to_be_chosen_are_refused(folder: Path, tmp_path: Path, option: str) -> None:
+    users = ", ".join(name for name, parameters in PARAMETERS.items() if option in parameters)
+    shown = "--" + option.replace("_", "-")
+    outcome = encode(folder, tmp_path / "codes", "chi2", shown, GIVEN.get(option, 4))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"mercore: {shown} has no use here: it belongs to {users}, found --encoder bound. Mend: leave {shown} out.\n"
+    )
+    assert not (tmp_path / "codes").exists()
+
+
+def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Path, tmp_path: Path) -> None:
+    codes, vectors = tmp_path / "codes", folder / "vectors"
+    outcome = encode(folder, codes, "rbf", "--gamma", 0.01)
+    assert outcome.code == 0
+    said = " ".join(outcome.err.split())
+    assert re.search(
+        rf"bounds rule too little out of {vectors} under kernel rbf: the best leaves \d+\.\d% of the rows, expected at "
+        r"most 2%\. Exact searches will score every row; for approximate ones use another --encoder\.",
+        said,
+    )
+    searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")
+    assert searched.code == 0
+    report = json.loads(searched.out)
+    assert report["queries_by_every_row"] == 5
+    assert f"the bounds of {codes} ruled too little out for 5 of 5 queries" in searched.err
+    truth = json.loads(
+        succeed("search", vectors, folder / "queries.npy", "-k", 3, "--kernel", "rbf", "--gamma", 0.01, "--json")
+    )
+    assert report["ids"] == truth["ids"]
+
+
+def test_bounds_that_hold_are_not_warned_of(folder: Path, tmp_path: Path) -> None:
+    outcome = encode(folder, tmp_path / "codes", "hellinger")
+    assert outcome.code == 0
+    assert "too little" not in outcome.err
+
+
+def test_a_store_of_one_row_has_a_bound(tmp_path: Path) -> None:
+    np.save(tmp_path / "base.npy", histograms(1, DIMS, seed=3))
+    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    assert encode(tmp_path, tmp_path / "codes", "intersection").code == 0
+    found = json.loads(succeed("search", tmp_path / "codes", tmp_path / "base.npy", "-k", 1, "--exact", "--json"))
+    assert found["ids"] == [[0]]
