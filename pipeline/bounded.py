@@ -71,7 +71,7 @@ class Bounded:
         for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw)):
             least = np.where(self.failing, np.float32(np.inf), self.scored.least)
             pairs = self._collect(parts, least)
-            self._score(chosen(pairs, ~self.failing[pairs.queries]), parts)
+            self._score(pairs, parts)
 
     def proved(self) -> Proved:
         """Return the proofs; those of queries that were given up prove nothing."""
@@ -92,14 +92,16 @@ class Bounded:
                 return columns
 
             for part, columns in read_ahead(taken, read_both):
+                if self.failing.all():
+                    return found
                 limits = np.where(self.failing, np.float32(np.inf), least)
-                pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, GIVEN_UP)
+                pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, 2 * self.k, GIVEN_UP)
                 self.failing |= failing
                 found.append(pairs)
             return found
 
         pairs = joined([pairs for found in over_parts(list(parts), self.truth.threads, work) for pairs in found])
-        self.failing |= np.bincount(pairs.queries, minlength=len(self.raw)) > FEW_ROWS + GIVEN_UP * rows
+        self.failing |= np.bincount(pairs.queries, minlength=len(self.raw)) > FEW_ROWS + 2 * self.k + GIVEN_UP * rows
         return pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
@@ -113,17 +115,23 @@ class Bounded:
         self.held.clear()
         greatest = Best(len(self.raw), 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
-        ahead = pairs.bounds >= greatest.kth[pairs.queries]
+        ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         self._add(chosen(pairs, ahead), values, places, first)
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
-        self._give_up(np.bincount(pairs.queries[left], minlength=len(self.raw)), behind - first)
+        self._give_up(pairs.queries[left], behind - first)
         self._add(chosen(pairs, left & ~self.failing[pairs.queries]), values, places, first)
         self.greatest = np.maximum(self.greatest, least)
 
-    def _give_up(self, left: NDArray[np.int64], rows: int) -> None:
+    def _few(self, pairs: Pairs, some: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which of some pairs are of queries that have few such: equal bounds may make them many."""
+        counts = np.bincount(pairs.queries[some], minlength=len(self.raw))
+        return some & (counts <= FEW_ROWS + 2 * self.k)[pairs.queries]
+
+    def _give_up(self, queries: NDArray[np.int64], rows: int) -> None:
         """Give up the queries with most pairs left to score if scoring every row for all of them is cheaper."""
-        many = left > FAILING * rows
+        left = np.bincount(queries, minlength=len(self.raw))
+        many = left > FEW_ROWS + 2 * self.k + FAILING * rows
         if left[many].sum() > (FAILING * many.sum() + A_ROW) * rows:
             self.failing |= many
 

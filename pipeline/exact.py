@@ -43,12 +43,21 @@ class ExactSearch:
         else:
             bounded.start(seeds)
         bounded.sweep()
-        proved, kept = bounded.proved(), ~bounded.failing
-        if kept.all():
-            return proved
-        # bad seeds may be why bounds failed
-        others = self._of_every_row(queries[~kept], k) if seeds is None else self.prove(queries[~kept], k)
-        return spliced(kept, taken(proved, kept), others) if kept.any() else others
+        return self._completed(bounded, again=True)
+
+    def _completed(self, bounded: Bounded, *, again: bool) -> Proved:
+        """Return the proofs of a batch: queries that were given up are tried again from the best rows so far, once."""
+        failing, k = bounded.failing, bounded.k
+        if not failing.any():
+            return bounded.proved()
+        if again:
+            second = Bounded(self.truth, bounded.codes, bounded.raw[failing], k, beta=self.beta)
+            second.start(bounded.scored.best.ids[failing])
+            second.sweep()
+            others = self._completed(second, again=False)
+        else:
+            others = self._of_every_row(bounded.raw[failing], k)
+        return others if failing.all() else spliced(~failing, taken(bounded.proved(), ~failing), others)
 
     def _of_every_row(self, queries: NDArray[Any], k: int) -> Proved:
         """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out."""

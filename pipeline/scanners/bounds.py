@@ -87,11 +87,12 @@ class BoundScanner:
         return out
 
     def collect(
-        self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, most: float
+        self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, few: int, most: float
     ) -> tuple[Pairs, NDArray[np.bool_]]:
         """Return the pairs of one part whose bound reaches the query's ``least``, and the queries that were given up.
 
-        A query is given up where more than a share ``most`` of the rows reach: its pairs are then incomplete.
+        A query is given up where more than a share ``most`` of the rows reach, and ``few`` more: what is returned of it
+        is not all.
 
         Parameters
         ----------
@@ -104,7 +105,7 @@ class BoundScanner:
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             found.append(pairs._replace(rows=pairs.rows + (first + start)))
             counts += np.bincount(pairs.queries, minlength=self.nq)
-            given_up |= counts > FEW_ROWS + most * stop
+            given_up |= counts > FEW_ROWS + few + most * stop
             least = np.where(given_up, np.float32(np.inf), least)
         return joined(found), given_up
 
