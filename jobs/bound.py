@@ -7,10 +7,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from jobs.budget import check_budget
 from jobs.encoders import refuse_options
 from jobs.progress import waiting
 from pipeline.bounded import FAILING
-from pipeline.choose import Measured, choose_bound
+from pipeline.choose import Measured, choose_bound, choose_bytes
 from pipeline.encoders import EncoderSpec
 from pipeline.kernels import Kernel
 from stores.vectors import Vectors
@@ -23,8 +24,11 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -
     ------
     InputError
         If an option is given that says what is to be chosen.
+    BudgetError
+        If choosing would take more than ``memory``.
     """
     refuse_options(options, "bound", ("random_state",))
+    check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=options.get("random_state") or 0)
     _tell(measured)

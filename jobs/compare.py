@@ -1,6 +1,5 @@
 """Encoders side by side: a run an encoder, kernel and seed, each recorded when it ends and then not done again."""
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +27,11 @@ from pipeline.search import SearchOptions
 from stores.errors import FormatError, InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats.npy import write_npy
-from stores.formats.source import Source
+from stores.formats.source import content_digest
 from stores.hits import Hits, check_hits_path, read_hits
 from stores.publish import exists, publish, storage_errors
 from stores.scratch import scratch_folder, sweep
-from stores.spec import canonical_json, digest, to_json
+from stores.spec import digest, to_json
 from stores.vectors import Vectors
 
 Report = dict[str, Any]
@@ -141,14 +140,6 @@ def read_records(path: Path) -> list[Report]:
         f"{path}: found {found}, expected the runs of a comparison, version {RECORDS['version']}. "
         "Mend: remove it, or name another folder with --out."
     )
-
-
-def content_digest(rows: Source, *, block_rows: int = 4096) -> str:
-    """Return the digest of rows: their dtype, their shape, and every number."""
-    found = hashlib.blake2b(canonical_json([rows.dtype.str, *rows.shape]).encode(), digest_size=16)
-    for start in range(0, rows.shape[0], block_rows):
-        found.update(rows.read(start, min(start + block_rows, rows.shape[0])).tobytes())
-    return found.hexdigest()
 
 
 def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, Any]) -> Ground:

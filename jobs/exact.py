@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats.certificates import write_certificate
-from stores.formats.source import Source
-from stores.hits import Hits, check_hits_path, write_hits
+from stores.formats.source import Source, content_digest
+from stores.hits import Hits, check_hits_path, check_id, write_hits
 from stores.reader import HeldParts
 from stores.vectors import WatchedVectors, original_ids
 
@@ -53,7 +54,7 @@ class Job:
         """What relaxed bounds take the cosine to be at most, and how often that may fail."""
         return relaxation(self.codes.model, self.share) if self.codes and self.share is not None else None
 
-    @property
+    @cached_property
     def about(self) -> Report:
         """What the answers depend on, and what a certificate says that it is about."""
         return {
@@ -61,7 +62,7 @@ class Job:
             "relaxed": self.share,
             "kernel": self.kernel.spec(),
             "vectors": self.vectors.fingerprint,
-            "queries": self.queries.fingerprint(),
+            "queries": content_digest(self.queries),
             "bounds": self.codes.store.header.job if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
             "k": self.settings.k,
@@ -88,8 +89,11 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     out = options.get("out")
     if out:
         check_hits_path(out)
+        check_hits_path(certificate_path(out))
     began = time.perf_counter()
     job = prepare(store, queries, options)
+    if out:
+        check_id(out, int(original_ids(np.array([job.vectors.rows - 1]), job.vectors.dropped)[0]))
     proved = prove(job, out)
     hits = Hits(scores=job.kernel.from_ranking(proved.scores.copy()), ids=original_ids(proved.ids, job.vectors.dropped))
     seconds = time.perf_counter() - began
@@ -169,9 +173,21 @@ def prove(job: Job, out: str | None) -> Proved:
                 kept.put(number, proved.arrays())
             answers.append(proved)
             advance(stop - start)
-        for part in job.vectors.unread:
-            job.vectors.read_part(part)
+        check_rest(job, exact)
     return joined(answers)
+
+
+def check_rest(job: Job, search: ExactSearch) -> None:
+    """Read the parts that no query needed.
+
+    Raises
+    ------
+    IntegrityError
+        If a byte of the vectors or the bounds is not the one that was written.
+    """
+    job.vectors.check_rest()
+    if search.bounds is not None:
+        search.bounds.check_rest()
 
 
 def summary(proved: Proved, job: Job) -> Report:

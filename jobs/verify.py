@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.exact import Job, check_bounds, ready
+from jobs.exact import Job, check_bounds, check_rest, ready
 from jobs.opening import kernel_of
 from jobs.progress import progress
 from pipeline.encode import check_domain
@@ -23,6 +23,7 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.hits import read_hits
+from stores.spec import canonical_json
 from stores.vectors import Vectors, original_ids, stored_rows
 
 Report = dict[str, Any]
@@ -31,7 +32,9 @@ Report = dict[str, Any]
 def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # noqa: ANN401
     """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
     claimed = read_hits(hits).ids
-    k = options.get("k") or claimed.shape[1]
+    k = claimed.shape[1] if options.get("k") is None else options["k"]
+    if not claimed.size:
+        raise InputError(f"{hits} holds no ids: expected at least one a query. Mend: name a file of hits.")
     if not 1 <= k <= claimed.shape[1]:
         raise InputError(
             f"k is out of range: found {k}, expected 1 to {claimed.shape[1]}, the ids of a query in {hits}. "
@@ -91,8 +94,7 @@ def _verdicts(job: Job, claimed: NDArray[np.int64]) -> Iterator[Report]:
                 told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
                 yield {"query": start + query, "verdict": word} | told
             advance(some.stop - some.start)
-        for part in job.vectors.unread:
-            job.vectors.read_part(part)
+        check_rest(job, search)
 
 
 def _refutation(
@@ -116,9 +118,13 @@ def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | N
         return None
     codes = open_code_store(Path(path))
     check_bounds(codes)
-    if codes.spec.source != vectors.fingerprint or codes.spec.kernel != kernel.spec():
+    found = f"vectors {codes.spec.source}", f"kernel {canonical_json(codes.spec.kernel)}"
+    expected = f"vectors {vectors.fingerprint}", f"kernel {canonical_json(kernel.spec())}"
+    differing = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
+    if differing:
+        theirs, ours = (", ".join(words) for words in zip(*differing, strict=True))
         raise InputError(
-            f"{path} bounds vectors {codes.spec.source} under kernel {codes.spec.kernel['name']}: expected "
-            f"{vectors.fingerprint} under {kernel.name}. Mend: mercore encode {vectors.where} BOUNDS --encoder bound"
+            f"{path} bounds others: found {theirs}, expected {ours}. "
+            f"Mend: mercore encode {vectors.where} BOUNDS --encoder bound"
         )
     return codes

@@ -75,7 +75,8 @@ class Bounded:
 
     def proved(self) -> Proved:
         """Return the proofs; those of queries that were given up prove nothing."""
-        return self.scored.proved(self.truth, self.raw, self.greatest)
+        every = self.scored.counts == self.truth.vectors.rows
+        return self.scored.proved(self.truth, self.raw, np.where(every, -np.inf, self.greatest))
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
@@ -83,7 +84,8 @@ class Bounded:
         hold = held_bytes(self.truth.vectors, rows) > 0
 
         def work(taken: Iterator[int]) -> list[Pairs]:
-            read, found = part_reader(self.codes, self.scanner.names), []
+            read = part_reader(self.codes, self.scanner.names)
+            found: list[Pairs] = []
 
             def read_both(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
                 columns = read(part, slot)

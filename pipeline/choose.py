@@ -57,14 +57,28 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = 10, random_state: in
     return sorted(measured, key=lambda bound: bound.cost)
 
 
+def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
+    """Return the memory that choosing takes: the sample, raw and prepared, a model, and blocks of rows in bytes."""
+    rows, dims = vectors.rows, vectors.dims
+    kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=dims)
+    specs = (kpca, bins) if isinstance(kernel.ranking, ADDITIVE) else (kpca,)
+    sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES)
+    block = max(spec.block_rows * spec.row_bytes(dims) for spec in specs)
+    fit = max(spec.fit_bytes(rows, dims) for spec in specs)
+    return sample + kpca.shared_bytes(dims) + fit + block
+
+
+def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
+    """Return the bound of kernel PCA of which all others that are measured are prefixes."""
+    landmarks = min(1024, vectors.rows)
+    return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state)
+
+
 def _bounds(vectors: Vectors, kernel: Kernel, random_state: int) -> Iterator[tuple[EncoderSpec, Encoder]]:
     """Yield the bounds that serve a kernel, fitted: each family once, its members are nested."""
-    landmarks = min(1024, vectors.rows)
-    widest = KpcaBoundSpec(
-        n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state
-    )
+    widest = _widest(vectors, random_state)
     learned = widest.learn(vectors, kernel.ranking)
-    for count in sorted({min(count, landmarks) for count in COMPONENTS}):
+    for count in sorted({min(count, widest.n_components) for count in COMPONENTS}):
         shorter = replace(widest, n_components=count)
         yield shorter, shorter.encoder(kernel, shorter.turned(learned, kernel.ranking))
     if not isinstance(kernel.ranking, ADDITIVE):
@@ -81,10 +95,11 @@ def _bounds(vectors: Vectors, kernel: Kernel, random_state: int) -> Iterator[tup
 
 def _bound(encoder: Encoder, sample: NDArray[Any], queries: NDArray[Any]) -> NDArray[np.float32]:
     """Return the upper bounds of a sample, float32[nq, n]."""
-    columns = encoder.encode(sample)
     scanner = encoder.scanner(queries)
     assert isinstance(scanner, BoundScanner)
-    codes, terms = (columns[name] for name in scanner.names)
+    size = encoder.block_rows
+    blocks = [encoder.encode(sample[start : start + size]) for start in range(0, len(sample), size)]
+    codes, terms = (np.concatenate([block[name] for block in blocks]) for name in scanner.names)
     return scanner.bounds(codes, terms.astype(np.float32)).T
 
 

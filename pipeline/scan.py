@@ -17,11 +17,19 @@ from stores.reader import HeldParts, PartReader
 
 @dataclass(frozen=True)
 class OpenCodes:
-    """A code store with its model, and those of its parts that are in memory."""
+    """A code store with its model, those of its parts that are in memory, and those that were read and so checked."""
 
     store: CodeStore
     encoder: Encoder
     held: HeldParts = field(default_factory=lambda: HeldParts(0))
+    checked: set[int] = field(default_factory=set)
+
+    def check_rest(self) -> None:
+        """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was written."""
+        parts = self.store.store
+        for part in sorted(set(range(self.store.parts)) - self.checked):
+            for name in parts.layout.column_names:
+                parts.check_chunk(self.store.receipts[part], name)
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> Best:
@@ -66,6 +74,7 @@ def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], 
         columns = codes.held.get(part)
         if columns is None:
             columns = readers[slot].read(part)
+            codes.checked.add(part)
             codes.held.offer(part, columns)
         return columns
 

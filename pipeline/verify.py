@@ -45,12 +45,12 @@ def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts
     k = claimed.shape[1]
     repeated = _repeated(claimed)
     whole = np.asarray(~(repeated | (claimed < 0)).any(axis=1))
-    if not whole.any():
-        proved = search.prove(queries, k)
+    if whole.all():
+        proved = search.prove(queries, k, seeds=claimed)
     else:
-        proved = search.prove(queries[whole], k, seeds=claimed[whole])
-        if not whole.all():
-            proved = spliced(whole, proved, search.prove(queries[~whole], k))
+        proved = search.prove(queries[~whole], k)
+        if whole.any():
+            proved = spliced(whole, search.prove(queries[whole], k, seeds=claimed[whole]), proved)
     other = claimed != proved.ids
     in_question = other & ~repeated & (claimed >= 0)
     wrong = repeated | (other & ~_equally_good(search.truth, queries, claimed, proved, in_question))

@@ -17,6 +17,7 @@ from stores.formats.npz import npz_bytes, read_npz
 from stores.formats.parquet_hits import parquet_bytes, read_parquet_hits
 from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
 from stores.publish import publish, storage_errors
+from stores.scratch import sweep
 
 MAX_INT32 = 2**31 - 1
 
@@ -70,6 +71,19 @@ def check_hits_path(path: str) -> None:
             check_beside(path)
 
 
+def check_id(path: str, greatest: int) -> None:
+    """Refuse a path whose format cannot hold the greatest id.
+
+    Raises
+    ------
+    InputError
+        If it is above int32 for an ``.ivecs`` or ``.ibin``.
+    """
+    if _suffix(path) in (".ivecs", ".ibin") and greatest > MAX_INT32:
+        message = f"{path}: id {greatest} is above int32's {MAX_INT32}. Mend: write the hits as .npz or .parquet."
+        raise InputError(message)
+
+
 def write_hits(path: str, hits: Hits) -> list[str]:
     """Write ``hits`` by the suffix of ``path`` and return the paths written; files of an earlier search are replaced.
 
@@ -87,6 +101,7 @@ def write_hits(path: str, hits: Hits) -> list[str]:
         If the path cannot be written; see ``check_hits_path``.
     """
     check_hits_path(path)
+    sweep(Path(path).parent, Path(path).name)
     if _suffix(path) == ".npz":
         arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
         publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
@@ -163,9 +178,7 @@ def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
             f"{path}: hits of shape {list(ids.shape)}, expected at least one. Mend: write them as .npz or .parquet."
         )
         raise ShapeError(message)
-    if ids.max() > MAX_INT32:
-        message = f"{path}: id {ids.max()} is above int32's {MAX_INT32}. Mend: write the hits as .npz or .parquet."
-        raise InputError(message)
+    check_id(path, int(ids.max()))
     return ids.astype(np.int32)
 
 

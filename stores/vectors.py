@@ -95,10 +95,10 @@ class WatchedVectors(VectorsOf):
         self._unread.discard(part)
         return values
 
-    @property
-    def unread(self) -> list[int]:
-        """The parts that nobody has read, ascending."""
-        return sorted(self._unread)
+    def check_rest(self) -> None:
+        """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was ingested."""
+        for part in sorted(self._unread):
+            self.read_part(part)
 
 
 class HeldVectors(VectorsOf):

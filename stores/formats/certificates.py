@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, InputError
 from stores.formats.npz import npz_bytes, read_npz
 from stores.publish import publish
+from stores.scratch import sweep
 from stores.spec import canonical_json
 
 ABOUT = "about"
@@ -35,6 +36,7 @@ def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapp
     except (TypeError, ValueError) as error:
         message = f"{path}: what it is about is no JSON: {error}. Mend: pass texts, finite numbers, lists and mappings."
         raise InputError(message) from error
+    sweep(Path(path).parent, Path(path).name)
     publish(Path(path), npz_bytes({**arrays, ABOUT: np.array(text)}))
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from stores.errors import ExistsError, FormatError
 from stores.formats.texmex import open_texmex, texmex_bytes
 from stores.publish import publish, storage_errors
+from stores.scratch import sweep
 
 
 def check_beside(path: str) -> None:
@@ -40,6 +41,7 @@ def write_texmex_hits(path: str, ids: NDArray[np.int32], scores: NDArray[np.floa
     beside = _beside(path)
     with storage_errors("write", beside):
         beside.unlink(missing_ok=True)
+    sweep(beside.parent, beside.name)
     publish(Path(path), texmex_bytes(ids))
     if scores is None:
         return [path]

@@ -84,17 +84,17 @@ def kpca_truth(kernel: str, spec: KpcaSpec, code: Arrays, model: Arrays, queries
 
 
 def kpca_bound_truth(kernel: str, spec: KpcaBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
-    """⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖W e‖ + R(x) R(y) + the slack, of the ranking kernel."""
+    """⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖ + R(x) R(y) + the slack, of the ranking kernel."""
     slack, centre = model["slack"][0], model["centre"]
     whole = coordinates(RANKED_BY.get(kernel, kernel), model, queries)
-    values = (whole - centre) * model["weights"]
+    values = whole - centre
     step = np.abs(values).max(axis=1, keepdims=True) / 127
     products = np.rint(values / step) @ (code["coordinates"].astype(np.float64) - 128).T
     scale, residual, lost, length, along = code["terms"].astype(np.float64).T
     return np.asarray(
         step * products * scale
         + np.outer(norms(values - np.rint(values / step) * step), length)
-        + np.outer(norms(whole - centre), lost)
+        + np.outer(norms(values), lost)
         + np.outer(np.sqrt(np.maximum(1 - norms(whole) ** 2, 0) + slack), residual)
         + np.add.outer(whole @ centre, along)
         + (slack + ROUNDING)

@@ -84,15 +84,3 @@ def test_of_few_rows_and_bins(n: int, name: str, d: int) -> None:
     assert all(np.isfinite([one.share, one.cost]).all() for one in measured)
     for one in measured:
         one.spec.check(SourceVectors(Rows(histograms(n, d, seed=3))), make_kernel(name))
-
-
-def test_what_is_learned_for_many_components_serves_fewer(rows: NDArray[Any]) -> None:
-    vectors, kernel = SourceVectors(Rows(rows)), make_kernel("chi2")
-    spec, shorter = (KpcaBoundSpec(n_landmarks=120, n_components=count) for count in (60, 20))
-    short, fitted = shorter.turned(spec.learn(vectors, kernel), kernel), shorter.fit(vectors, kernel)
-    assert set(short) == set(fitted)
-    for name, values in fitted.items():
-        if name == "slack":
-            continue
-        np.testing.assert_allclose(short[name], values, rtol=0, atol=1e-9)
-    assert 0 < short["slack"] < 1e-6
