@@ -18,8 +18,9 @@ from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, chosen, join
 from pipeline.truth import Truth
 from stores.vectors import HeldVectors, Vectors
 
-SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 32, 4096  # one row in 32, and at least 4 096, of so many parts are seeds
+SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 64, 4096  # one row in 64, and at least 4 096, of so many parts are seeds
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
+FIRST_SHARE = 16  # the first window is so many times smaller
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 GIVEN_UP = 0.15  # a query of which bounds leave more of the rows is answered by every row
 FAILING, A_ROW = 0.02, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
@@ -35,7 +36,7 @@ class Bounded:
     def __init__(self, truth: Truth, codes: OpenCodes, queries: NDArray[Any], k: int, *, beta: float) -> None:
         scanner = scanner_of(codes.encoder, queries, beta)
         self.truth, self.codes, self.raw, self.k, self.scanner = truth, codes, queries, k, scanner
-        self.held = HeldVectors(truth.vectors)
+        self.held = HeldVectors(truth.vectors, whole=held_bytes(truth.vectors, truth.vectors.rows) > 0)
         self.prepared = truth.kernel.prepare(queries, label="query")
         self.scored = Scored(len(queries), k, truth.slack)
         self.greatest = np.full(len(queries), -np.inf)
@@ -59,7 +60,7 @@ class Bounded:
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
-        scores = true_scores(self.truth.vectors, self.truth.kernel, self.raw, rows, threads=self.truth.threads)
+        scores = true_scores(self.held, self.truth.kernel, self.raw, rows, threads=self.truth.threads)
         found = rows >= 0
         queries = np.nonzero(found)[0]
         self.scored.add(queries, rows[found], scores[found])
@@ -195,7 +196,9 @@ def window_rows(part_rows: int, queries: int) -> int:
 
 
 def windows(parts: int, part_rows: int, queries: int) -> Iterator[range]:
-    """Yield runs of parts for a batch of queries, ascending."""
-    size = window_rows(part_rows, queries) // part_rows
-    for start in range(0, parts, size):
-        yield range(start, min(start + size, parts))
+    """Yield runs of parts for a batch of queries, ascending; the first is small, for k-th scores rise most there."""
+    start, size = 0, window_rows(part_rows, queries) // part_rows
+    while start < parts:
+        stop = min(parts, start + (size if start else max(1, min(size, parts) // FIRST_SHARE)))
+        yield range(start, stop)
+        start = stop

@@ -66,8 +66,10 @@ def pair_scores(
     def work(slices: Iterator[int]) -> None:
         for number in slices:
             some = order[number * PAIRS : (number + 1) * PAIRS]
-            chosen, place = np.unique(at[some], return_inverse=True)
-            scores[some] = kernel.exact_pairs(kernel.prepare(rows[chosen]), queries, place, of[some])
+            wanted = at[some]
+            first = np.diff(wanted, prepend=-1) > 0  # of the pairs of a row
+            prepared = kernel.prepare(rows[wanted[first]])
+            scores[some] = kernel.exact_pairs(prepared, queries, np.cumsum(first) - 1, of[some])
 
     over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
     return scores

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,24 +103,38 @@ class WatchedVectors(VectorsOf):
 
 
 class HeldVectors(VectorsOf):
-    """Vectors of which some parts are in memory, read before they are asked for."""
+    """Vectors of which some parts are in memory, read before they are asked for.
 
-    def __init__(self, vectors: Vectors) -> None:
+    Parameters
+    ----------
+    whole : bool
+        Whether all parts are read at once, by a thread of their own, and held.
+    """
+
+    def __init__(self, vectors: Vectors, *, whole: bool) -> None:
         super().__init__(vectors)
+        self._whole: list[Future[NDArray[Any]]] = []
         self._held: dict[int, NDArray[Any]] = {}
+        if whole:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="read")
+            self._whole = [pool.submit(vectors.read_part, part) for part in range(self.parts)]
+            pool.shutdown(wait=False)  # it ends when all are read
 
     def read(self, start: int, stop: int) -> None:
         """Hold the parts that begin among rows [start, stop)."""
-        for part in range(-(-start // self.part_rows), -(-stop // self.part_rows)):
-            self._held[part] = self.vectors.read_part(part)
+        if not self._whole:
+            for part in range(-(-start // self.part_rows), -(-stop // self.part_rows)):
+                self._held[part] = self.vectors.read_part(part)
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
+        if self._whole:
+            return self._whole[part].result()
         held = self._held.get(part)
         return self.vectors.read_part(part) if held is None else held
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Hold no single part any more."""
         self._held.clear()
 
 
