@@ -22,8 +22,7 @@ SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 64, 4096  # one row in 64, and at least 4
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 FIRST_SHARE = 16  # the first window is so many times smaller
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
-GIVEN_UP = 0.15  # a query of which bounds leave more of the rows is answered by every row
-FAILING, A_ROW = 0.02, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
+FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
 MOST_HELD = 128 << 20  # bytes of vectors, read beside their bounds for what those will leave of them
 
 
@@ -98,13 +97,13 @@ class Bounded:
                 if self.failing.all():
                     return found
                 limits = np.where(self.failing, np.float32(np.inf), least)
-                pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, 2 * self.k, GIVEN_UP)
+                pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, self._too_many)
                 self.failing |= failing
                 found.append(pairs)
             return found
 
         pairs = joined([pairs for found in over_parts(list(parts), self.truth.threads, work) for pairs in found])
-        self.failing |= np.bincount(pairs.queries, minlength=len(self.raw)) > FEW_ROWS + 2 * self.k + GIVEN_UP * rows
+        self.failing |= self._too_many(np.bincount(pairs.queries, minlength=len(self.raw)), rows)
         return pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
@@ -122,7 +121,7 @@ class Bounded:
         self._add(chosen(pairs, ahead), values, places, first)
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
-        self._give_up(pairs.queries[left], behind - first)
+        self.failing |= self._too_many(np.bincount(pairs.queries[left], minlength=len(self.raw)), behind - first)
         self._add(chosen(pairs, left & ~self.failing[pairs.queries]), values, places, first)
         self.greatest = np.maximum(self.greatest, least)
 
@@ -131,12 +130,11 @@ class Bounded:
         counts = np.bincount(pairs.queries[some], minlength=len(self.raw))
         return some & (counts <= FEW_ROWS + 2 * self.k)[pairs.queries]
 
-    def _give_up(self, queries: NDArray[np.int64], rows: int) -> None:
-        """Give up the queries with most pairs left to score if scoring every row for all of them is cheaper."""
-        left = np.bincount(queries, minlength=len(self.raw))
-        many = left > FEW_ROWS + 2 * self.k + FAILING * rows
-        if left[many].sum() > (FAILING * many.sum() + A_ROW) * rows:
-            self.failing |= many
+    def _too_many(self, pairs: NDArray[np.int64], rows: int) -> NDArray[np.bool_]:
+        """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
+        many = pairs > FEW_ROWS + 2 * self.k + FAILING * rows
+        cheaper = int(pairs[many].sum()) > (FAILING * int(many.sum()) + A_ROW) * rows
+        return many if cheaper else np.zeros_like(many)
 
     def _add(self, pairs: Pairs, values: NDArray[Any], places: NDArray[np.int64], first: int) -> None:
         """Score pairs, the raw rows of which are ``values`` at the ``places`` of their numbers from ``first`` on."""

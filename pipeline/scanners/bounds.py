@@ -1,6 +1,6 @@
 """Scan bytes for upper bounds of the kernel: as scores, or all that reach a threshold."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ FEW_ROWS = 64  # that fill lists, and that a query may always have
 SCANNED_ROWS = 1 << 11  # bounded before the k-th bounds are raised
 ROOM = 64  # one in so many pairs of a block are taken at once
 ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
+
+
+GiveUp = Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
 
 class QueryTerms(NamedTuple):
@@ -87,16 +90,16 @@ class BoundScanner:
         return out
 
     def collect(
-        self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, few: int, most: float
+        self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, give_up: GiveUp
     ) -> tuple[Pairs, NDArray[np.bool_]]:
         """Return the pairs of one part whose bound reaches the query's ``least``, and the queries that were given up.
 
-        A query is given up where more than a share ``most`` of the rows reach, and ``few`` more: what is returned of it
-        is not all.
+        What is returned of a query that is given up is not all.
 
         Parameters
         ----------
         least : float32[nq]
+        give_up : what says of the pairs int64[nq] among so many rows which queries have too many, bool[nq]
         """
         codes, terms = self._columns(columns)
         found, counts, given_up = [], np.zeros(self.nq, np.int64), np.zeros(self.nq, np.bool_)
@@ -105,7 +108,7 @@ class BoundScanner:
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             found.append(pairs._replace(rows=pairs.rows + (first + start)))
             counts += np.bincount(pairs.queries, minlength=self.nq)
-            given_up |= counts > FEW_ROWS + few + most * stop
+            given_up |= give_up(counts, stop)
             least = np.where(given_up, np.float32(np.inf), least)
         return joined(found), given_up
 

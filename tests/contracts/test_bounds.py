@@ -183,7 +183,7 @@ def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> No
     assert isinstance(scanner, BoundScanner)
     least = np.sort(bounds, axis=1)[:, -50].astype(np.float32)
     least[7] = -np.inf
-    pairs, given_up = scanner.collect(columns, 1000, least, 0, 0.05)
+    pairs, given_up = scanner.collect(columns, 1000, least, lambda pairs, rows: pairs > 100 + rows // 20)
     assert np.flatnonzero(given_up).tolist() == [7]
     kept = pairs.queries != 7
     found = sorted(zip(pairs.queries[kept].tolist(), (pairs.rows[kept] - 1000).tolist(), strict=True))

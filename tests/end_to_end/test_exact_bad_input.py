@@ -188,7 +188,7 @@ def more_groups_than_bins(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound")
 
 
-@case(2, "training_rows is out of range: found 1, expected 2 to 1048576. Mend: leave --training-rows out.")
+@case(2, "training rows is out of range: found 1, expected 2 to 1048576. Mend: leave --training-rows out.")
 def one_training_row(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound", "--groups", 8, "--training-rows", 1)
 
