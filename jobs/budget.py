@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.bounded import FAILING, held_bytes, window_rows
+from pipeline.bounded import FAILING, window_rows
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import BLOCK_ROWS
@@ -74,16 +74,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch))
     pairs = int(FAILING * rows * batch)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
-    held = held_bytes(vectors, rows + vectors.part_rows)
-    return (
-        needed
-        + search_bytes(codes, options, queries=queries)
-        + 100 * pairs
-        + rows_left
-        + held
-        + 9 * rows
-        + vectors.rows
-    )
+    return needed + search_bytes(codes, options, queries=queries) + 100 * pairs + rows_left + 9 * rows + vectors.rows
 
 
 def _gib(size: int) -> str:

@@ -1,6 +1,6 @@
 """Search by bounds: the true kernel is computed where an upper bound reaches the k-th score so far."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,12 @@ from pipeline.rerank import fetch, pair_scores, true_scores
 from pipeline.scan import OpenCodes, part_reader
 from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, chosen, joined
 from pipeline.truth import Truth
-from stores.vectors import HeldVectors, Vectors
 
 SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 64, 4096  # one row in 64, and at least 4 096, of so many parts are seeds
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 FIRST_SHARE = 16  # the first window is so many times smaller
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
-MOST_HELD = 128 << 20  # bytes of vectors, read beside their bounds for what those will leave of them
 
 
 class Bounded:
@@ -35,7 +33,6 @@ class Bounded:
     def __init__(self, truth: Truth, codes: OpenCodes, queries: NDArray[Any], k: int, *, beta: float) -> None:
         scanner = scanner_of(codes.encoder, queries, beta)
         self.truth, self.codes, self.raw, self.k, self.scanner = truth, codes, queries, k, scanner
-        self.held = HeldVectors(truth.vectors, whole=held_bytes(truth.vectors, truth.vectors.rows) > 0)
         self.prepared = truth.kernel.prepare(queries, label="query")
         self.scored = Scored(len(queries), k, truth.slack)
         self.greatest = np.full(len(queries), -np.inf)
@@ -59,7 +56,7 @@ class Bounded:
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
-        scores = true_scores(self.held, self.truth.kernel, self.raw, rows, threads=self.truth.threads)
+        scores = true_scores(self.truth.vectors, self.truth.kernel, self.raw, rows, threads=self.truth.threads)
         found = rows >= 0
         queries = np.nonzero(found)[0]
         self.scored.add(queries, rows[found], scores[found])
@@ -81,22 +78,15 @@ class Bounded:
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
         rows = self._bounds(parts[-1])[1] - self._bounds(parts[0])[0]
-        hold = held_bytes(self.truth.vectors, rows) > 0
 
         def work(taken: Iterator[int]) -> list[Pairs]:
             read = part_reader(self.codes, self.scanner.names)
             found: list[Pairs] = []
 
-            def read_both(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
-                columns = read(part, slot)
-                if hold:
-                    self.held.read(*self._bounds(part))
-                return columns
-
-            for part, columns in read_ahead(taken, read_both):
+            for part, columns in read_ahead(taken, read):
                 if self.failing.all():
                     return found
-                limits = np.where(self.failing, np.float32(np.inf), least)
+                limits = np.where(self.failing, np.float32(np.inf), least) if self.failing.any() else least
                 pairs, failing = self.scanner.collect(columns, self._bounds(part)[0], limits, self._too_many)
                 self.failing |= failing
                 found.append(pairs)
@@ -113,8 +103,7 @@ class Bounded:
         wanted = np.zeros(behind - first, np.bool_)
         wanted[pairs.rows - first] = True
         places = np.cumsum(wanted) - 1
-        values = fetch(self.held, np.flatnonzero(wanted) + first, threads=self.truth.threads)
-        self.held.clear()
+        values = fetch(self.truth.vectors, np.flatnonzero(wanted) + first, threads=self.truth.threads)
         greatest = Best(len(self.raw), 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
@@ -173,12 +162,6 @@ def scanner_of(encoder: Encoder, queries: NDArray[Any], beta: float) -> BoundSca
     scanner = encoder.scanner(queries)
     assert isinstance(scanner, BoundScanner)
     return scanner
-
-
-def held_bytes(vectors: Vectors, rows: int) -> int:
-    """Return the bytes of vectors that a window of so many rows holds while its bounds are compared: all, or none."""
-    size = rows * vectors.dims * vectors.dtype.itemsize
-    return size if size <= MOST_HELD else 0
 
 
 def seeds(parts: int, part_rows: int, rows: int) -> tuple[list[int], int]:

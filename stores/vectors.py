@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,21 +72,14 @@ class Vectors(ABC):
         """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
 
 
-class VectorsOf(Vectors):
-    """Other vectors, whose parts are read in a way of its own."""
+class WatchedVectors(Vectors):
+    """Vectors that remember which of their parts were read, and so which bytes were checked."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
-
-
-class WatchedVectors(VectorsOf):
-    """Vectors that remember which of their parts were read, and so which bytes were checked."""
-
-    def __init__(self, vectors: Vectors) -> None:
-        super().__init__(vectors)
         self._unread = set(range(vectors.parts))
 
     def read_part(self, part: int) -> NDArray[Any]:
@@ -100,42 +92,6 @@ class WatchedVectors(VectorsOf):
         """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was ingested."""
         for part in sorted(self._unread):
             self.read_part(part)
-
-
-class HeldVectors(VectorsOf):
-    """Vectors of which some parts are in memory, read before they are asked for.
-
-    Parameters
-    ----------
-    whole : bool
-        Whether all parts are read at once, by a thread of their own, and held.
-    """
-
-    def __init__(self, vectors: Vectors, *, whole: bool) -> None:
-        super().__init__(vectors)
-        self._whole: list[Future[NDArray[Any]]] = []
-        self._held: dict[int, NDArray[Any]] = {}
-        if whole:
-            pool = ThreadPoolExecutor(1, thread_name_prefix="read")
-            self._whole = [pool.submit(vectors.read_part, part) for part in range(self.parts)]
-            pool.shutdown(wait=False)  # it ends when all are read
-
-    def read(self, start: int, stop: int) -> None:
-        """Hold the parts that begin among rows [start, stop)."""
-        if not self._whole:
-            for part in range(-(-start // self.part_rows), -(-stop // self.part_rows)):
-                self._held[part] = self.vectors.read_part(part)
-
-    def read_part(self, part: int) -> NDArray[Any]:
-        """Return the rows of a part."""
-        if self._whole:
-            return self._whole[part].result()
-        held = self._held.get(part)
-        return self.vectors.read_part(part) if held is None else held
-
-    def clear(self) -> None:
-        """Hold no single part any more."""
-        self._held.clear()
 
 
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -102,14 +102,17 @@ class BoundScanner:
         give_up : what says of the pairs int64[nq] among so many rows which queries have too many, bool[nq]
         """
         codes, terms = self._columns(columns)
-        found, counts, given_up = [], np.zeros(self.nq, np.int64), np.zeros(self.nq, np.bool_)
+        found: list[Pairs] = []
+        given_up, total = np.zeros(self.nq, np.bool_), 0
         for start in range(0, len(codes), MOST_ROWS):
             stop = min(start + MOST_ROWS, len(codes))
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             found.append(pairs._replace(rows=pairs.rows + (first + start)))
-            counts += np.bincount(pairs.queries, minlength=self.nq)
-            given_up |= give_up(counts, stop)
-            least = np.where(given_up, np.float32(np.inf), least)
+            total += len(pairs.queries)
+            if total > stop:  # else no query has too many, which would be slow to find out of every block
+                counts = np.bincount(np.concatenate([each.queries for each in found]), minlength=self.nq)
+                given_up |= give_up(counts, stop)
+                least = np.where(given_up, np.float32(np.inf), least)
         return joined(found), given_up
 
     def _reaching(self, codes: NDArray[np.uint8], terms: Float32, least: Float32) -> Pairs:

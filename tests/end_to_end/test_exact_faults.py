@@ -55,7 +55,6 @@ def verify(folder: Path) -> Outcome:
 def test_one_query_needs_few_parts_of_the_vectors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stores.vectors import WatchedVectors
 
-    monkeypatch.setattr("pipeline.bounded.MOST_HELD", 0)  # else a small store is read whole
     monkeypatch.setattr(WatchedVectors, "check_rest", lambda vectors: pytest.fail(str(len(vectors._unread))))
     with pytest.raises(pytest.fail.Exception) as caught:
         search(folder)
