@@ -61,6 +61,7 @@ class Job:
             "exact": self.share is None,
             "relaxed": self.share,
             "kernel": self.kernel.spec(),
+            "ranking": self.kernel.ranking.spec(),  # whose scores a certificate holds: a transform ranks as its κ
             "vectors": self.vectors.fingerprint,
             "queries": content_digest(self.queries),
             "bounds": self.codes.store.header.job if self.codes else None,

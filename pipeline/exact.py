@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.bounded import Bounded
+from pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
 from pipeline.exhaustive import search_vectors
 from pipeline.proofs import Proved, Scored, spliced, taken
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
+from stores.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
 
@@ -35,7 +37,7 @@ class ExactSearch:
         seeds : int64[nq, ≥ k], optional
             Rows to begin with, distinct for each query: the nearer they are, the less is left.
         """
-        if self.bounds is None or 2 * k >= self.truth.vectors.rows:
+        if self.bounds is None or 2 * k >= self.truth.vectors.rows or not self._pays(len(queries), k):
             return self._of_every_row(queries, k)
         bounded = Bounded(self.truth, self.bounds, queries, k, beta=self.beta)
         if seeds is None:
@@ -44,6 +46,15 @@ class ExactSearch:
             bounded.start(seeds)
         bounded.sweep()
         return self._completed(bounded, again=True)
+
+    def _pays(self, queries: int, k: int) -> bool:
+        """Return whether bounds are expected to be faster than every row: of a small store, either is fast."""
+        assert self.bounds is not None
+        store, rows = self.bounds.store, self.truth.vectors.rows
+        search = Search(rows, self.truth.vectors.dims, self.truth.kernel, queries, k)
+        share = expected_share(store.model["shares"], rows / k)
+        size = row_bytes(store.store.layout.columns)
+        return rows < SMALL or by_bounds(search, size, store.model, share) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> Proved:
         """Return the proofs of a batch: queries that were given up are tried again from the best rows so far, once."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
 from pipeline.encoders.groups import learn_groups, near_pairs
 from pipeline.encoders.rounding import float16_above, float32_above
+from pipeline.encoders.sampled import sample_shares
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
@@ -63,9 +64,11 @@ class BinBoundSpec:
         kernel = kernel.ranking
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
-        pairs = near_pairs(kernel, gather(vectors, rows))
+        sample = rng.permutation(gather(vectors, rows))
+        pairs = near_pairs(kernel, sample)
         (groups,) = learn_groups(*pairs, [self.n_groups])
-        return grouping(groups, *pairs)
+        model = grouping(groups, *pairs)
+        return model | {"shares": sample_shares(self.encoder(kernel, model), kernel, sample)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "BinBound":
         """Return the encoder of a model."""

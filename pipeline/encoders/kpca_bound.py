@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.encoders.encoder import Model, draw_rows
 from pipeline.encoders.kpca import Landmarks, principal_components, random_rotation
 from pipeline.encoders.rounding import float16_above, float32_above
+from pipeline.encoders.sampled import sample_shares
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
@@ -66,7 +67,7 @@ class KpcaBoundSpec(Landmarks):
             landmarks=landmarks,
             gram=kernel.exact(prepared, np.ascontiguousarray(prepared.T)),
             components=components[:, eigenvalues >= LEAST_EIGENVALUE],
-            sample=gather(vectors, draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))),
+            sample=gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS)))),
         )
 
     def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
@@ -84,7 +85,9 @@ class KpcaBoundSpec(Landmarks):
             "centre": (learned.gram @ projection).mean(axis=0),
             "slack": np.array([slack]),
         }
-        return model | {"cosines": KpcaBound(kernel, model).near_cosines(learned.sample)}
+        encoder = KpcaBound(kernel, model)
+        cosines, shares = encoder.near_cosines(learned.sample), sample_shares(encoder, kernel, learned.sample)
+        return model | {"cosines": cosines, "shares": shares}
 
     def encoder(self, kernel: Kernel, model: Model) -> "KpcaBound":
         """Return the encoder of a model."""

@@ -1,0 +1,72 @@
+"""What exact searches cost in nanoseconds: a model, so that what is chosen by it depends on the data alone."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float64
+
+TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
+TERM = 0.012  # of one of any other kernel
+EXACT_TERM, PROJECTION = 0.28, 0.09  # of a float64 term, and of a multiplication with the components
+PREPARED = 2.5  # of a row's dimension that is read and prepared
+COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and of a row's byte that is read
+PAIR, A_DIMENSION = 60.0, 2.6  # of a true score, and of its dimensions
+STEPS = 6  # times k rows are scored to raise the k-th score: seeds, and the greatest bounds of two windows
+RAISED = 1.3  # times as many rows are scored as reach the last k-th score
+
+
+SMALL = 1 << 14  # rows: a store with fewer is searched fast in either way
+
+
+class Search(NamedTuple):
+    """A search: rows and dimensions of the store, its kernel, queries of a batch, neighbours."""
+
+    rows: int
+    dims: int
+    kernel: Kernel
+    queries: int
+    k: int
+
+
+def every_row(search: Search) -> float:
+    """Return what a row and query cost where every row is scored."""
+    term = TERMS.get(search.kernel.ranking.name, TERM)
+    return 1.28 * search.dims * term + PREPARED * search.dims / search.queries
+
+
+def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float) -> float:
+    """Return what a row and query cost by bounds of so many bytes that leave a share of the rows."""
+    pair = PAIR + A_DIMENSION * search.dims
+    scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
+    landmarks, components = model["projection"].shape if "projection" in model else (0, 0)
+    query = landmarks * (EXACT_TERM * search.dims + PROJECTION * components) + STEPS * search.k * pair
+    return float(scan + query / search.rows + RAISED * share * pair)
+
+
+def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
+    """Return which shares of all rows, and of the first eighth, have a bound that reaches the best score among them.
+
+    Parameters
+    ----------
+    bounds : float32[nq, n]
+    scores : float64[nq, n], the true ones
+
+    Returns
+    -------
+    float64[3]
+        Both shares, on average over the queries, and n.
+    """
+    n = scores.shape[1]
+    shares = [(bounds[:, :size] >= scores[:, :size].max(axis=1, keepdims=True)).mean() for size in (n, max(1, n // 8))]
+    return np.array([*shares, n])
+
+
+def expected_share(shares: Float64, rows_a_neighbour: float) -> float:
+    """Return the share that bounds leave of a store with so many rows to a neighbour, by the power that shares show."""
+    whole, eighth, rows = shares.tolist()
+    power = max(0.0, float(np.log(eighth / whole) / np.log(8)))
+    return min(1.0, float(whole * (rows / rows_a_neighbour) ** power))
