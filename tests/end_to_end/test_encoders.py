@@ -27,8 +27,11 @@ ENCODERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "kpca-lsh": ("intersection", ("--landmarks", 100, "--bits", 45)),
     "kpca-jl": ("chi2", (*LANDMARKS, "--projections", 40)),
     "kpca": ("hellinger", LANDMARKS),
+    "kpca-bound": ("chi2", LANDMARKS),
+    "bin-bound": ("intersection", ("--groups", 16)),
 }
 BYTES = {"aska": 16, "kpca-aska": 16, "kpca-pq": 4, "pq": 4, "kpca-lsh": 6, "kpca-jl": 164, "kpca": 68}
+BYTES |= {"kpca-bound": 26, "bin-bound": 22}
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 
 
