@@ -1,0 +1,26 @@
+"""Scoring chosen rows takes the memory of the parts they lie in, one after the other, not that of all rows."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.kernels import make_kernel
+from pipeline.rerank import true_scores
+from tests import reference
+from tests.making import histograms, make_vectors
+
+
+def test_rows_of_many_parts_are_never_in_memory_together(tmp_path: Path) -> None:
+    rows, queries, kernel = histograms(4096, 256, seed=0), histograms(1, 256, seed=1), make_kernel("intersection")
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=128)
+    every = np.random.default_rng(2).permutation(len(rows))[None]
+    true_scores(vectors, kernel, queries, every[:, :1], threads=1)  # compiles
+    tracemalloc.start()
+    scores = true_scores(vectors, kernel, queries, every, threads=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < vectors.rows * vectors.dims * vectors.dtype.itemsize / 2
+    points, others = (reference.prepare("intersection", values) for values in (queries, rows))
+    true = reference.kernel("intersection", points, others)
+    np.testing.assert_allclose(scores, true[:, every[0]], rtol=0, atol=1e-12)
