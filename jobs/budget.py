@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.bounded import FAILING, window_rows
+from pipeline.bounded import A_ROW, FAILING, window_rows
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import BLOCK_ROWS
@@ -72,7 +72,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         return needed
     batch = min(options.batch, queries)
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch))
-    pairs = int(FAILING * rows * batch)
+    pairs = int((FAILING * batch + A_ROW) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     return needed + search_bytes(codes, options, queries=queries) + 100 * pairs + rows_left + 9 * rows + vectors.rows
 
