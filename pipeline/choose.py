@@ -10,12 +10,12 @@ from pipeline.encoders.bin_bound import ADDITIVE, BinBoundSpec, grouping
 from pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from pipeline.encoders.groups import learn_groups, near_pairs
 from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.sampled import sample_shares
+from pipeline.encoders.sampled import QUERIES, sample_shares
 from pipeline.kernels import Kernel
 from stores.header import row_bytes
 from stores.vectors import Vectors, gather
 
-SAMPLE, QUERIES = 8192, 64  # rows that are bounded, and other rows that stand for queries
+SAMPLE = 8192  # rows that are bounded
 COMPONENTS, GROUPS = (32, 64, 128, 256), (16, 32, 64, 128, 256, 512)
 BATCH, NEIGHBOURS = 100, 10  # of the search that a bound is chosen for
 

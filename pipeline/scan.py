@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pipeline.best import Best, merge
 from pipeline.encoders.encoder import Encoder
 from pipeline.parallel import over_parts, read_ahead
-from pipeline.scanners.scanner import Scanner
 from stores.codes import CodeStore
 from stores.reader import HeldParts, PartReader
 
@@ -46,21 +45,14 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
         If any byte of the store is not the one that was written; no result is then returned.
     """
     scanner = codes.encoder.scanner(queries)
-    return scan_parts(codes, scanner, range(codes.store.parts), (len(queries), k), threads=threads)
-
-
-def scan_parts(
-    codes: OpenCodes, scanner: Scanner, parts: Sequence[int], shape: tuple[int, int], *, threads: int
-) -> Best:
-    """Return the best of the named parts, for lists of ``shape`` (nq, k)."""
 
     def work(taken: Iterator[int]) -> Best:
-        best = Best(*shape, np.float32)
+        best = Best(len(queries), k, np.float32)
         for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
             scanner.scan(columns, codes.store.store.bounds(part)[0], best)
         return best
 
-    return merge(over_parts(list(parts), threads, work))
+    return merge(over_parts(list(range(codes.store.parts)), threads, work))
 
 
 def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], Mapping[str, NDArray[Any]]]:

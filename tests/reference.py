@@ -383,3 +383,11 @@ def merging_costs(X: ArrayLike, Y: ArrayLike) -> Floats:
         apart = np.minimum(first[:, i], second[:, i]) + np.minimum(first[:, j], second[:, j])
         costs[i, j] = (np.minimum(first[:, i] + first[:, j], second[:, i] + second[:, j]) - apart).mean()
     return costs
+
+
+def projected(scores: NDArray[np.float64], projection: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores [n, M] times a projection [M, E], a landmark after the other."""
+    out = np.zeros((len(scores), projection.shape[1]))
+    for landmark, line in enumerate(projection):
+        out += scores[:, landmark : landmark + 1] * line
+    return out

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
 from pipeline.encoders.groups import learn_groups, near_pairs
-from pipeline.encoders.rounding import float16_above, float32_above
+from pipeline.encoders.rounding import float16_above, float32_above, norms_above
 from pipeline.encoders.sampled import sample_shares
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
@@ -22,6 +22,7 @@ ADDITIVE = (Intersection, Chi2, Hellinger, JensenShannon)
 CAPS = (1.0, 0.5, 0.25, 0.125)  # of the largest sum of a group: where a byte may end
 BYTE, HALF_BYTE = 255, 127
 LEAST_SCALE = 2.0**-20
+BLOCK_ROWS = 1024
 REAL = 1e-9  # what rows and sums in float64 are off at most
 
 
@@ -38,7 +39,7 @@ class BinBoundSpec:
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
-        return 1024
+        return BLOCK_ROWS
 
     def check(self, vectors: Vectors, kernel: Kernel) -> None:
         """Refuse a kernel that is no sum over bins, and parameters out of range."""
@@ -70,7 +71,7 @@ class BinBoundSpec:
         model = grouping(groups, *pairs)
         return model | {"shares": sample_shares(self.encoder(kernel, model), kernel, sample)}
 
-    def encoder(self, kernel: Kernel, model: Model) -> "BinBound":
+    def encoder(self, kernel: Kernel, model: Model) -> "MinimumBound | RootBound":
         """Return the encoder of a model."""
         return MinimumBound(kernel, model) if isinstance(kernel.ranking, Intersection) else RootBound(kernel, model)
 
@@ -96,7 +97,7 @@ class BinBound:
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel = kernel.ranking
-        self.block_rows = 1024
+        self.block_rows = BLOCK_ROWS
         self._order, self._starts = model["order"], model["starts"]
         self._cap = float(model["cap"][0])
 
@@ -107,14 +108,6 @@ class BinBound:
         """Return the groups' sums, float64[b, g]: a row's sum to one, whatever the kernel."""
         histograms = histograms_of(self.kernel, rows, first=first, label=label)
         return np.add.reduceat(histograms[:, self._order], self._starts, axis=1)
-
-    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of a block of rows."""
-        raise NotImplementedError
-
-    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
-        """Return queries ready to be bounded."""
-        raise NotImplementedError
 
 
 class MinimumBound(BinBound):
@@ -165,7 +158,7 @@ class RootBound(BinBound):
         scale = float16_above(np.maximum(roots.max(axis=1) / BYTE, LEAST_SCALE)).astype(np.float64)
         codes = np.rint(roots / scale[:, None])
         rounded = codes * scale[:, None]
-        terms = np.column_stack([scale, _norms(roots - rounded), _norms(rounded)])
+        terms = np.column_stack([scale, norms_above(roots - rounded), norms_above(rounded)])
         return {"groups": codes.astype(np.uint8), "terms": float16_above(terms)}
 
     def scanner(self, queries: NDArray[Any]) -> BoundScanner:
@@ -173,7 +166,7 @@ class RootBound(BinBound):
         roots = np.sqrt(self._merged(queries, first=0, label="query"))
         step = float32_above(roots.max(axis=1) / HALF_BYTE).astype(np.float64)
         codes = np.rint(roots / step[:, None])
-        lost = _norms(roots - codes * step[:, None])
+        lost = norms_above(roots - codes * step[:, None])
         return BoundScanner(
             column="groups",
             codes=codes.astype(np.int8),
@@ -181,7 +174,7 @@ class RootBound(BinBound):
             terms=QueryTerms(
                 step=step.astype(np.float32),
                 constant=np.full(len(codes), ROUNDING + REAL, np.float32),
-                factors=float32_above(np.stack([_norms(roots), lost])),
+                factors=float32_above(np.stack([norms_above(roots), lost])),
             ),
         )
 
@@ -223,8 +216,3 @@ def best_cap(first: Float64, second: Float64) -> float:
         return float((shared + lost + also_lost + np.minimum(over, also_over)).mean())
 
     return min((largest * part for part in CAPS), key=mean_bound)
-
-
-def _norms(values: Float64) -> Float64:
-    """Return the norm of each row, a little above it: rounding is 1e-13 of it at most."""
-    return np.asarray(np.sqrt(np.square(values).sum(axis=1)) * (1 + 1e-12))

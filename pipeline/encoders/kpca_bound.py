@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, draw_rows
 from pipeline.encoders.kpca import Landmarks, principal_components, random_rotation
-from pipeline.encoders.rounding import float16_above, float32_above
+from pipeline.encoders.rounding import float16_above, float32_above, norms_above
 from pipeline.encoders.sampled import sample_shares
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
@@ -162,8 +162,8 @@ class KpcaBound:
         scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
         whole = np.rint(values / scale[:, None])
         rounded = whole * scale[:, None]
-        lost = _norms(values - rounded)
-        terms = np.column_stack([scale, points.residual, lost, _norms(rounded), points.along])
+        lost = norms_above(values - rounded)
+        terms = np.column_stack([scale, points.residual, lost, norms_above(rounded), points.along])
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
 
     def scanner(self, queries: NDArray[Any]) -> BoundScanner:
@@ -176,7 +176,7 @@ class KpcaBound:
         values = points.centred
         step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
         whole = np.rint(values / step[:, None])
-        lost = _norms(values - whole * step[:, None])
+        lost = norms_above(values - whole * step[:, None])
         along = points.along + float(self._centre @ self._centre)
         return BoundScanner(
             column="coordinates",
@@ -186,7 +186,7 @@ class KpcaBound:
                 step=step.astype(np.float32),
                 constant=float32_above(along + self._slack + ROUNDING),
                 factors=float32_above(
-                    np.stack([beta * points.residual, _norms(points.centred), lost, np.ones(len(lost))])
+                    np.stack([beta * points.residual, norms_above(points.centred), lost, np.ones(len(lost))])
                 ),
             ),
         )
@@ -248,8 +248,3 @@ def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: i
     measured = float(np.linalg.norm(components.T @ gram @ components - np.eye(len(sums))))
     eta, epsilon = measured + 2 * error * squares, error * math.sqrt(squares)
     return 2.5 * (eta + epsilon) + kernel.exact_error(dims) + 1e-12
-
-
-def _norms(values: Float64) -> Float64:
-    """Return the norm of each row, a little above it: rounding is 1e-13 of it at most."""
-    return np.asarray(np.sqrt(np.square(values).sum(axis=1)) * (1 + 1e-12))

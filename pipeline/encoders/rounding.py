@@ -21,6 +21,11 @@ def float32_above(values: Float64) -> NDArray[np.float32]:
     return _above(values, np.float32)
 
 
+def norms_above(values: Float64) -> Float64:
+    """Return the norm of each row, a little above it: rounding is 1e-13 of it at most."""
+    return np.asarray(np.sqrt(np.square(values).sum(axis=1)) * (1 + 1e-12))
+
+
 def _above(values: Float64, kind: Any) -> NDArray[Any]:  # noqa: ANN401 - NumPy's scalar types
     """Return values of a type, rounded up."""
     nearest = values.astype(kind)

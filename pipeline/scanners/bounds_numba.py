@@ -11,7 +11,6 @@ from pipeline.scanners.byte_bounds import (
     ROOM,
     SAMPLE_ROWS,
     Form,
-    Hits,
     PackedQueries,
     Sink,
     SparseWords,
@@ -153,27 +152,4 @@ def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWo
                 else:
                     count = list_marked(bounds, four, i, rows, lane, width, hit_rows, hit_queries, hit_bounds, count)
             lane += width
-    return count
-
-
-@njit(nogil=True, cache=True)
-def collect_hits(out: Single, n: int, nq: int, least: Single, hits: Hits) -> int:
-    """List the pairs of ``out`` [n · nq], flat, that reach ``least``, as far as they fit; return how many do."""
-    rows, queries, bounds = hits
-    count, whole = 0, nq - nq % LANES
-    for i in range(n):
-        at = np.uint64(i * nq)
-        for q in range(np.uint64(0), np.uint64(whole), V):
-            mask = np.uint64(attains(load_float32(out, at + q), load_float32(least, q)))
-            while mask:
-                j = q + lowest_bit(mask)
-                if count < rows.size:
-                    rows[count], queries[count], bounds[count] = i, j, out[at + j]
-                mask &= mask - ONE
-                count += 1
-        for j in range(np.uint64(whole), np.uint64(nq)):
-            if out[at + j] >= least[j]:
-                if count < rows.size:
-                    rows[count], queries[count], bounds[count] = i, j, out[at + j]
-                count += 1
     return count

@@ -149,14 +149,6 @@ def bound_hits(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries
     return _bound(rows, numbers, queries, _sink(queries, hits, least=least))
 
 
-def collect(out: Float32, least: Float32, hits: Hits) -> int:
-    """List the pairs of ``out`` float32[n, nq], C-contiguous, that reach ``least``, as ``bound_hits`` does."""
-    from pipeline.scanners.bounds_numba import collect_hits
-
-    n, nq = out.shape
-    return int(collect_hits(out.reshape(-1), n, nq, np.ascontiguousarray(least), hits))
-
-
 def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, sink: Sink) -> int:
     """Compute all bounds; return how many pairs were listed, or would have been."""
     from pipeline.scanners.bounds_numba import bound_rows

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.scanners.byte_bounds import Hits, PackedQueries, bound_block, bound_hits, collect, pack_queries
+from pipeline.scanners.byte_bounds import Hits, PackedQueries, bound_block, bound_hits, pack_queries
 from tests import reference
 from tests.pipeline.test_loops import compiled
 from tests.strategies import steady
@@ -123,9 +123,8 @@ def test_the_pairs_that_reach_are_listed(n: int, nq: int, minimum: bool, style: 
     queries, bounds = case.packed(), case.expected()
     least = np.quantile(bounds, place, axis=0, method="higher").astype(np.float32) if n else np.zeros(nq, np.float32)
     least[::5], least[1::5] = -np.inf, np.inf
-    found, collected = room(bounds.size + 3), room(bounds.size + 3)
+    found = room(bounds.size + 3)
     check_hits(bound_hits(case.rows, case.numbers, queries, least, found), found, bounds, least)
-    check_hits(collect(bounds, least, collected), collected, bounds, least)
 
 
 @compiled
@@ -166,9 +165,9 @@ def test_a_full_buffer_is_not_written_beyond_and_pairs_are_counted_on(minimum: b
     assert bound_hits(case.rows, case.numbers, case.packed(), least, behind) == 7000
     assert (hits.rows[:20] >= 0).all()
     assert (hits.rows[20:] == -7).all()
-    assert collect(case.expected(), least, rest) == 7000
+    assert bound_hits(case.rows, case.numbers, case.packed(), least, rest) == 7000
     assert (hits.rows[20:30] == -7).all()
-    np.testing.assert_array_equal(hits.queries[30:], np.arange(20))
+    assert (hits.rows[30:] >= 0).all()
     assert bound_hits(case.rows, case.numbers, case.packed(), -least, room(0)) == 0
 
 
