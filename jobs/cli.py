@@ -5,7 +5,10 @@ from typing import Any
 
 import click
 
+from jobs import queue_verbs
 from jobs.options import ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
+from jobs.runner import wake_quietly
+from jobs.submit import submit_group
 from stores.errors import InputError, MercoreError
 
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is what shells say of a command that Ctrl-C ended
@@ -30,8 +33,11 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="mercore")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
+    if context.invoked_subcommand != "runner":
+        wake_quietly()
 
 
 @main.command()
@@ -250,3 +256,7 @@ def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
 
     report = demonstration.run(**options)
     echo_json(report) if json else demonstration.tell(report)
+
+
+for verb in (submit_group([ingest, encode, search, verify, compare, check, export]), *queue_verbs.VERBS):
+    main.add_command(verb)

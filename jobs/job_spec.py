@@ -1,0 +1,150 @@
+"""A job's spec: a verb and the options that were given, with whole paths, so that it means the same anywhere."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from stores.errors import FormatError, InputError, NotFoundError
+from stores.spec import digest
+
+Options = dict[str, Any]
+
+TARGETS = {"ingest": "store", "encode": "codes", "search": "out", "compare": "out", "export": "index"}
+FILES = ("source", "store", "vectors", "codes", "queries", "hits", "bounds", "index", "points", "out")
+KERNELS = ("kernel", "kernels")  # a name, or a file of the user's own
+HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: not which job it is
+
+
+def given_options(context: click.Context, folder: Path) -> Options:
+    """Return the options of a verb that were given, by name, those that name files as whole paths.
+
+    Parameters
+    ----------
+    folder : what relative paths are relative to
+    """
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT and value is not None
+    }
+    return {name: _whole(name, value, folder) for name, value in given.items()}
+
+
+def words_of(command: click.Command, options: Mapping[str, Any]) -> list[str]:
+    """Return the command line that gives a verb these options."""
+    words, arguments = [], []
+    for parameter in command.params:
+        value = options.get(str(parameter.name))
+        if value is None or value is False:
+            continue
+        if isinstance(parameter, click.Argument):
+            arguments.append(str(value))
+        elif value is True:
+            words.append(_flag(parameter))
+        else:
+            values = value if isinstance(value, list | tuple) else [value]
+            words += [word for one in values for word in (_flag(parameter), str(one))]
+    return [str(command.name), *words, "--", *arguments]
+
+
+def job_id(verb: str, options: Mapping[str, Any]) -> str:
+    """Return the name of the job of a spec: the verb, and digits that every option which decides its result is in."""
+    deciding = {name: value for name, value in options.items() if name not in HOW}
+    return f"{verb}-{digest({'verb': verb, 'options': deciding})[:10]}"
+
+
+def target_of(verb: str, options: Mapping[str, Any]) -> str | None:
+    """Return the path that a job writes, if it writes one."""
+    return options.get(TARGETS.get(verb, ""))
+
+
+def sources_of(verb: str, options: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a job reads."""
+    return [options[name] for name in FILES if name in options and name != TARGETS.get(verb)]
+
+
+def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
+    """Return the command line that a TOML file states: ``verb``, its arguments and its options by name.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        If there is no such file, or it is no TOML.
+    InputError
+        If it names no verb that can be submitted, lacks an argument, or has a name that the verb does not know.
+    """
+    spec = _read(path)
+    verb = spec.pop("verb", None)
+    if verb not in verbs:
+        raise InputError(f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Mend: verb = "encode"')
+    known = {_key(parameter): parameter for parameter in verbs[verb].params}
+    unknown = sorted(set(spec) - set(known))
+    if unknown:
+        raise InputError(
+            f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. Mend: correct the name."
+        )
+    options = {str(known[key].name): _value(path, key, value) for key, value in spec.items()}
+    missing = [key for key, p in known.items() if isinstance(p, click.Argument) and key not in spec]
+    if missing:
+        raise InputError(f"{path}: {', '.join(missing)} is missing, which {verb} needs. Mend: add it.")
+    return words_of(verbs[verb], options)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} cannot be read: {error.strerror}, expected a job's spec. Mend: check the path."
+        ) from None
+    except ValueError as error:
+        raise FormatError(f"{path} is no TOML: {error}. Mend: correct it.") from None
+
+
+def _value(path: str, key: str, value: object) -> object:
+    """Return a value of a TOML file, which may be a list of plain ones."""
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in values):
+        raise InputError(f"{path}: {key} is {value!r}, expected text, a number or true. Mend: correct it.")
+    return value
+
+
+def _key(parameter: click.Parameter) -> str:
+    """Return how a TOML file calls a parameter: as the command line does, without dashes in front."""
+    return str(parameter.name) if isinstance(parameter, click.Argument) else _flag(parameter).lstrip("-")
+
+
+def _flag(parameter: click.Parameter) -> str:
+    """Return the longest name of an option."""
+    return max(parameter.opts, key=len)
+
+
+def _whole(name: str, value: Any, folder: Path) -> Any:  # noqa: ANN401
+    """Return an option's value; the paths in it whole."""
+    if name in FILES:
+        return whole_path(value, folder)
+    if name == KERNELS[0]:
+        return _whole_kernel(value, folder)
+    if name == KERNELS[1]:
+        return [_whole_kernel(one, folder) for one in value]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def whole_path(path: str, folder: Path) -> str:
+    """Return a path as it is from anywhere; a URL is left alone."""
+    return path if "://" in path else str((folder / path).absolute())
+
+
+def _whole_kernel(name: str, folder: Path) -> str:
+    return whole_path(name, folder) if name.endswith(".py") else name
+
+
+def shown(words: Sequence[str]) -> str:
+    """Return a command line as one would type it."""
+    import shlex
+
+    return shlex.join(["mercore", *words])

@@ -1,0 +1,118 @@
+"""``mercore submit``: the verbs that can take long, as jobs that are queued and run by themselves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.job_spec import given_options, job_id, shown, sources_of, target_of, words_in, words_of
+from jobs.options import as_json, echo_json
+from jobs.runner import CONCURRENT, wake
+from jobs.state import open_state
+from stores.errors import InputError
+from stores.registry import DONE, QUEUED, RUNNING, Job
+
+BASE = "jobs.submit.base"  # click's context: the folder that relative paths are relative to
+
+
+class Submit(click.Group):
+    """The verbs that can be submitted; instead of one, a TOML file that states it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb and its words, those of a file if the first word names one."""
+        if args[0].endswith(".toml"):
+            if len(args) > 1:
+                raise InputError(
+                    f"{args[1]} has no use here: {args[0]} states the job. Mend: put it into the file, or leave it out."
+                )
+            ctx.meta[BASE] = Path(args[0]).absolute().parent
+            args = words_in(args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def submit_group(verbs: Sequence[click.Command]) -> click.Group:
+    """Return ``submit``, which takes each verb with that verb's own options."""
+
+    @click.group(
+        cls=Submit,
+        short_help="Queue a verb as a job, and return its id at once.",
+        subcommand_metavar="VERB|FILE.toml …",
+    )
+    @click.option(
+        "--concurrent", type=click.IntRange(min=1), help="Run so many jobs at once, from now on. [default: 1]"
+    )
+    @as_json
+    def submit(*, concurrent: int | None, json: bool) -> None:
+        """Queue a verb as a job and print the job's id; FILE.toml states the verb and its options.
+
+        A job runs detached from the terminal, one at a time unless --concurrent says otherwise. The same spec is the
+        same job: submitting it again resumes it.
+        """
+
+    for verb in verbs:
+        submit.add_command(_submitting(verb))
+    return submit
+
+
+def _submitting(verb: click.Command) -> click.Command:
+    """Return the command that submits a verb."""
+
+    @click.pass_context
+    def callback(context: click.Context, /, **_: Any) -> None:  # noqa: ANN401
+        settings = context.parent.params if context.parent else {}
+        folder = context.meta.get(BASE, Path.cwd())
+        tell(*submit_job(verb, given_options(context, folder), settings["concurrent"]), as_json=settings["json"])
+
+    parameters = [parameter for parameter in verb.params if parameter.name != "json"]
+    return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
+
+
+def submit_job(verb: click.Command, options: dict[str, Any], concurrent: int | None) -> tuple[Job, Job | None]:
+    """Queue a job, unless it is there already; return it, and what it was before, if anything.
+
+    Raises
+    ------
+    InputError
+        If its options cannot be used.
+    BudgetError
+        If it would take more than its ``--memory`` or the disk has.
+    """
+    name = str(verb.name)
+    spec = {
+        "verb": name,
+        "options": options,
+        "words": words_of(verb, options),
+        "target": target_of(name, options),
+        "sources": sources_of(name, options),
+    }
+    if name == "search" and not spec["target"]:
+        raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
+    state = open_state()
+    registry = state.registry()
+    job, before = registry.submit(job_id(name, options), spec)
+    if concurrent is not None:
+        registry.set(CONCURRENT, concurrent)
+    state.make_folder(job.id)
+    registry.close()
+    wake(state)
+    return job, before
+
+
+def tell(job: Job, before: Job | None, *, as_json: bool) -> None:
+    """Print the id; say what becomes of the job."""
+    if before is None:
+        what = "queued"
+    elif before.state in (QUEUED, RUNNING):
+        what = f"{before.state} already: nothing was queued again"
+    else:
+        said = f" ({before.why})" if before.why else ""
+        again = "is checked, and what is missing or wrong done again" if before.state == DONE else "goes on"
+        what = f"was {before.state}{said}: {again}"
+    if as_json:
+        echo_json({"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words})
+        return
+    click.echo(job.id)
+    click.echo(f"{job.id} {what}: {shown(job.words)}", err=True)

@@ -1,0 +1,238 @@
+"""The registry of jobs: what was submitted, how far it is and how it ended, for any number of processes at once."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from stores.errors import FormatError, StorageError
+
+VERSION = 1
+BUSY_SECONDS = 30  # how long a process waits for another's transaction
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
+ENDED = (DONE, FAILED, CANCELLED)
+
+TABLES = """
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY,
+    place INTEGER NOT NULL,
+    verb TEXT NOT NULL,
+    options TEXT NOT NULL,
+    words TEXT NOT NULL,
+    target TEXT,
+    sources TEXT NOT NULL,
+    state TEXT NOT NULL,
+    why TEXT NOT NULL DEFAULT '',
+    submitted REAL NOT NULL,
+    began REAL,
+    ended REAL,
+    beat REAL,
+    pid INTEGER,
+    runs INTEGER NOT NULL DEFAULT 0,
+    deaths INTEGER NOT NULL DEFAULT 0,
+    reached INTEGER NOT NULL DEFAULT 0,
+    cancel INTEGER NOT NULL DEFAULT 0,
+    exit_code INTEGER,
+    progress TEXT NOT NULL DEFAULT '{}',
+    peak_bytes INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX jobs_by_state ON jobs (state, place);
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job as the registry has it; times are seconds since 1970, ``progress`` what its last run said of itself.
+
+    ``sources`` are the paths that it reads, ``target`` the one that it writes. ``deaths`` counts runs in a row whose
+    process went without a result and without new parts; ``reached`` is how many parts there were at the last of them.
+    """
+
+    id: str
+    place: int
+    verb: str
+    options: dict[str, Any]
+    words: list[str]
+    target: str | None
+    sources: list[str]
+    state: str
+    why: str
+    submitted: float
+    began: float | None
+    ended: float | None
+    beat: float | None
+    pid: int | None
+    runs: int
+    deaths: int
+    reached: int
+    cancel: bool
+    exit_code: int | None
+    progress: dict[str, Any]
+    peak_bytes: int
+
+
+class Registry:
+    """The jobs of one state folder, in SQLite: every change is a transaction, and survives a power cut.
+
+    Raises
+    ------
+    FormatError
+        If the file is no registry, or of another format version.
+    StorageError
+        If the operating system or SQLite refuses.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._errors():
+            self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._make()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def submit(self, job_id: str, spec: Mapping[str, Any]) -> tuple[Job, Job | None]:
+        """Queue a job behind all others, again if it ended; return it, and what it was before, if anything.
+
+        Parameters
+        ----------
+        spec : ``verb``, ``options``, ``words``, ``target`` and ``sources`` of a ``Job``
+        """
+        with self.transaction():
+            before = self._find(job_id)
+            if before is None or before.state in ENDED:
+                self._put(job_id, spec)
+            after = self._find(job_id)
+        assert after is not None
+        return after, before
+
+    def claim(self) -> Job | None:
+        """Take the first queued job whose sources no earlier job is still to write; it is then running."""
+        with self.transaction():
+            waiting = self._select("state IN (?, ?)", QUEUED, RUNNING)
+            unfinished: set[str | None] = set()
+            for job in waiting:
+                if job.state == QUEUED and unfinished.isdisjoint(job.sources):
+                    now = time.time()
+                    return self._change(
+                        job.id, state=RUNNING, runs=job.runs + 1, began=now, beat=now, why="", ended=None, progress={}
+                    )
+                unfinished.add(job.target)
+        return None
+
+    def change(self, job_id: str, *, when: str | None = None, **columns: Any) -> Job:  # noqa: ANN401 - of the columns' types
+        """Set columns of a job, if ``when`` is None or its state; return it."""
+        with self.transaction():
+            job = self._find(job_id)
+            assert job is not None, job_id
+            return self._change(job_id, **columns) if when in (None, job.state) else job
+
+    def jobs(self, *states: str) -> list[Job]:
+        """Return the jobs, all or those in some states, in the order in which they were queued."""
+        with self._errors():
+            return self._select(f"state IN ({', '.join('?' * len(states))})", *states) if states else self._select("1")
+
+    def find(self, text: str) -> list[Job]:
+        """Return the jobs whose id begins with ``text``; one whose id it is, alone."""
+        with self._errors():
+            whole = self._find(text)
+            return [whole] if whole else self._select("substr(id, 1, ?) = ?", len(text), text)
+
+    def setting(self, name: str, default: int) -> int:
+        """Return a number that was set for all runners."""
+        with (
+            self._errors(),
+            closing(self._connection.execute("SELECT value FROM settings WHERE name = ?", [name])) as rows,
+        ):
+            row = rows.fetchone()
+        return default if row is None else int(row["value"])
+
+    def set(self, name: str, value: int) -> None:
+        """Set a number for all runners."""
+        with self.transaction():
+            self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, str(value)])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Let nobody else write until the block ends; what it wrote is undone if it raises."""
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def _put(self, job_id: str, spec: Mapping[str, Any]) -> None:
+        """Write a job anew, at the end of the queue; how often it ran stays."""
+        (place,) = self._connection.execute("SELECT coalesce(max(place), 0) + 1 FROM jobs").fetchone()
+        columns = {**spec, **{name: json.dumps(spec[name]) for name in ("options", "words", "sources")}}
+        columns |= {"id": job_id, "place": place, "state": QUEUED, "submitted": time.time()}
+        fresh = {"why": "", "ended": None, "exit_code": None, "deaths": 0, "cancel": 0}
+        updates = ", ".join(f"{name} = excluded.{name}" for name in (*columns, *fresh))
+        columns |= fresh
+        self._connection.execute(
+            f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "  # noqa: S608 - our names
+            f"ON CONFLICT (id) DO UPDATE SET {updates}",
+            list(columns.values()),
+        )
+
+    def _change(self, job_id: str, **columns: Any) -> Job:  # noqa: ANN401
+        values = [json.dumps(value) if isinstance(value, dict) else value for value in columns.values()]
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", [*values, job_id])  # noqa: S608 - our names
+        job = self._find(job_id)
+        assert job is not None
+        return job
+
+    def _find(self, job_id: str) -> Job | None:
+        return next(iter(self._select("id = ?", job_id)), None)
+
+    def _select(self, where: str, *values: object) -> list[Job]:
+        rows = self._connection.execute(f"SELECT * FROM jobs WHERE {where} ORDER BY place", values)  # noqa: S608 - our own
+        return [_job(row) for row in rows.fetchall()]
+
+    def _make(self) -> None:
+        """Make the tables unless they are there."""
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self.transaction():
+                if not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                    for statement in filter(str.strip, TABLES.split(";")):
+                        self._connection.execute(statement)
+                    self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            raise FormatError(
+                f"{self.path} is of format version {version}: expected {VERSION}. "
+                "Mend: use the version of mercore that made it, or move it away."
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StorageError(
+                f"cannot use {self.path}: {error}. Mend: free space or grant access there, then run the same again."
+            ) from error
+        except sqlite3.DatabaseError as error:
+            raise FormatError(f"{self.path} is no registry of jobs: {error}. Mend: move it away.") from error
+
+
+def _job(row: sqlite3.Row) -> Job:
+    """Return a row of the table as a job."""
+    values = {field.name: row[field.name] for field in fields(Job)}
+    values |= {name: json.loads(values[name]) for name in ("options", "words", "sources", "progress")}
+    return Job(**values | {"cancel": bool(values["cancel"])})

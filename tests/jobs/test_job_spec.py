@@ -1,0 +1,115 @@
+"""A job's spec: the options that were given, with whole paths; its id; and the command line that it stands for."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from jobs.cli import compare, encode, main, search
+from jobs.job_spec import given_options, job_id, sources_of, target_of, words_in, words_of
+from stores.errors import FormatError, InputError, NotFoundError
+
+VERBS = {"encode": encode, "search": search, "compare": compare}
+
+
+def options_of(verb: click.Command, *words: str, folder: Path = Path("/data")) -> dict[str, object]:
+    """Return the options that a command line gives a verb."""
+    return given_options(verb.make_context(verb.name, list(words)), folder)
+
+
+def test_only_what_was_given_counts_and_paths_are_whole() -> None:
+    given = options_of(encode, "base", "/other/codes", "--kernel", "own.py", "--atoms", "64", "--memory", "1GiB")
+    assert given == {
+        "vectors": "/data/base",
+        "codes": "/other/codes",
+        "kernel": "/data/own.py",
+        "atoms": 64,
+        "memory": 2**30,
+    }
+    assert options_of(encode, "s3://bucket/base", "codes", "--kernel", "chi2")["vectors"] == "s3://bucket/base"
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        (encode, ["base", "codes", "--kernel", "rbf", "--gamma", "1e-05", "--encoder", "kpca-pq", "--workers", "2"]),
+        (search, ["codes", "-odd", "-k", "7", "--exact", "--out", "hits.npz"]),
+        (
+            compare,
+            ["b", "q", "--kernel", "chi2", "--kernel", "own.py", "--encoder", "pq", "--encoder", "kpca:landmarks=9"],
+        ),
+    ],
+)
+def test_its_words_give_the_same_options_again(verb: click.Command, words: list[str]) -> None:
+    given = options_of(verb, *words[2:], "--", *words[:2])
+    name, *again = words_of(verb, given)
+    assert name == verb.name
+    assert options_of(verb, *again, folder=Path("/elsewhere")) == given
+    assert len(given) >= 4
+
+
+def test_the_id_is_of_what_decides_the_result() -> None:
+    one: dict[str, object] = {"vectors": "/a", "codes": "/b", "kernel": "chi2"}
+    assert job_id("encode", one) == job_id("encode", {**one, "workers": 2, "memory": 5, "scheduler": "tcp://x:1"})
+    others = [{**one, "kernel": "cosine"}, {**one, "codes": "/c"}, {**one, "atoms": 9}]
+    assert len({job_id("encode", each) for each in (one, *others)} | {job_id("search", one)}) == 5
+
+
+def test_what_a_job_writes_and_reads() -> None:
+    options = {"store": "/codes", "queries": "/q", "vectors": "/v", "out": "/hits", "k": 3}
+    assert target_of("search", options) == "/hits"
+    assert sorted(sources_of("search", options)) == ["/codes", "/q", "/v"]
+    assert target_of("check", {"store": "/codes"}) is None
+    assert sources_of("ingest", {"source": "/s", "store": "/t"}) == ["/s"]
+
+
+def test_a_file_states_a_job(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(
+        'verb = "compare"\nvectors = "b"\nqueries = "q"\nkernel = ["chi2", "cosine"]\nencoder = "pq"\nmemory = "2GB"\n'
+    )
+    words = words_in(str(path), VERBS)
+    assert words == [
+        *["compare", "--kernel", "chi2", "--kernel", "cosine", "--encoder", "pq", "--memory", "2GB", "--", "b", "q"]
+    ]
+    path.write_text('verb = "search"\nstore = "s"\nqueries = "q"\nexact = true\nk = 3\nout = "h.npz"\n')
+    assert words_in(str(path), VERBS) == ["search", "-k", "3", "--exact", "--out", "h.npz", "--", "s", "q"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("verb = ", FormatError, r"^job\.toml is no TOML: .*\. Mend: correct it\.$"),
+        ('verb = "demo"', InputError, r"^job\.toml: verb is 'demo', expected one of encode, search, compare\. Mend: "),
+        ("atoms = 3", InputError, r"^job\.toml: verb is None, expected one of "),
+        ('verb = "encode"\natom = 3', InputError, r"^job\.toml: encode has no option atom: expected vectors, codes, "),
+        ('verb = "encode"\nvectors = "v"', InputError, r"^job\.toml: codes is missing, which encode needs\. Mend: add"),
+        (
+            'verb = "encode"\nvectors = "v"\ncodes = "c"\natoms = {}',
+            InputError,
+            r"^job\.toml: atoms is \{\}, expected text, a number or true\. Mend: correct it\.$",
+        ),
+    ],
+)
+def test_a_file_that_states_none_is_refused(
+    text: str, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.toml").write_text(text)
+    with pytest.raises(error, match=message):
+        words_in("job.toml", VERBS)
+
+
+def test_a_file_that_is_not_there_is_refused() -> None:
+    with pytest.raises(
+        NotFoundError, match=r"^nowhere\.toml cannot be read: No such file or directory, expected a job"
+    ):
+        words_in("nowhere.toml", VERBS)
+
+
+def test_every_verb_that_can_be_submitted_takes_the_verbs_own_options() -> None:
+    submit = main.commands["submit"]
+    assert isinstance(submit, click.Group)
+    for name, command in submit.commands.items():
+        own = [parameter for parameter in main.commands[name].params if parameter.name != "json"]
+        assert command.params == own

@@ -1,0 +1,141 @@
+"""The registry: a queue in order, one owner a job, whatever processes do to it at once."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stores.errors import FormatError, StorageError
+from stores.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
+
+SPEC: dict[str, Any] = {"verb": "encode", "options": {"atoms": 8}, "words": ["encode"], "target": None, "sources": []}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "registry.sqlite"
+
+
+def test_jobs_are_claimed_in_order_and_keep_what_they_were_submitted_with(path: Path) -> None:
+    registry = Registry(path)
+    for name in ("b", "a", "c"):
+        job, before = registry.submit(name, {**SPEC, "target": f"/{name}"})
+        assert (job.state, before) == (QUEUED, None)
+    claimed = [registry.claim() for _ in range(4)]
+    assert [job and (job.id, job.state, job.target, job.runs) for job in claimed] == [
+        ("b", RUNNING, "/b", 1),
+        ("a", RUNNING, "/a", 1),
+        ("c", RUNNING, "/c", 1),
+        None,
+    ]
+    assert claimed[0] is not None
+    assert (claimed[0].options, claimed[0].words) == (SPEC["options"], SPEC["words"])
+
+
+def test_a_job_waits_for_the_jobs_before_it_that_write_what_it_reads(path: Path) -> None:
+    registry = Registry(path)
+    registry.submit("reader", {**SPEC, "sources": ["/x"]})  # before: what it reads is there already
+    registry.submit("writer", {**SPEC, "target": "/x"})
+    registry.submit("waiting", {**SPEC, "sources": ["/y", "/x"], "target": "/z"})
+    registry.submit("chained", {**SPEC, "sources": ["/z"]})
+    registry.submit("free", SPEC)
+    names = [job.id if (job := registry.claim()) else None for _ in range(4)]
+    assert names == ["reader", "writer", "free", None]
+    registry.change("writer", state=FAILED)
+    names = [job.id if (job := registry.claim()) else None for _ in range(2)]
+    assert names == ["waiting", None]
+
+
+@pytest.mark.parametrize("state", [DONE, FAILED, CANCELLED])
+def test_a_job_that_ended_is_queued_again_behind_the_others(path: Path, state: str) -> None:
+    registry = Registry(path)
+    registry.submit("old", SPEC)
+    registry.claim()
+    registry.change("old", state=state, exit_code=1, why="so", deaths=2, cancel=1, peak_bytes=7)
+    registry.submit("new", SPEC)
+    job, before = registry.submit("old", {**SPEC, "options": {"atoms": 8, "workers": 3}})
+    assert before is not None
+    assert (before.state, before.why) == (state, "so")
+    assert (job.state, job.why, job.exit_code, job.deaths, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
+    assert job.options == {"atoms": 8, "workers": 3}
+    assert [found.id for found in registry.jobs(QUEUED)] == ["new", "old"]
+
+
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_job_that_is_queued_or_running_stays_as_it_is(path: Path, claims: int) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+    for _ in range(claims):
+        registry.claim()
+    (before,) = registry.jobs()
+    assert registry.submit("one", {**SPEC, "options": {"atoms": 9}}) == (before, before)
+
+
+def test_a_change_happens_in_the_state_that_it_is_for(path: Path) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+    assert registry.change("one", when=RUNNING, state=DONE).state == QUEUED
+    assert registry.change("one", when=QUEUED, state=DONE, progress={"done": 3}).progress == {"done": 3}
+
+
+def test_jobs_are_found_by_the_beginning_of_their_ids(path: Path) -> None:
+    registry = Registry(path)
+    for name in ("encode-12", "encode-1", "search-1"):
+        registry.submit(name, SPEC)
+    assert [job.id for job in registry.find("encode-1")] == ["encode-1"]
+    assert [job.id for job in registry.find("encode")] == ["encode-12", "encode-1"]
+    assert registry.find("%") == []
+
+
+def test_many_threads_claim_each_job_once(path: Path) -> None:
+    Registry(path).close()
+
+    def work(number: int) -> list[str]:
+        registry = Registry(path)
+        for each in range(10):
+            registry.submit(f"{number}-{each}", SPEC)
+        found = [job.id for _ in range(15) if (job := registry.claim())]
+        registry.close()
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        claimed = sorted(name for names in pool.map(work, range(8)) for name in names)
+    assert claimed == sorted(f"{number}-{each}" for number in range(8) for each in range(10))
+
+
+def test_a_transaction_that_raises_changes_nothing(path: Path) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+
+    def fail() -> None:
+        with registry.transaction():
+            registry._connection.execute("DELETE FROM jobs")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert [job.id for job in registry.jobs()] == ["one"]
+
+
+def test_settings(path: Path) -> None:
+    registry = Registry(path)
+    assert registry.setting("concurrent", 1) == 1
+    registry.set("concurrent", 3)
+    registry.set("concurrent", 2)
+    assert Registry(path).setting("concurrent", 1) == 2
+
+
+def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(FormatError, match=r"registry\.sqlite is no registry of jobs: file is not a database\. Mend: "):
+        Registry(path)
+    newer = tmp_path / "newer"
+    connection = sqlite3.connect(newer)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(FormatError, match=r"newer is of format version 2: expected 1\. Mend: use the version"):
+        Registry(newer)
+    with pytest.raises(StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Mend: "):
+        Registry(tmp_path / "nowhere" / "registry")
