@@ -13,6 +13,7 @@ import click
 
 from jobs import verbs
 from jobs.contenders import Contender, Similarity, parse_encoders, parse_kernels
+from jobs.opening import turn_at
 from jobs.options import available_cores, parse_ranks
 from jobs.parameters import FIELDS, PARAMETERS
 from jobs.plot import draw_recall
@@ -29,6 +30,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats.npy import write_npy
 from stores.formats.source import content_digest
 from stores.hits import Hits, check_hits_path, read_hits
+from stores.lease import Lease
 from stores.publish import exists, publish, storage_errors
 from stores.scratch import scratch_folder, sweep
 from stores.spec import digest, to_json
@@ -100,8 +102,8 @@ def run(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
     contenders = parse_encoders(options["encoders"], store.dims, protocol)
     for kernel in kernels:
         _check(contenders, store, kernel.kernel)
-    with _folder(options.get("out")) as folder:
-        runs = [record for kernel in kernels for record in _runs(ground, kernel, contenders, folder)]
+    with _folder(options.get("out")) as (folder, held):
+        runs = [record for kernel in kernels for record in _runs(ground, kernel, contenders, folder, held)]
         report: Report = {
             "vectors": vectors,
             "rows": store.rows,
@@ -183,20 +185,23 @@ def _check(contenders: Sequence[Contender], store: Vectors, kernel: Kernel) -> N
 
 
 @contextmanager
-def _folder(out: str | None) -> Iterator[Path]:
-    """Yield the folder that keeps what is found, cleared of what killed runs left, or a temporary one."""
+def _folder(out: str | None) -> Iterator[tuple[Path, Lease | None]]:
+    """Yield the folder that keeps what is found, without what killed runs left, and its lease; or a temporary one."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="mercore-compare-") as name:
-            yield Path(name)
+            yield Path(name), None
         return
     with storage_errors("write", out):
         Path(out).mkdir(parents=True, exist_ok=True)
     check_hits_path(str(Path(out) / "truth.npz"))
-    sweep(Path(out))
-    yield Path(out)
+    with turn_at(Path(out)) as held:
+        sweep(Path(out))
+        yield Path(out), held
 
 
-def _runs(ground: Ground, kernel: Similarity, contenders: Sequence[Contender], folder: Path) -> list[Report]:
+def _runs(
+    ground: Ground, kernel: Similarity, contenders: Sequence[Contender], folder: Path, held: Lease | None
+) -> list[Report]:
     """Return one kernel's runs, those recorded in the folder and those that are done now."""
     runs = []
     for contender in contenders:
@@ -204,6 +209,8 @@ def _runs(ground: Ground, kernel: Similarity, contenders: Sequence[Contender], f
             spec: EncoderSpec = replace(contender.spec, random_state=seed)
             known = _recorded(folder / "compare.json", ground.run_key(kernel.kernel, spec))
             record = known or _measure(ground, kernel, spec, folder)
+            if held:
+                held.check()
             if not known:
                 _record(folder / "compare.json", record)
             runs.append({**record, "kernel_label": kernel.label, "label": contender.label})

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from jobs.budget import check_budget, exact_bytes
-from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
+from jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
 from jobs.own_kernel import own_of
 from jobs.progress import progress
 from pipeline import encode as encoding
@@ -32,6 +33,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats.certificates import write_certificate
 from stores.formats.source import Source, content_digest
 from stores.hits import Hits, check_hits_path, check_id, write_hits
+from stores.lease import Lease
 from stores.reader import HeldParts
 from stores.vectors import WatchedVectors, original_ids
 
@@ -95,8 +97,12 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     job = prepare(store, queries, options)
     if out:
         check_id(out, int(original_ids(np.array([job.vectors.rows - 1]), job.vectors.dropped)[0]))
-    proved = prove(job, out)
-    hits = Hits(scores=job.kernel.from_ranking(proved.scores.copy()), ids=original_ids(proved.ids, job.vectors.dropped))
+    with turn_at(Path(out)) if out else nullcontext() as held:
+        proved = prove(job, out, held)
+        hits = _hits(proved, job)
+        written = [*write_hits(out, hits), _write_certificate(out, proved, job)] if out else []
+        if out:
+            Answers(out, job.about | {"batch": job.settings.batch}).clear()
     seconds = time.perf_counter() - began
     report = {"store": store, "queries": len(hits.ids), "k": job.settings.k, "rows": job.vectors.rows}
     report |= {
@@ -104,10 +110,7 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
         "ns_per_row_and_query": round(seconds / job.vectors.rows / len(hits.ids) * 1e9, 3),
     }
     report |= summary(proved, job)
-    if out:
-        report["written"] = [*write_hits(out, hits), _write_certificate(out, proved, job)]
-        Answers(out, job.about | {"batch": job.settings.batch}).clear()
-    return report, hits
+    return report | ({"written": written} if out else {}), hits
 
 
 def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
@@ -154,11 +157,17 @@ def ready(truth: Truth, codes: CodeStore | None, queries: Source, settings: Sear
     )
 
 
-def prove(job: Job, out: str | None) -> Proved:
+def prove(job: Job, out: str | None, held: Lease | None = None) -> Proved:
     """Return the proofs of all queries: those of batches that an earlier run kept beside ``out`` are not made again.
+
+    Parameters
+    ----------
+    held : the lease of ``out``
 
     Raises
     ------
+    LeaseError
+        If the lease was lost: before the next batch is kept.
     IntegrityError
         If a byte of any store is not the one that was written, in parts that no query needed too.
     """
@@ -170,11 +179,15 @@ def prove(job: Job, out: str | None) -> Proved:
             stop = min(start + size, nq)
             found = kept.get(number) if kept else None
             proved = Proved(**found) if found else exact.prove(job.queries.read(start, stop), job.settings.k)
+            if held:
+                held.check()
             if kept and not found:
                 kept.put(number, proved.arrays())
             answers.append(proved)
             advance(stop - start)
         check_rest(job, exact)
+    if held:
+        held.check()  # what comes next is written for good
     return joined(answers)
 
 
@@ -211,6 +224,12 @@ def summary(proved: Proved, job: Job) -> Report:
         "queries_by_every_row": every,
         "queries_with_ties": int((proved.ties > 0).sum()),
     }
+
+
+def _hits(proved: Proved, job: Job) -> Hits:
+    """Return the hits that were proved, as the kernel scores them and the source numbers them."""
+    scores = job.kernel.from_ranking(proved.scores.copy())
+    return Hits(scores=scores, ids=original_ids(proved.ids, job.vectors.dropped))
 
 
 def certificate_path(out: str) -> str:

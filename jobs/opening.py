@@ -1,8 +1,12 @@
-"""What verbs open by name: kernels from options, stores from paths; and the options that have no use, refused."""
+"""What verbs open by name: kernels, stores, and the turn to write one; and the options that have no use, refused."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import click
 
 from jobs.own_kernel import checked_own, names_file
 from pipeline.kernels import Kernel, make_kernel
@@ -10,6 +14,7 @@ from stores.codes import CodeStore
 from stores.errors import InputError, NotFoundError
 from stores.foreign import is_store, open_vectors
 from stores.header import open_header
+from stores.lease import Lease, lease
 from stores.publish import exists
 from stores.vectors import Vectors
 
@@ -61,3 +66,8 @@ def kind_of(store: str) -> str:
     if is_store(path):
         return open_header(path).kind
     return "foreign"
+
+
+def turn_at(path: Path) -> AbstractContextManager[Lease]:
+    """Have what lies at ``path``, or will, to this process alone for the block; what it waits for is said on stderr."""
+    return lease(path, partial(click.echo, err=True))

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from jobs.bound import chosen_bound
 from jobs.budget import check_budget, search_bytes
 from jobs.encoders import make_spec
-from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, vectors_of
+from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
 from jobs.options import available_cores, parse_ranks
 from jobs.own_kernel import names_file, own_of
 from jobs.parameters import CHOOSE
@@ -50,12 +50,14 @@ def ingest_rows(rows: Source, target: Path, *, drop_zero_rows: bool = False, com
     """Copy rows that are open already into a new vector store; return what is in it."""
     began = time.perf_counter()
     n, d = rows.shape
+    check_new_path(target)  # before waiting for anybody
     with (
+        turn_at(target) as held,
         VectorWriter(target, dims=d, dtype=rows.dtype, compressor=compressor) as writer,
         closing(DistinctCounter(target.parent)) as counter,
         progress("ingest", n, "rows") as advance,
     ):
-        made = ingest_source(rows, writer, counter, drop_zero_rows=drop_zero_rows, advance=advance)
+        made = ingest_source(rows, writer, counter, drop_zero_rows=drop_zero_rows, advance=held.checked(advance))
     return {**_describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
 
@@ -76,21 +78,24 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     check_budget(
         "encoding", encoding.encode_bytes(plan, workers), options.get("memory"), "fewer --workers, or a smaller model"
     )
-    with runner.connect(workers, options.get("scheduler")) as client:  # before anything is written
-        store = resume(Path(codes), plan.spec, plan.unfitted) or _create(Path(codes), plan)
+    path = Path(codes)
+    if resume(path, plan.spec, plan.unfitted) is None:  # another job's, or no place: refused before waiting for anybody
+        check_new_path(path)
+    with turn_at(path) as held, runner.connect(workers, options.get("scheduler")) as client:
+        store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
         undone = _resume(store, plan)
         if undone:
+            held.check()  # fitting took its time
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
                 sources = runner.Sources(vectors, options["kernel"] if names_file(options["kernel"]) else None)
-                runner.encode_parts(client, Path(codes), sources, undone, advance)
+                runner.encode_parts(client, path, sources, undone, held.checked(advance))
             store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
 
 
 def _create(path: Path, plan: encoding.EncodePlan) -> CodeStore:
-    """Fit the model and make a code store of it, unless nothing can be made there."""
-    check_new_path(path)
+    """Fit the model and make a code store of it."""
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
     return create_or_resume(path, plan.spec, plan.layout, model, source_path=Path(plan.vectors.where).resolve())

@@ -51,6 +51,12 @@ class BudgetError(MercoreError):
     code = "budget"
 
 
+class LeaseError(MercoreError):
+    """Another process has taken over what this one was working on."""
+
+    code = "lease"
+
+
 class ClusterError(MercoreError):
     """The Dask cluster cannot be reached, or lost the work."""
 
