@@ -79,8 +79,7 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         "encoding", encoding.encode_bytes(plan, workers), options.get("memory"), "fewer --workers, or a smaller model"
     )
     path = Path(codes)
-    if resume(path, plan.spec, plan.unfitted) is None:  # another job's, or no place: refused before waiting for anybody
-        check_new_path(path)
+    resume(path, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
     with turn_at(path) as held, runner.connect(workers, options.get("scheduler")) as client:
         store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
         undone = _resume(store, plan)
@@ -95,7 +94,8 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
 
 
 def _create(path: Path, plan: encoding.EncodePlan) -> CodeStore:
-    """Fit the model and make a code store of it."""
+    """Fit the model and make a code store of it, unless nothing can be made there."""
+    check_new_path(path)
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
     return create_or_resume(path, plan.spec, plan.layout, model, source_path=Path(plan.vectors.where).resolve())

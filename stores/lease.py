@@ -15,8 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stores.errors import LeaseError
-from stores.lease_file import Owner, contents, is_dead, lies_at, opened, owner_at, parsed, read, this_process, turn
-from stores.publish import storage_errors
+from stores.lease_file import (
+    Owner,
+    computed,
+    contents,
+    is_dead,
+    lies_at,
+    opened,
+    owner_at,
+    parsed,
+    read,
+    this_process,
+    turn,
+)
+from stores.publish import check_folder, storage_errors
 from stores.scratch import scratch_file, sweep
 
 HEARTBEAT_SECONDS, TAKEOVER_SECONDS, LOOK_SECONDS = 5.0, 30.0, 0.2
@@ -99,8 +111,9 @@ class Lease:
 def lease(path: Path, tell: Tell = lambda sentence: None, *, pace: Pace | None = None) -> Iterator[Lease]:
     """Have the lease of the store, folder or file at ``path``, which need not be there yet, for the block.
 
-    While another process has it, wait. One that is dead is followed at once if it ran on this host, one that shows no
-    beat is followed after ``pace.takeover`` seconds, counted here: clocks of hosts are never compared.
+    While another process has it, wait. One that is dead is followed at once if it ran on this host. One that shows no
+    beat, nor computes on this host, is followed after ``pace.takeover`` seconds, counted here: clocks of hosts are
+    never compared.
 
     Parameters
     ----------
@@ -108,10 +121,11 @@ def lease(path: Path, tell: Tell = lambda sentence: None, *, pace: Pace | None =
 
     Raises
     ------
-    StorageError, NotFoundError
+    StorageError
         If no file can be written beside ``path``.
     """
     pace = pace or Pace()
+    check_folder(path)
     place = lease_path(path)
     with storage_errors("write", place):
         sweep(place.parent, place.name)
@@ -137,7 +151,7 @@ class _Waiting:
         self._place = place
         self._tell = tell
         self._pace = pace
-        self._seen: tuple[int, bytes] | None = None
+        self._seen: tuple[object, ...] = ()
         self._looks = 0
         self._told = False
 
@@ -159,7 +173,7 @@ class _Waiting:
         if owner is not None and is_dead(owner, descriptor):
             how = "which ended without giving it back"
             return self._replace(descriptor, seen, f"taking {self._path} over from {owner}, {how}")
-        if self._is_silent(descriptor, seen):
+        if self._is_silent(os.fstat(descriptor).st_ino, seen, computed(owner)):
             how = f"which showed no sign of life for {self._pace.takeover:g} s"
             told = f"taking {self._path} over from {owner or 'another process'}, {how}"
             return self._settled(self._replace(descriptor, seen, told))
@@ -168,9 +182,8 @@ class _Waiting:
             self._told = True
         return None
 
-    def _is_silent(self, descriptor: int, seen: bytes) -> bool:
+    def _is_silent(self, *now: object) -> bool:
         """Return whether nothing changed for long. Looks are counted, so that while this process is stopped none is."""
-        now = (os.fstat(descriptor).st_ino, seen)
         self._looks = self._looks + 1 if now == self._seen else 0
         self._seen = now
         return self._looks * self._pace.look >= self._pace.takeover

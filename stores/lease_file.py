@@ -98,6 +98,21 @@ def is_dead(owner: Owner, descriptor: int) -> bool:
     return True
 
 
+def computed(owner: Owner | None) -> list[str]:
+    """Return the processor time of an owner on this machine, in ticks of user and system: it grows while it computes.
+
+    One long call of a library may let no other thread run, and so no beat; a process that is stopped computes nothing.
+    """
+    here = this_process()
+    if owner is None or not here.boot or (owner.boot, owner.host) != (here.boot, here.host):
+        return []
+    try:
+        fields = Path(f"/proc/{owner.pid}/stat").read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return fields.rpartition(")")[2].split()[11:13]
+
+
 def lies_at(place: Path, descriptor: int) -> bool:
     """Return whether an open file is the one at ``place``; it is opened, for network file systems are then asked."""
     try:

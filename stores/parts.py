@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.columns import Column, decode_chunk, encode_chunk, payload_checksum
-from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError, StorageError
+from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from stores.header import Header, model_column
-from stores.publish import publish, storage_errors, sync_folder
+from stores.publish import check_folder, publish, storage_errors, sync_folder
 from stores.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
 from stores.scratch import scratch_folder, sweep, sweep_tree
 from stores.skeleton import write_skeleton, wrong_metadata
@@ -301,8 +301,7 @@ def check_new_path(path: Path) -> None:
     with storage_errors("write", path):
         if os.path.lexists(path):
             raise ExistsError(f"{path} exists: expected a new path. Mend: name another, or remove it.")
-        if not path.parent.is_dir():
-            raise StorageError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
+    check_folder(path)
 
 
 def take_name(scratch: Path, path: Path) -> None:

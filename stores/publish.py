@@ -45,6 +45,19 @@ def exists(path: Path) -> bool:
     return True
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a path whose folder is not there.
+
+    Raises
+    ------
+    StorageError
+        If it is not, or may not be looked at.
+    """
+    with storage_errors("write", path):
+        if not path.parent.is_dir():
+            raise StorageError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames inside ``folder`` survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -32,7 +32,10 @@ path, heartbeat, takeover, look = pathlib.Path(sys.argv[1]), *map(float, sys.arg
 tell = lambda sentence: print(sentence, flush=True)
 with lease(path, tell, pace=Pace(heartbeat=heartbeat, takeover=takeover, look=look)) as held:
     print("held", flush=True)
-    for _ in sys.stdin:
+    for word in sys.stdin:
+        if word == "compute\\n":
+            print("computing", flush=True)
+            sum(range(15 * 10**7))  # a second or more in which no other thread of it runs
         try:
             held.check()
             print("ours", flush=True)
@@ -62,10 +65,10 @@ class Holder:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
-    def checks(self) -> str:
+    def checks(self, word: str = "") -> str:
         """Let it look whether the lease is still its own; return what it says then."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
         return self.says()
 
@@ -246,6 +249,18 @@ def test_a_stopped_owner_is_followed_and_learns_of_it(tmp_path: Path, holders: A
     assert names(tmp_path) == [".store.lease"]
     second.end()
     assert names(tmp_path) == []
+
+
+def test_an_owner_that_computes_lives_though_it_cannot_beat(tmp_path: Path, holders: Any) -> None:
+    first = holders()
+    assert first.says() == "held"
+    second = holders(Pace(takeover=0.8, look=0.01))
+    assert second.says().startswith("waiting for ")
+    assert first.checks("compute") == "computing"
+    assert first.says() == "ours"
+    first.end()
+    assert second.says() == "held", "it took over from the living"
+    second.end()
 
 
 def test_one_alone_of_many_follows_a_stopped_owner(tmp_path: Path, holders: Any) -> None:
@@ -464,6 +479,13 @@ def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StorageError, match=message), lease(tmp_path / "store"):
         pass
     assert names(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    store = tmp_path / "absent/store"
+    with pytest.raises(StorageError) as refusal, lease(store):
+        pass
+    assert str(refusal.value) == f"cannot write {store}: there is no folder {store.parent}. Mend: create it."
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
