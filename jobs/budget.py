@@ -1,17 +1,32 @@
 """What work takes in memory, and the refusal of what would not fit."""
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from pipeline.bounded import A_ROW, FAILING, window_rows
+import click
+
+from jobs.options import available_cores
+from pipeline.bounded import A_ROW, FAILING, PARTS_AT_ONCE, window_rows
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import BLOCK_ROWS
+from pipeline.ingest import BLOCK_BYTES
 from pipeline.search import SearchOptions
 from stores.codes import CodeStore
+from stores.distinct import HELD
 from stores.errors import BudgetError
+from stores.footprint import free_bytes
+from stores.formats.source import Source
+from stores.vector_writer import CHUNK_BYTES
 from stores.vectors import Vectors
 
-INTERPRETER_BYTES = 400 << 20  # Python with numba, Dask and Zarr loaded and the loops compiled
+INTERPRETER_BYTES = (
+    340 << 20
+)  # Python with numba, Dask and Zarr while it compiles the loops; once they are, 190 to 290 MiB
+DEFAULT_BATCH = 1024
+FEW_QUERIES = 64  # of a batch: with fewer, a search takes much longer
 
 
 def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
@@ -30,6 +45,103 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
     return 0 if memory is None else memory - total
 
 
+def batch_of(options: Mapping[str, Any]) -> int:
+    """Return the batch that the options name, or the default."""
+    batch = options.get("batch")
+    return DEFAULT_BATCH if batch is None else int(batch)
+
+
+def threads_of(options: Mapping[str, Any]) -> int:
+    """Return the threads that the options name, or all cores; a caller that says nothing of threads has one."""
+    threads = options.get("threads", 1)
+    return available_cores() if threads is None else int(threads)
+
+
+def check_disk(verb: str, path: Path, needed: int) -> None:
+    """Refuse work that would write more than is free where ``path`` is to be.
+
+    Raises
+    ------
+    BudgetError
+        Before any work.
+    """
+    free = free_bytes(path)
+    if needed > free:
+        raise BudgetError(
+            f"{verb} would write {_gib(needed)}: expected at most {_gib(free)}, which is free for {path}. "
+            "Mend: free space there, or name a path on another disk."
+        )
+
+
+def within_memory(
+    settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
+) -> SearchOptions:
+    """Return the settings of a search that ``memory`` allows: what it leaves over holds codes.
+
+    Raises
+    ------
+    BudgetError
+        If even the least takes more.
+    """
+    settings = fitted(settings, needs, options)
+    mend = "a smaller --batch, or fewer --threads"
+    return replace(settings, resident=check_budget("searching", needs(settings), options.get("memory"), mend))
+
+
+def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:
+    """Return the first settings, from these to the thriftiest, that ``memory`` allows; say on stderr what is less.
+
+    What the user named is kept.
+    """
+    memory = options.get("memory")
+    found = settings
+    for found in () if memory is None else _thriftier(settings, needs, options):
+        if _fits(needs(found), memory):
+            break
+    if found != settings and _fits(needs(found), memory):
+        window = "" if found.window is None else f", of parts at once: {found.window}"
+        told = f"queries in a batch: {found.batch}, threads: {found.threads}{window}"
+        click.echo(f"--memory allows no more than this: {told}", err=True)
+    return found
+
+
+def _thriftier(
+    settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
+) -> Iterator[SearchOptions]:
+    """Yield settings that take less and less memory: first what costs little time."""
+    found = settings
+    yield found
+    while options.get("batch") is None and found.batch > FEW_QUERIES:
+        found = replace(found, batch=found.batch // 2)
+        yield found
+    while (found.window is None or found.window > 1) and needs(replace(found, window=1)) < needs(found):
+        found = replace(found, window=PARTS_AT_ONCE if found.window is None else found.window // 2)
+        yield found
+    while options.get("threads") is None and found.threads > 1:
+        found = replace(found, threads=found.threads // 2)
+        yield found
+    while options.get("batch") is None and found.batch > 1:
+        found = replace(found, batch=found.batch // 2)
+        yield found
+
+
+def workers_within(needs: Callable[[int], int], given: int | None, cores: int, memory: int | None) -> int:
+    """Return how many workers ``memory`` allows, which is said on stderr where it is less than the cores."""
+    if given is not None:
+        return given
+    workers = cores
+    while workers > 1 and not _fits(needs(workers), memory):
+        workers -= 1
+    if workers < cores and _fits(needs(workers), memory):
+        click.echo(f"--memory allows no more than this: workers: {workers}", err=True)
+    return workers
+
+
+def ingest_bytes(source: Source) -> int:
+    """Return what ingesting takes beyond the interpreter: blocks, a chunk being encoded, and digests being sorted."""
+    return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], HELD + BLOCK_BYTES // source.shape[1])
+
+
 def search_bytes(
     store: CodeStore | Vectors, options: SearchOptions, *, queries: int, reranked: Vectors | None = None
 ) -> int:
@@ -43,22 +155,20 @@ def search_bytes(
         Where the best codes are scored again.
     """
     kept = max(options.k, options.rerank or 0)
-    lists = options.batch * kept * 16 * (2 * options.threads + 2) + 2 * queries * options.k * 16
+    batch = min(options.batch, queries)
+    lists = batch * kept * 16 * (2 * options.threads + 2) + 2 * queries * options.k * 16
     if reranked is not None:
         rows = reranked.part_rows * reranked.dims
         lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
     if isinstance(store, CodeStore):
         row = sum(store.store.stored_bytes.values()) / store.rows
-        read = 2 * options.threads * int(store.store.layout.part_rows * row * 2)
+        plain = all(store.store.layout.column(name).is_plain for name in store.store.layout.column_names)
+        read = (2 if plain else 4) * options.threads * int(store.store.layout.part_rows * row)
         model = sum(values.nbytes for values in store.model.values())
-        tables = min(options.batch, queries) * spec_of(store).query_bytes(store.spec.dims)
+        tables = batch * spec_of(store).query_bytes(store.spec.dims)
         return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
-    return (
-        options.batch * store.dims * 20
-        + lists
-        + options.threads * (3 * chunk + BLOCK_ROWS * (store.dims * 24 + options.batch * 8))
-    )
+    return batch * store.dims * 20 + lists + options.threads * (3 * chunk + BLOCK_ROWS * (store.dims * 24 + batch * 8))
 
 
 def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOptions, *, queries: int) -> int:
@@ -71,10 +181,15 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
     if codes is None:
         return needed
     batch = min(options.batch, queries)
-    rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch))
-    pairs = int((FAILING * batch + A_ROW) * rows)
+    rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
+    pairs = int((FAILING * batch + (A_ROW if options.window is None else 0)) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     return needed + search_bytes(codes, options, queries=queries) + 100 * pairs + rows_left + 9 * rows + vectors.rows
+
+
+def _fits(needed: int, memory: int | None) -> bool:
+    """Return whether so many bytes beside the interpreter's are within the memory, if that is given."""
+    return memory is None or INTERPRETER_BYTES + needed <= memory
 
 
 def _gib(size: int) -> str:

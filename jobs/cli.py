@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from jobs import queue_verbs
-from jobs.options import ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
+from jobs.options import BATCH, ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
+from jobs.planning import plan_of
 from jobs.runner import wake_quietly
 from jobs.submit import submit_group
 from stores.errors import InputError, MercoreError
@@ -101,7 +102,7 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
     "--vectors", metavar="STORE", help="Where the encoded vectors lie now, if they moved. For --rerank, --exact."
 )
 @KERNEL(required=False)
-@click.option("--batch", type=int, default=1024, show_default=True, help="Queries answered in one pass over the store.")
+@BATCH
 @THREADS
 @MEMORY
 @click.option(
@@ -130,7 +131,7 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
 @KERNEL(required=True)
 @click.option("--bounds", metavar="STORE", help="Bounds of the vectors: far faster than the true kernel of every row.")
 @click.option("-k", type=int, help="Verify the first k of each query. [default: all]")
-@click.option("--batch", type=int, default=1024, show_default=True, help="Queries answered in one pass over the store.")
+@BATCH
 @THREADS
 @MEMORY
 @as_json
@@ -258,5 +259,6 @@ def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
     echo_json(report) if json else demonstration.tell(report)
 
 
-for verb in (submit_group([ingest, encode, search, verify, compare, check, export]), *queue_verbs.VERBS):
+SUBMITTED = (ingest, encode, search, verify, compare, check, export)
+for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS):
     main.add_command(verb)

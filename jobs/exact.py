@@ -12,7 +12,7 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import check_budget, exact_bytes
+from jobs.budget import batch_of, exact_bytes, threads_of, within_memory
 from jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
 from jobs.own_kernel import own_of
 from jobs.progress import progress
@@ -73,14 +73,18 @@ class Job:
 
     def search(self) -> ExactSearch:
         """Return what proves a batch."""
-        truth = Truth(vectors=self.vectors, kernel=self.kernel.ranking, threads=self.settings.threads)
+        truth = Truth(
+            vectors=self.vectors, kernel=self.kernel.ranking, threads=self.settings.threads, window=self.settings.window
+        )
         if self.codes is None:
             return ExactSearch(truth=truth)
         held = HeldParts(self.settings.resident if self.queries.shape[0] > self.settings.batch else 0)
         relaxed = self.relaxation
         beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
         return ExactSearch(
-            truth=truth, beta=beta, bounds=OpenCodes(self.codes, encoder_of(self.codes, self.settings.own), held)
+            truth=truth,
+            beta=beta,
+            bounds=OpenCodes(self.codes, encoder_of(self.codes, self.settings.own), held),
         )
 
 
@@ -124,7 +128,7 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         If it would take more than ``memory``.
     """
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
-    settings = SearchOptions(k=options["k"], batch=options.get("batch", 1024), threads=options.get("threads", 1))
+    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=threads_of(options))
     codes = open_code_store(Path(store)) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
@@ -137,23 +141,25 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         settings = replace(settings, own=own_of(codes, options.get("kernel")))
         vectors, kernel = vectors_of(codes, options.get("vectors")), kernel_from_spec(codes.spec.kernel, settings.own)
         check_source(vectors, codes)
-    job = ready(Truth(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options.get("memory"))
+    job = ready(Truth(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options)
     return replace(job, share=_relaxed(options.get("relaxed"), codes, store))
 
 
-def ready(truth: Truth, codes: CodeStore | None, queries: Source, settings: SearchOptions, memory: int | None) -> Job:
-    """Return the search of opened stores, all checked."""
+def ready(
+    truth: Truth, codes: CodeStore | None, queries: Source, settings: SearchOptions, options: Mapping[str, Any]
+) -> Job:
+    """Return the search of opened stores, all checked; ``options`` are those of the verb."""
     vectors, kernel = truth.vectors, truth.kernel
     settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
-    needed = exact_bytes(codes, vectors, settings, queries=queries.shape[0])
-    room = check_budget("searching", needed, memory, "a smaller --batch, or fewer --threads")
+    nq = queries.shape[0]
+    settings = within_memory(settings, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
     return Job(
         vectors=WatchedVectors(vectors),
         kernel=kernel,
         codes=codes,
         queries=queries,
-        settings=replace(settings, resident=room),
+        settings=settings,
     )
 
 

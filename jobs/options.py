@@ -96,13 +96,18 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-THREADS = click.option("--threads", type=int, default=available_cores, help="Threads. [default: the cores]")
+THREADS = click.option("--threads", type=int, help="Threads. [default: the cores, or as many as --memory allows]")
+BATCH = click.option(
+    "--batch",
+    type=int,
+    help="Queries answered in one pass over the store. [default: 1024, or as many as --memory allows]",
+)
 MEMORY = click.option(
     "--memory",
     type=size,
     help=(
-        "Refuse to start if it would take more, such as 1.5GB. A search of several batches keeps in what is left of it "
-        "the codes it has read."
+        "The most that it may take, such as 1.5GB: where the defaults take more, batches are smaller or workers fewer, "
+        "and what would exceed it even so does not start. A search of several batches keeps codes in what is left."
     ),
 )
 

@@ -11,7 +11,7 @@ from jobs.options import as_json, echo_json
 from jobs.runner import CONCURRENT, wake
 from jobs.state import open_state
 from stores.errors import InputError
-from stores.registry import DONE, QUEUED, RUNNING, Job
+from stores.registry import DONE, QUEUED, RUNNING, Job, Registry
 
 BASE = "jobs.submit.base"  # click's context: the folder that relative paths are relative to
 
@@ -63,15 +63,36 @@ def _submitting(verb: click.Command) -> click.Command:
     @click.pass_context
     def callback(context: click.Context, /, **_: Any) -> None:  # noqa: ANN401
         settings = context.parent.params if context.parent else {}
-        folder = context.meta.get(BASE, Path.cwd())
-        tell(*submit_job(verb, given_options(context, folder), settings["concurrent"]), as_json=settings["json"])
+        given = given_options(context, context.meta.get(BASE, Path.cwd()))
+        state = open_state()
+        registry = state.registry()
+        _check(verb, {**context.params, **given}, registry)
+        job, before = registry.submit(job_id(str(verb.name), given), job_spec(verb, given))
+        if settings["concurrent"] is not None:
+            registry.set(CONCURRENT, settings["concurrent"])
+        registry.close()
+        state.make_folder(job.id)
+        wake(state)
+        tell(job, before, as_json=settings["json"])
 
     parameters = [parameter for parameter in verb.params if parameter.name != "json"]
     return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
 
 
-def submit_job(verb: click.Command, options: dict[str, Any], concurrent: int | None) -> tuple[Job, Job | None]:
-    """Queue a job, unless it is there already; return it, and what it was before, if anything.
+def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the registry keeps of a job."""
+    name = str(verb.name)
+    return {
+        "verb": name,
+        "options": options,
+        "words": words_of(verb, options),
+        "target": target_of(name, options),
+        "sources": sources_of(name, options),
+    }
+
+
+def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
+    """Refuse a job that could not run, or would take more than it may, unless it reads what another is still to write.
 
     Raises
     ------
@@ -81,24 +102,13 @@ def submit_job(verb: click.Command, options: dict[str, Any], concurrent: int | N
         If it would take more than its ``--memory`` or the disk has.
     """
     name = str(verb.name)
-    spec = {
-        "verb": name,
-        "options": options,
-        "words": words_of(verb, options),
-        "target": target_of(name, options),
-        "sources": sources_of(name, options),
-    }
-    if name == "search" and not spec["target"]:
+    if name == "search" and not options.get("out"):
         raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
-    state = open_state()
-    registry = state.registry()
-    job, before = registry.submit(job_id(name, options), spec)
-    if concurrent is not None:
-        registry.set(CONCURRENT, concurrent)
-    state.make_folder(job.id)
-    registry.close()
-    wake(state)
-    return job, before
+    to_come = {job.target for job in registry.jobs(QUEUED, RUNNING)}
+    if to_come.isdisjoint(sources_of(name, options)):
+        from jobs.plan import check_fits
+
+        check_fits(name, options)
 
 
 def tell(job: Job, before: Job | None, *, as_json: bool) -> None:

@@ -12,12 +12,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from jobs.bound import chosen_bound
-from jobs.budget import check_budget, search_bytes
+from jobs.budget import batch_of, search_bytes, threads_of, within_memory
 from jobs.encoders import make_spec
 from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
 from jobs.options import available_cores, parse_ranks
 from jobs.own_kernel import names_file, own_of
 from jobs.parameters import CHOOSE
+from jobs.plan import fits_encode, fits_ingest
 from jobs.progress import progress, waiting
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
@@ -43,7 +44,9 @@ Report = dict[str, Any]
 
 def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
     """Copy a foreign source into a new vector store; return what is in it."""
-    return ingest_rows(open_source(source), Path(store), drop_zero_rows=drop_zero_rows, compressor=compressor)
+    rows = open_source(source)
+    fits_ingest(rows, Path(store), compressor)
+    return ingest_rows(rows, Path(store), drop_zero_rows=drop_zero_rows, compressor=compressor)
 
 
 def ingest_rows(rows: Source, target: Path, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
@@ -74,12 +77,9 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     )
     if options.get("scheduler"):
         refuse(options, ("workers",), "a cluster that exists has its own workers")
-    workers = options.get("workers") or available_cores()
-    check_budget(
-        "encoding", encoding.encode_bytes(plan, workers), options.get("memory"), "fewer --workers, or a smaller model"
-    )
     path = Path(codes)
     resume(path, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
+    workers = fits_encode(plan, path, options)
     with turn_at(path) as held, runner.connect(workers, options.get("scheduler")) as client:
         store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
         undone = _resume(store, plan)
@@ -124,8 +124,8 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     settings = searching.SearchOptions(
         k=options["k"],
         rerank=options.get("rerank"),
-        batch=options.get("batch", 1024),
-        threads=options.get("threads", 1),
+        batch=batch_of(options),
+        threads=threads_of(options),
     )
     source = open_rows(queries)
     began = time.perf_counter()
@@ -237,9 +237,9 @@ def _search_codes(
         refuse(options, ("vectors",), "the vectors are only read to --rerank")
     settings.check(codes.rows)
     vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
-    needed = search_bytes(codes, settings, queries=queries.shape[0], reranked=vectors)
-    room = check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
-    settings = replace(settings, resident=room, own=own)
+    nq = queries.shape[0]
+    settings = within_memory(settings, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options)
+    settings = replace(settings, own=own)
     return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 
@@ -257,8 +257,7 @@ def _search_vectors(
     vectors = open_vectors(store)
     kernel = chosen_kernel(options, vectors)
     encoding.check_domain(vectors, kernel)
-    needed = search_bytes(vectors, settings, queries=queries.shape[0])
-    check_budget("searching", needed, options.get("memory"), "a smaller --batch, or fewer --threads")
+    settings = within_memory(settings, lambda some: search_bytes(vectors, some, queries=queries.shape[0]), options)
     return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
 
 

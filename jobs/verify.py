@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from jobs.budget import batch_of, threads_of
 from jobs.exact import Job, check_bounds, check_rest, ready
 from jobs.opening import kernel_of
 from jobs.progress import progress
@@ -46,8 +47,8 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
     codes = _bounds(options.get("bounds"), rows, kernel)
     settings = SearchOptions(
         k=k,
-        batch=options.get("batch", 1024),
-        threads=options.get("threads", 1),
+        batch=batch_of(options),
+        threads=threads_of(options),
         own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
     )
     source = open_rows(queries)
@@ -56,7 +57,7 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
             f"{hits} holds hits of {len(claimed)} queries: expected {source.shape[0]}, as {queries} has. "
             "Mend: name the queries that they are of."
         )
-    job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options.get("memory"))
+    job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
     began = time.perf_counter()
     verdicts = list(_verdicts(job, claimed[:, :k]))
     seconds = time.perf_counter() - began

@@ -27,7 +27,8 @@ FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair 
 class Bounded:
     """A batch of queries in a search by bounds: what was scored, and the greatest bound that was not.
 
-    ``failing`` bool[nq] are the queries for which bounds rule too little out: they are given up.
+    ``failing`` bool[nq] are the queries for which bounds rule too little out: they are given up, sooner where
+    memory is short and windows are small.
     """
 
     def __init__(self, truth: Truth, codes: OpenCodes, queries: NDArray[Any], k: int, *, beta: float) -> None:
@@ -65,7 +66,7 @@ class Bounded:
 
     def sweep(self) -> None:
         """Score what the bounds leave, window by window."""
-        for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw)):
+        for parts in windows(self.codes.store.parts, self._part_rows, len(self.raw), self.truth.window):
             least = np.where(self.failing, np.float32(np.inf), self.scored.least)
             pairs = self._collect(parts, least)
             self._score(pairs, parts)
@@ -122,7 +123,8 @@ class Bounded:
     def _too_many(self, pairs: NDArray[np.int64], rows: int) -> NDArray[np.bool_]:
         """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
         many = pairs > FEW_ROWS + 2 * self.k + FAILING * rows
-        cheaper = int(pairs[many].sum()) > (FAILING * int(many.sum()) + A_ROW) * rows
+        a_row = A_ROW if self.truth.window is None else 0
+        cheaper = int(pairs[many].sum()) > (FAILING * int(many.sum()) + a_row) * rows
         return many if cheaper else np.zeros_like(many)
 
     def _add(self, pairs: Pairs, values: NDArray[Any], places: NDArray[np.int64], first: int) -> None:
@@ -171,14 +173,16 @@ def seeds(parts: int, part_rows: int, rows: int) -> tuple[list[int], int]:
     return [place * parts // count for place in range(count)], min(each, part_rows)
 
 
-def window_rows(part_rows: int, queries: int) -> int:
-    """Return the rows whose bounds are compared before k-th scores are raised: whole parts."""
+def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
+    """Return the rows whose bounds are compared before k-th scores are raised: whole parts, so many if that is said."""
+    if parts is not None:
+        return parts * part_rows
     return part_rows * max(PARTS_AT_ONCE, WINDOW_PAIRS // (part_rows * queries))
 
 
-def windows(parts: int, part_rows: int, queries: int) -> Iterator[range]:
+def windows(parts: int, part_rows: int, queries: int, window: int | None = None) -> Iterator[range]:
     """Yield runs of parts for a batch of queries, ascending; the first is small, for k-th scores rise most there."""
-    start, size = 0, window_rows(part_rows, queries) // part_rows
+    start, size = 0, window_rows(part_rows, queries, window) // part_rows
     while start < parts:
         stop = min(parts, start + (size if start else max(1, min(size, parts) // FIRST_SHARE)))
         yield range(start, stop)

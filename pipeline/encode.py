@@ -58,12 +58,28 @@ def default_part_rows(rows: int) -> int:
 def plan_encode(
     vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
 ) -> EncodePlan:
-    """Check the parameters against the store, and lay the code store out.
+    """Check the parameters and every row against the store, and lay the code store out.
 
     Raises
     ------
     InputError
         If a parameter is out of range, or the store holds rows outside the kernel's domain.
+    """
+    plan = lay_out(vectors, kernel, encoder, part_rows=part_rows, compressor=compressor)
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)
+    return plan
+
+
+def lay_out(
+    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
+) -> EncodePlan:
+    """Check the parameters against the store, and lay the code store out; rows that no ingest counted are not read.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
     encoder.check(vectors, kernel)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
@@ -71,8 +87,6 @@ def plan_encode(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Mend: leave --part-rows out."
         )
     check_domain(vectors, kernel)
-    if not isinstance(vectors, VectorStore):
-        check_every_row(vectors, kernel)
     layout = Layout(
         rows=vectors.rows,
         part_rows=part_rows or default_part_rows(vectors.rows),
@@ -149,7 +163,7 @@ def encode_bytes(plan: EncodePlan, workers: int) -> int:
     row = row_bytes(plan.unfitted.columns)
     first, last = vectors.bounds(0)
     chunk = (last - first) * dims * vectors.dtype.itemsize
-    worker = 4 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * plan.encoder.row_bytes(dims)
+    worker = 3.5 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * plan.encoder.row_bytes(dims)
     fitting = plan.encoder.fit_bytes(vectors.rows, dims) + 2 * chunk
     return int(max(fitting, plan.encoder.shared_bytes(dims) + workers * worker))
 

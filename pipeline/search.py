@@ -28,7 +28,8 @@ class SearchOptions:
     """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
 
     Each batch is a pass over the codes: up to ``resident`` bytes of them stay in memory from one pass to the next.
-    ``own`` is the user's kernel, where that of the codes is one.
+    ``own`` is the user's kernel, where that of the codes is one. An exact search that is to take little memory compares
+    the bounds of ``window`` parts at once.
     """
 
     k: int
@@ -36,6 +37,7 @@ class SearchOptions:
     batch: int = 1024
     threads: int = 1
     resident: int = 0
+    window: int | None = None
     own: OwnKernel | None = None
 
     def check(self, rows: int) -> None:

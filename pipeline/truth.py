@@ -13,6 +13,7 @@ class Truth:
     vectors: Vectors
     kernel: Kernel
     threads: int = 1
+    window: int | None = None  # parts whose bounds are compared at once, where memory is short
 
     @property
     def slack(self) -> float:

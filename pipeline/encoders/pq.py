@@ -164,7 +164,8 @@ class KpcaPqSpec(Landmarks, Quantizer):
 
     def fit_bytes(self, rows: int, dims: int) -> int:
         """Return the memory that fitting takes."""
-        return self.gram_bytes(dims) + self.learning_bytes(rows, dims, self.n_components)
+        sample = min(rows, self.n_training) * (8 * dims + 24 * self.n_components)  # rows are prepared block by block
+        return self.gram_bytes(dims) + sample
 
     def shared_bytes(self, dims: int) -> int:
         """Return the memory that all threads share while encoding."""

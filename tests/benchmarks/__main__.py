@@ -172,6 +172,37 @@ def exact(vectors: str, queries: str, *, kernels: str, threads: int, many: int, 
 
 
 @main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@_option("--budgets", "512MB,1GB,4GB", "What --memory says, with commas.")
+@_option("--encode", "--kernel chi2 --encoder kpca-bound", "Options of encode, which makes the bounds.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def memory(vectors: str, queries: str, *, budgets: str, encode: str, json_path: str | None) -> None:
+    """Peak memory of encode, search and exact search on VECTORS, a store, under budgets."""
+    from tests.benchmarks import memory as peaks
+
+    with TemporaryDirectory() as folder:
+        lines = peaks.measure(vectors, queries, budgets.split(","), encode.split(), Path(folder))
+    _show({"memory": lines}, json_path)
+
+
+@main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@click.option("--bounds", metavar="STORE", help="Bounds to search exactly as well.")
+@click.option("--source", metavar="FILE", help="A file to ingest as well.")
+@click.option("--only", help="Only jobs whose name holds this.")
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def plans(vectors: str, queries: str, *, only: str | None, json_path: str | None, **more: str | None) -> None:
+    """What mercore plan says of jobs on VECTORS, a store, beside what they take: time, bytes, peak memory."""
+    from tests.benchmarks import plans as planning
+
+    with TemporaryDirectory() as folder:
+        results = planning.measure(vectors, queries, Path(folder), more, only=only or "")
+    _show(results, json_path)
+
+
+@main.command()
 @click.argument("base")
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)

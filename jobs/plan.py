@@ -1,0 +1,116 @@
+"""Whether work fits the memory and the disk: what can be told before any of it, without a measurement."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jobs.budget import check_budget, check_disk, workers_within
+from jobs.encoders import make_spec
+from jobs.opening import kernel_of
+from jobs.options import available_cores
+from jobs.parameters import CHOOSE
+from jobs.planned import open_search
+from pipeline.choose import choose_bytes
+from pipeline.encode import EncodePlan, encode_bytes, lay_out
+from stores.codes import KIND as CODES
+from stores.footprint import column_bytes, held_bytes, skeleton_bytes
+from stores.foreign import open_vectors
+from stores.formats import open_source
+from stores.formats.source import Source
+from stores.header import Header, Layout, column_fields
+from stores.spec import to_json
+from stores.vector_writer import chunk_rows
+from stores.vectors import KIND as VECTORS
+
+
+def check_fits(verb: str, options: Mapping[str, Any]) -> None:
+    """Refuse a job that exceeds its ``memory`` or the free disk, as far as arithmetic tells; nothing is measured.
+
+    Parameters
+    ----------
+    verb : str
+        One that nothing is known of here passes.
+    options : the verb's arguments and options, by their names on the command line
+
+    Raises
+    ------
+    BudgetError
+        If it does.
+    MercoreError
+        If the work could not begin for another reason.
+    """
+    checks = {"encode": _check_encode, "ingest": _check_ingest, "search": _check_search}
+    if verb in checks:
+        checks[verb](options)
+
+
+def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> int:
+    """Return how many workers encode, of those that ``memory`` allows.
+
+    Raises
+    ------
+    BudgetError
+        If even the fewest take more, or the codes more than the disk has.
+    """
+    memory = options.get("memory")
+    check_disk("encoding", codes, encoded_bytes(plan)["total"] - held_bytes(codes))
+    if options.get("scheduler"):  # its workers' memory is not this machine's
+        return available_cores()
+    workers = workers_within(lambda count: encode_bytes(plan, count), options.get("workers"), available_cores(), memory)
+    check_budget("encoding", encode_bytes(plan, workers), memory, "fewer --workers, or a smaller model")
+    return workers
+
+
+def fits_ingest(source: Source, store: Path, compressor: str) -> None:
+    """Refuse to ingest what the disk has no room for.
+
+    Raises
+    ------
+    BudgetError
+        If the rows take more than is free; compressed ones may take less, and are let pass.
+    """
+    if compressor == "none":
+        check_disk("ingesting", store, ingested_bytes(source, source.shape[0])["total"])
+
+
+def encoded_bytes(plan: EncodePlan) -> dict[str, int]:
+    """Return the bytes of the files of a code store; those of compressed columns, and of an unfitted model, are 0."""
+    fitted = "model" in vars(plan)
+    layout = plan.layout if fitted else plan.unfitted
+    plain = all(fields["compressor"] == "none" for fields in layout.columns)
+    return _totalled(Header(kind=CODES, spec=to_json(plan.spec), layout=layout), plain=plain)
+
+
+def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:
+    """Return the bytes of the files of a vector store of so many rows of a source; 0 of compressed ones."""
+    dims, dtype = source.shape[1], source.dtype
+    fields = column_fields("vectors", dtype.name, dims, compressor)
+    layout = Layout(rows=rows, part_rows=chunk_rows(dims, dtype), columns=[fields], model={})
+    return _totalled(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")
+
+
+def _totalled(header: Header, *, plain: bool) -> dict[str, int]:
+    """Return the bytes of a store's files by what they hold, and in all."""
+    columns = column_bytes(header.layout) if plain else dict.fromkeys(header.layout.column_names, 0)
+    found = {**columns, **skeleton_bytes(header)}
+    return {**found, "total": sum(found.values())}
+
+
+def _check_encode(options: Mapping[str, Any]) -> None:
+    rows = open_vectors(options["vectors"])
+    kernel = kernel_of(options, rows)
+    if options.get("encoder") == CHOOSE:  # which bound is chosen is not known before it is measured
+        check_budget("choosing a bound", choose_bytes(rows, kernel), options.get("memory"), "name an --encoder")
+        return
+    compressor = options.get("compressor") or "none"
+    plan = lay_out(rows, kernel, make_spec(options), part_rows=options.get("part_rows"), compressor=compressor)
+    fits_encode(plan, Path(options["codes"]), options)
+
+
+def _check_ingest(options: Mapping[str, Any]) -> None:
+    fits_ingest(open_source(options["source"]), Path(options["store"]), options.get("compressor") or "none")
+
+
+def _check_search(options: Mapping[str, Any]) -> None:
+    search = open_search(options["store"], options["queries"], options)
+    check_budget("searching", search.needed, options.get("memory"), "a smaller --batch, or fewer --threads")

@@ -1,0 +1,52 @@
+"""The first rows of stores, seen as stores of their own, so that a sample runs what the whole will run."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stores.codes import CodeStore
+from stores.receipts import Receipt
+from stores.vectors import Vectors
+
+
+class FirstRows(Vectors):
+    """The first rows of vectors."""
+
+    def __init__(self, vectors: Vectors, rows: int) -> None:
+        self.whole, self.rows = vectors, rows
+        self.dims, self.dtype, self.part_rows = vectors.dims, vectors.dtype, vectors.part_rows
+        self.where, self.fingerprint, self.dropped = vectors.where, vectors.fingerprint, vectors.dropped
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part, dtype[rows of the part, d]."""
+        first, last = self.bounds(part)
+        return self.whole.read_part(part)[: last - first]
+
+
+class FirstParts(CodeStore):
+    """The first parts of codes."""
+
+    def __init__(self, codes: CodeStore, parts: int) -> None:
+        self.whole, self.parts = codes, parts
+        self.store, self.spec, self.where = codes.store, codes.spec, codes.where
+        self.rows = codes.store.bounds(parts - 1)[1]
+
+    @cached_property
+    def model(self) -> dict[str, NDArray[Any]]:
+        """The encoder's arrays."""
+        return self.whole.model
+
+    @cached_property
+    def receipts(self) -> list[Receipt]:
+        """The receipts of the parts."""
+        return self.whole.receipts[: self.parts]
+
+
+def spread_rows(vectors: Vectors, count: int, pieces: int = 16) -> NDArray[np.int64]:
+    """Return up to ``count`` rows, int64, ascending: a run of them in each of some parts from all over the vectors."""
+    parts = np.unique(np.linspace(0, vectors.parts - 1, min(pieces, vectors.parts)).astype(np.int64))
+    each = -(-min(count, vectors.rows) // len(parts))
+    runs = [np.arange(first, min(first + each, last)) for first, last in map(vectors.bounds, parts.tolist())]
+    return np.concatenate(runs)

@@ -1,0 +1,74 @@
+"""What a store takes on disk, and what is free there."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from stores.columns import CHECKSUM_BYTES
+from stores.header import Header, Layout, model_column
+from stores.parts import PartStore
+from stores.publish import storage_errors
+from stores.receipts import RECEIPT_BYTES
+from stores.skeleton import metadata_files
+
+
+def column_bytes(layout: Layout) -> dict[str, int]:
+    """Return the bytes of the files of each column, if it is not compressed."""
+    columns = map(layout.column, layout.column_names)
+    return {column.name: layout.parts * (column.chunk_bytes + CHECKSUM_BYTES) for column in columns}
+
+
+def skeleton_bytes(header: Header) -> dict[str, int]:
+    """Return the bytes of the files beside the columns: of the model, the receipts, and the metadata."""
+    layout = header.layout
+    model = (model_column(name, entry).chunk_bytes + CHECKSUM_BYTES for name, entry in layout.model.items())
+    return {
+        "model": sum(model),
+        "receipts": layout.parts * (RECEIPT_BYTES + CHECKSUM_BYTES),
+        "metadata": sum(len(data) for _, data in metadata_files(header)),
+    }
+
+
+def held_bytes(path: Path) -> int:
+    """Return the bytes of the files that a store has already, 0 where there is none."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        total += sum((Path(folder) / name).stat().st_size for name in names)
+    return total
+
+
+def free_bytes(path: Path) -> int:
+    """Return the bytes that are free where ``path`` is, or is to be.
+
+    Raises
+    ------
+    StorageError
+        If the system does not tell.
+    """
+    folder = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+    with storage_errors("look at", folder):
+        return shutil.disk_usage(folder).free
+
+
+def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
+    """Return the files of some parts."""
+    columns = [store.layout.column(name) for name in store.layout.column_names]
+    return [store.chunk_path(column, part) for part in parts for column in columns]
+
+
+def forget(files: Iterable[Path]) -> None:
+    """Let the system drop what it holds of files in memory, so that they are read from the disk again."""
+    for path in files:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free, or hold files that the system can read again."""
+    with Path("/proc/meminfo").open() as lines:
+        found = dict(line.split(":", 1) for line in lines)
+    return int(found["MemAvailable"].split()[0]) << 10
