@@ -10,8 +10,8 @@ from rich.table import Table
 from jobs.budget import check_budget
 from jobs.encoders import refuse_options
 from jobs.progress import waiting
-from pipeline.bounded import FAILING
 from pipeline.choose import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
+from pipeline.collect import FAILING
 from pipeline.costs import SMALL, Search, every_row
 from pipeline.encoders import EncoderSpec
 from pipeline.kernels import Kernel

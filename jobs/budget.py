@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from jobs.options import available_cores
-from pipeline.bounded import A_ROW, FAILING, PARTS_AT_ONCE, window_rows
+from jobs.place import Place
+from pipeline.bounded import PARTS_AT_ONCE, window_rows
+from pipeline.collect import A_ROW, FAILING
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import BLOCK_ROWS
@@ -22,9 +23,8 @@ from stores.formats.source import Source
 from stores.vector_writer import CHUNK_BYTES
 from stores.vectors import Vectors
 
-INTERPRETER_BYTES = (
-    340 << 20
-)  # Python with numba, Dask and Zarr while it compiles the loops; once they are, 190 to 290 MiB
+AT_ONCE = 2  # batches, so that workers elsewhere have work while what came back of one is looked through
+INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles the loops; then 190 to 290 MiB
 DEFAULT_BATCH = 1024
 FEW_QUERIES = 64  # of a batch: with fewer, a search takes much longer
 
@@ -45,16 +45,23 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
     return 0 if memory is None else memory - total
 
 
+def taken_at(place: Place, one: int) -> int:
+    """Return what a place takes beyond this process's interpreter, if this process and each worker take ``one``.
+
+    Processes count, each with an interpreter of its own; a cluster's workers are not this machine's.
+    """
+    return one + (place.processes or 0) * (INTERPRETER_BYTES + one)
+
+
+def batches_at(place: Place) -> int:
+    """Return how many batches of queries are before each that works."""
+    return AT_ONCE if place.elsewhere else 1
+
+
 def batch_of(options: Mapping[str, Any]) -> int:
     """Return the batch that the options name, or the default."""
     batch = options.get("batch")
     return DEFAULT_BATCH if batch is None else int(batch)
-
-
-def threads_of(options: Mapping[str, Any]) -> int:
-    """Return the threads that the options name, or all cores; a caller that says nothing of threads has one."""
-    threads = options.get("threads", 1)
-    return available_cores() if threads is None else int(threads)
 
 
 def check_disk(verb: str, path: Path, needed: int) -> None:
@@ -74,18 +81,27 @@ def check_disk(verb: str, path: Path, needed: int) -> None:
 
 
 def within_memory(
-    settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
+    settings: SearchOptions, place: Place, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
 ) -> SearchOptions:
-    """Return the settings of a search that ``memory`` allows: what it leaves over holds codes.
+    """Return the settings of a search that a place's memory allows: what is left of it holds codes.
+
+    Parameters
+    ----------
+    needs : what each that works there takes for a batch at a time
+    options : the verb's, which say what the user left open
 
     Raises
     ------
     BudgetError
         If even the least takes more.
     """
-    settings = fitted(settings, needs, options)
-    mend = "a smaller --batch, or fewer --threads"
-    return replace(settings, resident=check_budget("searching", needs(settings), options.get("memory"), mend))
+
+    def taken(some: SearchOptions) -> int:
+        return taken_at(place, batches_at(place) * needs(some))
+
+    settings = fitted(settings, taken, options)
+    mend = "a smaller --batch" + place.or_fewer
+    return replace(settings, resident=check_budget("searching", taken(settings), place.memory, mend))
 
 
 def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:

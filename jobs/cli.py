@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from jobs import queue_verbs
-from jobs.options import BATCH, ENCODER, KERNEL, MEMORY, THREADS, as_json, echo_json
+from jobs.options import BATCH, ENCODER, KERNEL, MEMORY, PROCESSES, SCHEDULER, THREADS, as_json, echo_json
 from jobs.planning import plan_of
 from jobs.runner import wake_quietly
 from jobs.submit import submit_group
@@ -75,7 +75,8 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, js
     help="none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Threads of this machine. [default: its cores]")
-@click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, instead of threads here.")
+@PROCESSES
+@SCHEDULER
 @MEMORY
 @as_json
 def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -104,6 +105,8 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
 @KERNEL(required=False)
 @BATCH
 @THREADS
+@PROCESSES
+@SCHEDULER
 @MEMORY
 @click.option(
     "--out", metavar="HITS", help="Write .npz, .parquet, .ivecs (+ .fvecs scores) or .ibin instead of printing."
@@ -133,6 +136,8 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
 @click.option("-k", type=int, help="Verify the first k of each query. [default: all]")
 @BATCH
 @THREADS
+@PROCESSES
+@SCHEDULER
 @MEMORY
 @as_json
 def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401

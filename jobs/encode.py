@@ -1,35 +1,21 @@
 """Encode a store with Dask: one future a part, in a sliding window, on a model that every worker loads once."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed import (
-    Client,
-    Future,
-    KilledWorker,
-    Scheduler,
-    SpecCluster,
-    Worker,
-    WorkerPlugin,
-    as_completed,
-    get_worker,
-)
+from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from threadpoolctl import threadpool_limits
 
+from jobs.cluster import losing, results, slots, wait_for
 from jobs.own_kernel import load_own
+from jobs.place import resolved
 from pipeline.encode import encode_part, encoder_of
 from stores.codes import open_code_store
-from stores.errors import ClusterError
 from stores.foreign import open_vectors
 
 FUTURES_A_THREAD = 2
-CONNECT_SECONDS = 10
-LOGGERS = ("distributed", "distributed.client", "distributed.scheduler", "distributed.worker")
 
 
 @dataclass(frozen=True)
@@ -41,7 +27,7 @@ class Sources:
 
     def resolved(self) -> "Sources":
         """Return the paths as workers in other folders find them."""
-        return Sources(str(Path(self.vectors).resolve()), self.kernel and str(Path(self.kernel).resolve()))
+        return Sources(resolved(self.vectors), self.kernel and resolved(self.kernel))
 
 
 class EncoderPlugin(WorkerPlugin):
@@ -98,93 +84,22 @@ def encode_parts(
     Raises
     ------
     ClusterError
-        If the cluster goes away, or workers keep dying of one part.
+        If the cluster goes away, loses all its workers for a minute, or workers keep dying of one part.
     """
-    where = str(codes.resolve())
+    where = resolved(str(codes))
     plugin = EncoderPlugin(where, sources.resolved())
-    client.register_plugin(plugin)
     waiting = iter(parts)
 
-    def submit(count: int) -> list["Future[int]"]:
+    def submit(count: int) -> set["Future[int]"]:
         chosen = [part for _, part in zip(range(count), waiting, strict=False)]
-        return [client.submit(encode_one, where, part, pure=False) for part in chosen]
+        return {client.submit(encode_one, where, part, pure=False) for part in chosen}
 
-    try:
-        flow = as_completed(submit(max(1, sum(client.nthreads().values())) * FUTURES_A_THREAD))
-        for future in flow:
-            advance(future.result())
-            flow.update(submit(1))
-    except (KilledWorker, CancelledError, OSError) as error:  # OSError: the scheduler closed the connection
-        raise ClusterError(
-            f"the cluster lost a part of {codes}: {type(error).__name__}, expected its workers to stay. "
-            "Mend: see to the cluster, then run the same command again: what is done stays done."
-        ) from error
+    with losing(str(codes)):
+        client.register_plugin(plugin)
+        flow = submit(max(1, len(slots(client))) * FUTURES_A_THREAD)
+        while flow:
+            wait_for(list(flow), client, first=True)
+            done = {future for future in flow if future.done()}
+            flow = (flow - done) | submit(len(done))
+            advance(sum(results(list(done), client)))
     client.unregister_worker_plugin(plugin.name)
-
-
-@contextmanager
-def connect(workers: int, scheduler: str | None) -> Iterator[Client]:
-    """Yield a Dask client: threads of this process, or the cluster at ``scheduler``.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster cannot be reached, or has no worker.
-    """
-    for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
-    with _threads_here(workers) if scheduler is None else _cluster_at(scheduler) as client:
-        yield client
-
-
-class SilentScheduler(Scheduler):
-    """A scheduler that serves no pages: Dask's own listens on every interface, even where no dashboard is wanted."""
-
-    def start_http_server(self, *args: object, **options: object) -> None:
-        """Open no port."""
-
-
-class SilentWorker(Worker):
-    """A worker that serves no pages."""
-
-    def start_http_server(self, *args: object, **options: object) -> None:
-        """Open no port."""
-
-
-@contextmanager
-def _threads_here(workers: int) -> Iterator[Client]:
-    """Yield a client of a cluster of threads, which talks within the process and opens no port."""
-    worker = {"nthreads": workers, "memory_limit": 0}  # the plan bounds the memory; pausing half-way would only stall
-    with (
-        SpecCluster(
-            scheduler={"cls": SilentScheduler, "options": {"protocol": "inproc://", "port": 0}},
-            workers={0: {"cls": SilentWorker, "options": {"protocol": "inproc://", **worker}}},
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-@contextmanager
-def _cluster_at(address: str) -> Iterator[Client]:
-    """Yield a client of a cluster that runs already."""
-    try:
-        client = Client(address, timeout=CONNECT_SECONDS)
-    except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"no Dask scheduler answers at {address}: {_first_line(error)}. Mend: dask scheduler --host 127.0.0.1"
-        ) from error
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except TimeoutError as error:
-            raise ClusterError(
-                f"the cluster at {address} has no worker: expected at least one. Mend: dask worker {address}"
-            ) from error
-        yield client
-
-
-def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, without its full stop."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,8 +1,8 @@
 """Exact search from the command line: answers batch by batch, kept until all are there, and a certificate of each."""
 
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +10,13 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import batch_of, exact_bytes, threads_of, within_memory
+from jobs.budget import batch_of, exact_bytes, within_memory
 from jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
 from jobs.own_kernel import own_of
+from jobs.place import Load, Place, Stores, crew_at, own_file, place_of
 from jobs.progress import progress
 from pipeline import encode as encoding
 from pipeline.encode import encoder_of, spec_of
@@ -22,6 +24,7 @@ from pipeline.encoders import bounds_scores
 from pipeline.encoders.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from pipeline.exact import ExactSearch
 from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.parallel import in_order
 from pipeline.proofs import Proved, joined
 from pipeline.scan import OpenCodes
 from pipeline.search import SearchOptions, check_queries, check_source
@@ -49,6 +52,8 @@ class Job:
     codes: CodeStore | None
     queries: Source
     settings: SearchOptions
+    place: Place
+    own_file: str | None = None  # of a user's kernel
     share: float | None = None  # of near pairs for which relaxed bounds hold; bounds hold for all
 
     @property
@@ -71,21 +76,25 @@ class Job:
             "k": self.settings.k,
         }
 
-    def search(self) -> ExactSearch:
-        """Return what proves a batch."""
+    @contextmanager
+    def searching(self) -> Iterator[ExactSearch]:
+        """Yield what proves a batch."""
+        settings, nq = self.settings, self.queries.shape[0]
         truth = Truth(
-            vectors=self.vectors, kernel=self.kernel.ranking, threads=self.settings.threads, window=self.settings.window
+            vectors=self.vectors, kernel=self.kernel.ranking, threads=settings.threads, window=settings.window
         )
-        if self.codes is None:
-            return ExactSearch(truth=truth)
-        held = HeldParts(self.settings.resident if self.queries.shape[0] > self.settings.batch else 0)
-        relaxed = self.relaxation
+        room = settings.resident if nq > settings.batch else 0
+        relaxed, codes = self.relaxation, self.codes
         beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
-        return ExactSearch(
-            truth=truth,
-            beta=beta,
-            bounds=OpenCodes(self.codes, encoder_of(self.codes, self.settings.own), held),
-        )
+        bounds = OpenCodes(codes, encoder_of(codes, settings.own), HeldParts(room)) if codes else None
+        with crew_at(self.place, self._stores, Load(nq, settings.batch, room, settings.window)) as crew:
+            yield ExactSearch(truth=truth, beta=beta, bounds=bounds, elsewhere=crew)
+
+    @property
+    def _stores(self) -> Stores:
+        """What each worker elsewhere opens."""
+        kernel, codes = self.kernel.ranking.spec(), self.codes.where if self.codes else None
+        return Stores(kernel=kernel, codes=codes, vectors=self.vectors.where, own=self.own_file)
 
 
 def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
@@ -128,7 +137,8 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         If it would take more than ``memory``.
     """
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
-    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=threads_of(options))
+    place = place_of(options)
+    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=place.threads)
     codes = open_code_store(Path(store)) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
@@ -142,7 +152,7 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         vectors, kernel = vectors_of(codes, options.get("vectors")), kernel_from_spec(codes.spec.kernel, settings.own)
         check_source(vectors, codes)
     job = ready(Truth(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options)
-    return replace(job, share=_relaxed(options.get("relaxed"), codes, store))
+    return replace(job, share=_relaxed(options.get("relaxed"), codes, store), own_file=own_file(options))
 
 
 def ready(
@@ -152,13 +162,14 @@ def ready(
     vectors, kernel = truth.vectors, truth.kernel
     settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
-    nq = queries.shape[0]
-    settings = within_memory(settings, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
+    nq, place = queries.shape[0], place_of(options)
+    settings = within_memory(settings, place, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
     return Job(
         vectors=WatchedVectors(vectors),
         kernel=kernel,
         codes=codes,
         queries=queries,
+        place=place,
         settings=settings,
     )
 
@@ -177,37 +188,42 @@ def prove(job: Job, out: str | None, held: Lease | None = None) -> Proved:
     IntegrityError
         If a byte of any store is not the one that was written, in parts that no query needed too.
     """
-    nq, size = job.queries.shape[0], job.settings.batch
-    kept = Answers(out, job.about | {"batch": size}) if out else None
-    answers, exact = [], job.search()
-    with threadpool_limits(1), progress("search", nq, "queries") as advance:
-        for number, start in enumerate(range(0, nq, size)):
-            stop = min(start + size, nq)
-            found = kept.get(number) if kept else None
-            proved = Proved(**found) if found else exact.prove(job.queries.read(start, stop), job.settings.k)
-            if held:
-                held.check()
-            if kept and not found:
-                kept.put(number, proved.arrays())
+    kept = Answers(out, job.about | {"batch": job.settings.batch}) if out else None
+    nq, answers = job.queries.shape[0], []
+
+    with threadpool_limits(1), progress("search", nq, "queries") as advance, job.searching() as exact:
+
+        def answer(batch: tuple[int, Proved | NDArray[Any]]) -> Proved:
+            number, found = batch
+            if isinstance(found, Proved):
+                return found
+            proved = exact.prove(found, job.settings.k)
+            _keep(kept, held, number, proved)
+            return proved
+
+        for proved in in_order(_batches(job, kept), answer, exact.crew.at_once):
             answers.append(proved)
-            advance(stop - start)
-        check_rest(job, exact)
+            advance(len(proved.ids))
+        exact.crew.check_rest()
     if held:
         held.check()  # what comes next is written for good
     return joined(answers)
 
 
-def check_rest(job: Job, search: ExactSearch) -> None:
-    """Read the parts that no query needed.
+def _batches(job: Job, kept: Answers | None) -> Iterator[tuple[int, Proved | NDArray[Any]]]:
+    """Yield the number of each batch with its raw queries, or with the proofs that an earlier run kept."""
+    nq, size = job.queries.shape[0], job.settings.batch
+    for number, start in enumerate(range(0, nq, size)):
+        found = kept.get(number) if kept else None
+        yield number, Proved(**found) if found else job.queries.read(start, min(start + size, nq))
 
-    Raises
-    ------
-    IntegrityError
-        If a byte of the vectors or the bounds is not the one that was written.
-    """
-    job.vectors.check_rest()
-    if search.bounds is not None:
-        search.bounds.check_rest()
+
+def _keep(kept: Answers | None, held: Lease | None, number: int, proved: Proved) -> None:
+    """Keep the proofs of a batch beside the hits to come, if they go to a file."""
+    if held:
+        held.check()
+    if kept:
+        kept.put(number, proved.arrays())
 
 
 def summary(proved: Proved, job: Job) -> Report:

@@ -102,12 +102,21 @@ BATCH = click.option(
     type=int,
     help="Queries answered in one pass over the store. [default: 1024, or as many as --memory allows]",
 )
+PROCESSES = click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Processes of one thread each, on this machine, instead of threads.",
+)
+SCHEDULER = click.option(
+    "--scheduler", metavar="ADDRESS", help="An existing Dask cluster, instead of threads here: tcp://… or tls://…."
+)
 MEMORY = click.option(
     "--memory",
     type=size,
     help=(
-        "The most that it may take, such as 1.5GB: where the defaults take more, batches are smaller or workers fewer, "
-        "and what would exceed it even so does not start. A search of several batches keeps codes in what is left."
+        "The most that it may take, such as 1.5GB: this process and its --processes together; at a --scheduler, each "
+        "worker of one thread. Where the defaults take more, batches are smaller or workers fewer, and what would "
+        "exceed it even so does not start. A search of several batches keeps codes in what is left."
     ),
 )
 

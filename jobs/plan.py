@@ -1,14 +1,16 @@
 """Whether work fits the memory and the disk: what can be told before any of it, without a measurement."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.budget import check_budget, check_disk, workers_within
+from jobs.budget import check_budget, check_disk, taken_at, workers_within
 from jobs.encoders import make_spec
 from jobs.opening import kernel_of
 from jobs.options import available_cores
 from jobs.parameters import CHOOSE
+from jobs.place import Place, place_of
 from jobs.planned import open_search
 from pipeline.choose import choose_bytes
 from pipeline.encode import EncodePlan, encode_bytes, lay_out
@@ -44,21 +46,28 @@ def check_fits(verb: str, options: Mapping[str, Any]) -> None:
         checks[verb](options)
 
 
-def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> int:
-    """Return how many workers encode, of those that ``memory`` allows.
+def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Place:
+    """Return where the codes are encoded, on as many threads as ``memory`` allows.
 
     Raises
     ------
     BudgetError
         If even the fewest take more, or the codes more than the disk has.
     """
-    memory = options.get("memory")
+    place = place_to_encode(plan, options)
     check_disk("encoding", codes, encoded_bytes(plan)["total"] - held_bytes(codes))
-    if options.get("scheduler"):  # its workers' memory is not this machine's
-        return available_cores()
-    workers = workers_within(lambda count: encode_bytes(plan, count), options.get("workers"), available_cores(), memory)
-    check_budget("encoding", encode_bytes(plan, workers), memory, "fewer --workers, or a smaller model")
-    return workers
+    needed = taken_at(place, encode_bytes(plan, place.threads))
+    check_budget("encoding", needed, place.memory, "a smaller model" + place.or_fewer)
+    return place
+
+
+def place_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Place:
+    """Return where the options say that codes are encoded, on as many threads as ``memory`` allows, or on one."""
+    place = place_of({"workers": None, **options}, "workers")
+    if place.elsewhere:
+        return place
+    given, cores = options.get("workers"), available_cores()
+    return replace(place, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, place.memory))
 
 
 def fits_ingest(source: Source, store: Path, compressor: str) -> None:

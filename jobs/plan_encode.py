@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs import encode as runner
 from jobs.bound import chosen_bound
-from jobs.budget import INTERPRETER_BYTES, workers_within
+from jobs.budget import INTERPRETER_BYTES
+from jobs.cluster import connect
 from jobs.encoders import make_spec
 from jobs.forecast import Report, process_seconds, times
-from jobs.opening import kernel_of, refuse
+from jobs.opening import kernel_of
 from jobs.options import available_cores
 from jobs.parameters import CHOOSE
-from jobs.plan import encoded_bytes
+from jobs.plan import encoded_bytes, place_to_encode
 from jobs.plan_search import codes_runs
 from jobs.progress import waiting
 from pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
@@ -121,11 +121,7 @@ def _planned(rows: Vectors, options: Mapping[str, Any]) -> EncodePlan:
 
 def _connect(work: EncodePlan, options: Mapping[str, Any]) -> int:
     """Return how many cores encode, here or on a cluster, once all are connected to."""
-    if options.get("scheduler"):
-        refuse(options, ("workers",), "a cluster that exists has its own workers")
-    memory = options.get("memory")
-    workers = workers_within(lambda n: encode_bytes(work, n), options.get("workers"), available_cores(), memory)
-    with runner.connect(workers, options.get("scheduler")) as client:
+    with connect(place_to_encode(work, options)) as client:
         return sum(client.nthreads().values())
 
 

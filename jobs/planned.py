@@ -7,10 +7,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from jobs.budget import INTERPRETER_BYTES, batch_of, exact_bytes, fitted, search_bytes, threads_of
+from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
 from jobs.exact import prepare
 from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
 from jobs.own_kernel import own_of
+from jobs.place import place_of
 from pipeline.encode import check_domain
 from pipeline.kernels import Kernel, kernel_from_spec
 from pipeline.search import SearchOptions, check_queries, check_source
@@ -71,6 +72,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     MercoreError
         If it cannot be searched so; that it takes more than ``memory`` is no error here.
     """
+    place = place_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
         relaxed = job.relaxation
@@ -85,14 +87,18 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         )
     else:
         settings = SearchOptions(
-            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=threads_of(options)
+            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=place.threads
         )
         of = _of_codes if kind_of(store) == "codes" else _of_vectors
         found = of(store, open_rows(queries), settings, options)
         found.settings.check(found.scanned.rows)
         check_queries(found.queries, found.kernel, found.batch.shape[1], store)
-    settings = fitted(found.settings, _needs(found), options)
-    needed = _needs(found)(settings)
+
+    def taken(some: SearchOptions) -> int:
+        return taken_at(place, batches_at(place) * _needs(found)(some))
+
+    settings = fitted(found.settings, taken, options)
+    needed = taken(settings)
     room = 0 if options.get("memory") is None else options["memory"] - INTERPRETER_BYTES - needed
     return replace(found, settings=replace(settings, resident=max(0, room)), needed=needed)
 

@@ -12,12 +12,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from jobs.bound import chosen_bound
-from jobs.budget import batch_of, search_bytes, threads_of, within_memory
+from jobs.budget import batch_of, search_bytes, within_memory
 from jobs.encoders import make_spec
 from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
 from jobs.options import available_cores, parse_ranks
-from jobs.own_kernel import names_file, own_of
+from jobs.own_kernel import own_of
 from jobs.parameters import CHOOSE
+from jobs.place import Load, Stores, crew_at, own_file, place_of
 from jobs.plan import fits_encode, fits_ingest
 from jobs.progress import progress, waiting
 from pipeline import encode as encoding
@@ -67,6 +68,7 @@ def ingest_rows(rows: Source, target: Path, *, drop_zero_rows: bool = False, com
 def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     """Encode a vector store, or what is still missing or wrong of its codes; return what was done."""
     from jobs import encode as runner
+    from jobs.cluster import connect
 
     began = time.perf_counter()
     rows = open_vectors(vectors)
@@ -75,18 +77,16 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
-    if options.get("scheduler"):
-        refuse(options, ("workers",), "a cluster that exists has its own workers")
     path = Path(codes)
     resume(path, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
-    workers = fits_encode(plan, path, options)
-    with turn_at(path) as held, runner.connect(workers, options.get("scheduler")) as client:
+    place = fits_encode(plan, path, options)
+    with turn_at(path) as held, connect(place) as client:
         store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
         undone = _resume(store, plan)
         if undone:
             held.check()  # fitting took its time
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
-                sources = runner.Sources(vectors, options["kernel"] if names_file(options["kernel"]) else None)
+                sources = runner.Sources(vectors, own_file(options))
                 runner.encode_parts(client, path, sources, undone, held.checked(advance))
             store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
@@ -121,11 +121,9 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
         return search_exactly(store, queries, **options)
     if options.get("out"):
         check_hits_path(options["out"])
+    place = place_of(options)
     settings = searching.SearchOptions(
-        k=options["k"],
-        rerank=options.get("rerank"),
-        batch=batch_of(options),
-        threads=threads_of(options),
+        k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=place.threads
     )
     source = open_rows(queries)
     began = time.perf_counter()
@@ -237,10 +235,15 @@ def _search_codes(
         refuse(options, ("vectors",), "the vectors are only read to --rerank")
     settings.check(codes.rows)
     vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
-    nq = queries.shape[0]
-    settings = within_memory(settings, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options)
-    settings = replace(settings, own=own)
-    return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
+    nq, place = queries.shape[0], place_of(options)
+    settings = within_memory(
+        settings, place, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options
+    )
+    kernel = kernel_from_spec(codes.spec.kernel, own).spec()
+    stores = Stores(codes=store, vectors=vectors.where if vectors else None, kernel=kernel, own=own_file(options))
+    with crew_at(place, stores, Load(nq, settings.batch, settings.resident)) as crew:
+        settings = replace(settings, own=own, crew=crew)
+        return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 
 def _search_vectors(
@@ -257,8 +260,12 @@ def _search_vectors(
     vectors = open_vectors(store)
     kernel = chosen_kernel(options, vectors)
     encoding.check_domain(vectors, kernel)
-    settings = within_memory(settings, lambda some: search_bytes(vectors, some, queries=queries.shape[0]), options)
-    return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
+    nq, place = queries.shape[0], place_of(options)
+    settings = within_memory(settings, place, lambda some: search_bytes(vectors, some, queries=nq), options)
+    stores = Stores(vectors=store, kernel=kernel.spec(), own=own_file(options))
+    with crew_at(place, stores, Load(nq, settings.batch)) as crew:
+        settings = replace(settings, crew=crew)
+        return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
 
 
 def _describe_vectors(vectors: VectorStore) -> Report:

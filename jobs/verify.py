@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import batch_of, threads_of
-from jobs.exact import Job, check_bounds, check_rest, ready
+from jobs.budget import batch_of
+from jobs.exact import Job, check_bounds, ready
 from jobs.opening import kernel_of
+from jobs.place import own_file, place_of
 from jobs.progress import progress
 from pipeline.encode import check_domain
 from pipeline.kernels import Kernel, OwnKernel
+from pipeline.parallel import in_order
 from pipeline.search import SearchOptions
 from pipeline.truth import Truth
 from pipeline.verify import PROVED, REFUTED, TIED, Verdicts
@@ -45,10 +48,11 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
     kernel = kernel_of(options, rows)
     check_domain(rows, kernel)
     codes = _bounds(options.get("bounds"), rows, kernel)
+    place = place_of(options)
     settings = SearchOptions(
         k=k,
         batch=batch_of(options),
-        threads=threads_of(options),
+        threads=place.threads,
         own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
     )
     source = open_rows(queries)
@@ -58,6 +62,7 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
             "Mend: name the queries that they are of."
         )
     job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
+    job = replace(job, own_file=own_file(options))
     began = time.perf_counter()
     verdicts = list(_verdicts(job, claimed[:, :k]))
     seconds = time.perf_counter() - began
@@ -82,20 +87,21 @@ def tell(report: Report) -> None:
 
 def _verdicts(job: Job, claimed: NDArray[np.int64]) -> Iterator[Report]:
     """Yield a verdict a query."""
-    search, size, dropped = job.search(), job.settings.batch, job.vectors.dropped
+    nq, size, dropped = len(claimed), job.settings.batch, job.vectors.dropped
     stored = stored_rows(claimed, dropped)
     stored[stored >= job.vectors.rows] = -1
-    with threadpool_limits(1), progress("verify", len(claimed), "queries") as advance:
-        for start in range(0, len(claimed), size):
-            some = slice(start, min(start + size, len(claimed)))
-            verdicts = verify_batch(search, job.queries.read(some.start, some.stop), stored[some])
+    starts = range(0, nq, size)
+    batches = ((job.queries.read(start, min(start + size, nq)), stored[start : start + size]) for start in starts)
+    with threadpool_limits(1), progress("verify", nq, "queries") as advance, job.searching() as search:
+        every = in_order(batches, lambda batch: verify_batch(search, *batch), search.crew.at_once)
+        for start, verdicts in zip(starts, every, strict=True):
             scores = job.kernel.from_ranking(verdicts.proved.scores.copy())
             better = original_ids(verdicts.proved.ids, dropped)
             for query, word in enumerate(verdicts.words()):
                 told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
                 yield {"query": start + query, "verdict": word} | told
-            advance(some.stop - some.start)
-        check_rest(job, search)
+            advance(len(better))
+        search.crew.check_rest()
 
 
 def _refutation(

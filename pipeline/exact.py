@@ -1,6 +1,7 @@
 """Exact search: by upper bounds of every row, or by the true kernel of every row; a proof for each query."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.bounded import Bounded
 from pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
-from pipeline.exhaustive import search_vectors
+from pipeline.crew import Crew, Threads
 from pipeline.proofs import Proved, Scored, spliced, taken
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
@@ -24,6 +25,14 @@ class ExactSearch:
     truth: Truth
     bounds: OpenCodes | None = None
     beta: float = 1.0  # below it bounds are relaxed (Bourrier et al. 2015, Eq. 28), and answers approximate
+    elsewhere: Crew | None = None  # who works on the parts, if not threads of this process
+
+    @cached_property
+    def crew(self) -> Crew:
+        """Who works on the parts."""
+        truth = self.truth
+        here = Threads(kernel=truth.kernel, threads=truth.threads, vectors=truth.vectors, codes=self.bounds)
+        return self.elsewhere or here
 
     def prove(self, queries: NDArray[Any], k: int, *, seeds: NDArray[np.int64] | None = None) -> Proved:
         """Return the k rows of highest real score for each query, with what proves them.
@@ -37,9 +46,12 @@ class ExactSearch:
         seeds : int64[nq, ≥ k], optional
             Rows to begin with, distinct for each query: the nearer they are, the less is left.
         """
+        alone = self.crew.alone()
+        if alone is not None:
+            return alone.prove(queries, k, beta=self.beta, seeds=seeds)
         if self.bounds is None or 2 * k >= self.truth.vectors.rows or not self._pays(len(queries), k):
             return self._of_every_row(queries, k)
-        bounded = Bounded(self.truth, self.bounds, queries, k, beta=self.beta)
+        bounded = Bounded(self.truth, self.bounds.store, self.crew.batch(queries, beta=self.beta), k)
         if seeds is None:
             bounded.seed()
         else:
@@ -62,22 +74,23 @@ class ExactSearch:
         if not failing.any():
             return bounded.proved()
         if again:
-            second = Bounded(self.truth, bounded.codes, bounded.raw[failing], k, beta=self.beta)
+            batch = self.crew.batch(bounded.batch.queries[failing], beta=self.beta)
+            second = Bounded(self.truth, bounded.codes, batch, k)
             second.start(bounded.scored.best.ids[failing])
             second.sweep()
             others = self._completed(second, again=False)
         else:
-            others = self._of_every_row(bounded.raw[failing], k)
+            others = self._of_every_row(bounded.batch.queries[failing], k)
         return others if failing.all() else spliced(~failing, taken(bounded.proved(), ~failing), others)
 
     def _of_every_row(self, queries: NDArray[Any], k: int) -> Proved:
         """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out."""
         truth, rows = self.truth, self.truth.vectors.rows
-        kept = min(rows, k + SPARE)
-        best = search_vectors(truth.vectors, truth.kernel, queries, kept, threads=truth.threads)
+        batch, kept = self.crew.batch(queries), min(rows, k + SPARE)
+        best = batch.nearest(kept)
         while kept < rows and bool((best.scores[:, k - 1] - best.scores[:, -1] <= truth.slack).any()):
             kept = min(rows, 4 * kept)
-            best = search_vectors(truth.vectors, truth.kernel, queries, kept, threads=truth.threads)
+            best = batch.nearest(kept)
         scored = Scored(len(queries), k, truth.slack)
         scores = np.asarray(best.scores, np.float64)
         scored.add(np.repeat(np.arange(len(queries)), kept), best.ids.ravel(), scores.ravel())

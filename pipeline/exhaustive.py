@@ -1,6 +1,6 @@
 """Search vectors exhaustively by the true kernel: float32 blocks as a filter with a proven error, float64 decides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,17 +34,21 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
     queries : dtype[nq, d], raw rows
     k : int, 1 ≤ k ≤ n
     """
-    batch = Batch(kernel, queries)
+    return search_parts(vectors, Batch(kernel, queries), range(vectors.parts), k, threads=threads)
 
-    def work(parts: Iterator[int]) -> Best:
-        best = Best(len(queries), k, np.float64)
-        for part, rows in read_ahead(parts, lambda part, _: vectors.read_part(part)):
+
+def search_parts(vectors: Vectors, batch: Batch, parts: Sequence[int], k: int, *, threads: int) -> Best:
+    """Return the k rows of highest true score among some parts, for each query."""
+
+    def work(taken: Iterator[int]) -> Best:
+        best = Best(len(batch.prepared), k, np.float64)
+        for part, rows in read_ahead(taken, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)
             for start in range(0, len(rows), BLOCK_ROWS):
                 search_block(batch, rows[start : start + BLOCK_ROWS], first + start, best)
         return best
 
-    return merge(over_parts(list(range(vectors.parts)), threads, work))
+    return merge(over_parts(list(parts), threads, work))
 
 
 def search_block(batch: Batch, rows: NDArray[Any], first: int, best: Best) -> None:

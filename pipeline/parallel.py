@@ -1,10 +1,12 @@
 """Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
@@ -51,3 +53,20 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
             pending = part, future
         if pending is not None:
             yield pending[0], pending[1].result()
+
+
+def in_order(items: Iterable[Item], work: Callable[[Item], Result], at_once: int) -> Iterator[Result]:
+    """Yield what ``work`` makes of each item, in the items' order, while a thread each is at work on ``at_once``."""
+    if at_once == 1:
+        yield from map(work, items)
+        return
+    pool, pending = ThreadPoolExecutor(at_once, thread_name_prefix="batch"), deque[Future[Result]]()
+    try:
+        for item in items:
+            pending.append(pool.submit(work, item))
+            if len(pending) == at_once:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after an error nobody waits for the other batches

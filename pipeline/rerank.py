@@ -18,15 +18,29 @@ Ids = NDArray[np.int64]
 def true_scores(
     vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: NDArray[np.int64], *, threads: int
 ) -> Float64:
-    """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1.
+    """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1."""
+    scores, found = np.full(rows.shape, -np.inf), rows >= 0
+    pairs = np.nonzero(found)[0], rows[found]
+    scores[found] = scores_of_pairs(vectors, kernel, kernel.prepare(queries, label="query"), pairs, threads=threads)
+    return scores
+
+
+def scores_of_pairs(
+    vectors: Vectors, kernel: Kernel, queries: Float64, pairs: tuple[Ids, Ids], *, threads: int
+) -> Float64:
+    """Return the true scores of pairs (query, row), float64[p].
 
     Every part of the vector store that holds a wanted row is read once, and its rows are scored before the next.
+
+    Parameters
+    ----------
+    queries : float64[nq, d], prepared
+    pairs : int64[p] twice: queries, and rows of the store
     """
-    prepared = kernel.prepare(queries, label="query")
-    scores = np.full(rows.size, -np.inf)
-    order = np.argsort(rows, axis=None, kind="stable")
-    order = order[np.searchsorted(rows.ravel()[order], 0) :]  # the −1 come first
-    wanted = rows.ravel()[order]
+    of, rows = pairs
+    scores = np.empty(len(rows))
+    order = np.argsort(rows, kind="stable")
+    wanted = rows[order]
 
     def work(parts: Iterator[int]) -> None:
         for part in parts:
@@ -34,10 +48,10 @@ def true_scores(
             here = slice(*np.searchsorted(wanted, [first, last]))
             chosen, at = np.unique(wanted[here], return_inverse=True)
             values = kernel.prepare(vectors.read_part(part)[chosen - first], first=first)
-            scores[order[here]] = kernel.exact_pairs(values, prepared, at, order[here] // rows.shape[1])
+            scores[order[here]] = kernel.exact_pairs(values, queries, at, of[order[here]])
 
     over_parts(np.unique(wanted // vectors.part_rows).tolist(), threads, work)
-    return scores.reshape(rows.shape)
+    return scores
 
 
 def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray[Any]:

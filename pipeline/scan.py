@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.best import Best, merge
 from pipeline.encoders.encoder import Encoder
 from pipeline.parallel import over_parts, read_ahead
+from pipeline.scanners.scanner import Scanner
 from stores.codes import CodeStore
 from stores.reader import HeldParts, PartReader
 
@@ -25,10 +26,14 @@ class OpenCodes:
 
     def check_rest(self) -> None:
         """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was written."""
-        parts = self.store.store
-        for part in sorted(set(range(self.store.parts)) - self.checked):
-            for name in parts.layout.column_names:
-                parts.check_chunk(self.store.receipts[part], name)
+        self.check(sorted(set(range(self.store.parts)) - self.checked))
+
+    def check(self, parts: Sequence[int]) -> None:
+        """Read parts; raise ``IntegrityError`` if a byte is not the one that was written."""
+        store = self.store.store
+        for part in parts:
+            for name in store.layout.column_names:
+                store.check_chunk(self.store.receipts[part], name)
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> Best:
@@ -44,15 +49,24 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
     IntegrityError
         If any byte of the store is not the one that was written; no result is then returned.
     """
-    scanner = codes.encoder.scanner(queries)
+    scanner, every = codes.encoder.scanner(queries), range(codes.store.parts)
+    return scan_parts(codes, scanner, (every, None), (len(queries), k), threads=threads)
+
+
+def scan_parts(
+    codes: OpenCodes, scanner: Scanner, some: tuple[Sequence[int], int | None], shape: tuple[int, int], *, threads: int
+) -> Best:
+    """Return the best of some parts, or of so many first rows of each, in lists of a shape [nq, k]."""
+    parts, rows = some
 
     def work(taken: Iterator[int]) -> Best:
-        best = Best(len(queries), k, np.float32)
+        best = Best(*shape, np.float32)
         for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
-            scanner.scan(columns, codes.store.store.bounds(part)[0], best)
+            first = columns if rows is None else {name: values[:rows] for name, values in columns.items()}
+            scanner.scan(first, codes.store.store.bounds(part)[0], best)
         return best
 
-    return merge(over_parts(list(range(codes.store.parts)), threads, work))
+    return merge(over_parts(list(parts), threads, work))
 
 
 def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], Mapping[str, NDArray[Any]]]:

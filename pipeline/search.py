@@ -1,18 +1,18 @@
 """Search a store for a stream of queries, batch by batch: codes, codes reranked, or vectors by the true kernel."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best, best_of
+from pipeline.best import Best
+from pipeline.crew import Crew, Threads, answer
 from pipeline.encode import encoder_of
-from pipeline.exhaustive import search_vectors
 from pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
-from pipeline.rerank import true_scores
-from pipeline.scan import OpenCodes, scan_codes
+from pipeline.parallel import in_order
+from pipeline.scan import OpenCodes
 from stores.codes import CodeStore
 from stores.errors import InputError, ShapeError
 from stores.formats.source import Source
@@ -28,8 +28,8 @@ class SearchOptions:
     """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
 
     Each batch is a pass over the codes: up to ``resident`` bytes of them stay in memory from one pass to the next.
-    ``own`` is the user's kernel, where that of the codes is one. An exact search that is to take little memory compares
-    the bounds of ``window`` parts at once.
+    ``own`` is the user's kernel, where that of the codes is one; ``crew`` works on the parts instead of threads here.
+    An exact search that is to take little memory compares the bounds of ``window`` parts at once.
     """
 
     k: int
@@ -39,6 +39,7 @@ class SearchOptions:
     resident: int = 0
     window: int | None = None
     own: OwnKernel | None = None
+    crew: Crew | None = None
 
     def check(self, rows: int) -> None:
         """Refuse counts that a store of ``rows`` rows cannot serve.
@@ -98,17 +99,12 @@ def search_code_store(
     if vectors is not None:
         check_source(vectors, store)
     passes = -(-queries.shape[0] // options.batch)
-    codes = OpenCodes(store, encoder_of(store, options.own), HeldParts(options.resident if passes > 1 else 0))
+    crew = options.crew
+    if crew is None:
+        codes = OpenCodes(store, encoder_of(store, options.own), HeldParts(options.resident if passes > 1 else 0))
+        crew = Threads(kernel=kernel, threads=options.threads, vectors=vectors, codes=codes)
 
-    def answer(batch: NDArray[Any]) -> Best:
-        best = scan_codes(codes, batch, options.rerank or options.k, threads=options.threads)
-        if options.rerank is None:
-            return best
-        assert vectors is not None
-        scores = true_scores(vectors, kernel, batch, best.ids, threads=options.threads)
-        return best_of(scores, best.ids, options.k)
-
-    return _collect(queries, options, answer, store.dropped, advance)
+    return _collect(queries, crew, (range(store.parts), store.dropped), options, advance)
 
 
 def search_vector_store(
@@ -131,10 +127,8 @@ def search_vector_store(
     options.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
 
-    def answer(batch: NDArray[Any]) -> Best:
-        return search_vectors(vectors, kernel, batch, options.k, threads=options.threads)
-
-    return _collect(queries, options, answer, vectors.dropped, advance)
+    crew = options.crew or Threads(kernel=kernel, threads=options.threads, vectors=vectors)
+    return _collect(queries, crew, (None, vectors.dropped), options, advance)
 
 
 def check_source(vectors: Vectors, store: CodeStore) -> None:
@@ -168,16 +162,23 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
 
 def _collect(
     queries: Source,
+    crew: Crew,
+    searched: tuple[Sequence[int] | None, NDArray[np.int64]],
     options: SearchOptions,
-    answer: Callable[[NDArray[Any]], Best],
-    dropped: NDArray[np.int64],
     advance: Advance,
 ) -> Hits:
     """Answer the queries batch by batch and give the rows their original ids."""
-    answers = []
-    for _, batch in _batches(queries, options.batch):
-        answers.append(answer(batch))
-        advance(len(batch))
+    (parts, dropped), answers = searched, []
+
+    def work(raw: NDArray[Any]) -> Best:
+        alone = crew.alone()
+        if alone is not None:
+            return alone.answer(raw, options.k, options.rerank)
+        return answer(crew.batch(raw), parts, options.k, options.rerank)
+
+    for best in in_order((raw for _, raw in _batches(queries, options.batch)), work, crew.at_once):
+        answers.append(best)
+        advance(len(best.ids))
     ids = np.concatenate([best.ids for best in answers])
     return Hits(scores=np.concatenate([best.scores for best in answers]), ids=original_ids(ids, dropped))
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.crew import true_scores
 from pipeline.exact import ExactSearch
 from pipeline.kernels.decimals import TIE, decimal_score
 from pipeline.proofs import Proved, spliced
-from pipeline.rerank import fetch, true_scores
-from pipeline.truth import Truth
+from pipeline.rerank import fetch
 
 PROVED, TIED, REFUTED = "proved", "tied", "refuted"
 Ids = NDArray[np.int64]
@@ -53,7 +53,7 @@ def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts
             proved = spliced(whole, search.prove(queries[whole], k, seeds=claimed[whole]), proved)
     other = claimed != proved.ids
     in_question = other & ~repeated & (claimed >= 0)
-    wrong = repeated | (other & ~_equally_good(search.truth, queries, claimed, proved, in_question))
+    wrong = repeated | (other & ~_equally_good(search, queries, claimed, proved, in_question))
     ranks = np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
     return Verdicts(proved=proved, ranks=ranks, tied=(proved.ties > 0) | other.any(axis=1))
 
@@ -68,11 +68,11 @@ def _repeated(claimed: Ids) -> NDArray[np.bool_]:
 
 
 def _equally_good(
-    truth: Truth, queries: NDArray[Any], claimed: Ids, proved: Proved, other: NDArray[np.bool_]
+    search: ExactSearch, queries: NDArray[Any], claimed: Ids, proved: Proved, other: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which of the other rows that are claimed have the very score of the exact one, bool[nq, k]."""
-    rows = np.where(other, claimed, -1)
-    scores = true_scores(truth.vectors, truth.kernel, queries, rows, threads=truth.threads)
+    truth = search.truth
+    scores = true_scores(search.crew.batch(queries), np.where(other, claimed, -1))
     near = np.abs(scores - proved.scores) <= truth.slack
     pairs = np.argwhere(near)
     if not len(pairs):

@@ -88,6 +88,11 @@ class WatchedVectors(Vectors):
         self._unread.discard(part)
         return values
 
+    @property
+    def seen(self) -> list[int]:
+        """The parts that were read."""
+        return sorted(set(range(self.parts)) - self._unread)
+
     def check_rest(self) -> None:
         """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was ingested."""
         for part in sorted(self._unread):

@@ -203,6 +203,28 @@ def plans(vectors: str, queries: str, *, only: str | None, json_path: str | None
 
 
 @main.command()
+@click.argument("vectors")
+@click.argument("queries")
+@click.option("--codes", help="Codes of VECTORS by aska under chi2, as encode makes them. [default: made first]")
+@click.option("--bounds", help="Bounds of VECTORS under chi2. [default: made first]")
+@click.option("--workers", default=2, show_default=True, help="Threads, and processes.")
+@click.option("--batch", default=1024, show_default=True, help="Queries a batch.")
+@click.option("--parts", default=1 << 20, help="Encode only so many parts. [default: all]")
+@click.option("--repeats", default=5, show_default=True)
+@click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
+def cluster(
+    vectors: str, queries: str, *, codes: str | None, bounds: str | None, json_path: str | None, **setting: int
+) -> None:
+    """Encoding and searching VECTORS, a store, on a cluster of processes beside as many threads."""
+    from tests.benchmarks import cluster as contest
+
+    with TemporaryDirectory() as folder:
+        stores = contest.made(vectors, codes, bounds, Path(folder))
+        results = contest.measure(queries, stores, contest.Setting(**setting))
+    _show(results, json_path)
+
+
+@main.command()
 @click.argument("base")
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)

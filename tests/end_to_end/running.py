@@ -1,9 +1,12 @@
 """Run mercore: in this process for speed, or as the command that users type; and look at what lies on disk."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -17,6 +20,8 @@ from jobs.cli import main
 
 KERNEL = "chi2"
 ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
+WORKER = ("--no-nanny", "--nthreads", "1", "--death-timeout", "60", "--no-dashboard")
+ON_LOOPBACK = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,3 +121,42 @@ def names_in(folder: Path) -> list[str]:
 def scratch_in(folder: Path) -> list[str]:
     """Return the scratch files and folders below a folder."""
     return [str(path) for path in folder.rglob(".*.tmp")]
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Look until something is true; a process that ends before, or nothing for two minutes, fails the test."""
+    give_up = time.monotonic() + 120
+    while not true():
+        assert process.poll() is None, finish(process)
+        assert time.monotonic() < give_up
+        time.sleep(0.0005)
+
+
+class Cluster:
+    """A Dask scheduler and workers of one thread each: real processes on loopback, ended with the test."""
+
+    def __init__(
+        self, folder: Path, workers: int, *, options: tuple[str, ...] = ("--no-dashboard",), both: tuple[str, ...] = ()
+    ) -> None:
+        self._file = folder / "scheduler.json"
+        self._environment = {"DASK_TEMPORARY_DIRECTORY": str(folder / "dask")}
+        words = ("--port", "0", "--scheduler-file", str(self._file), *options, *both)
+        self.scheduler = self._start("dask_scheduler", *words)
+        self.workers: list[subprocess.Popen[str]] = []
+        try:
+            wait_until(lambda: self._file.exists() and self._file.read_text().endswith("}"), self.scheduler)
+            self.address = str(json.loads(self._file.read_text())["address"])
+            self.workers += [self._start("dask_worker", self.address, *WORKER, *both) for _ in range(workers)]
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Kill every process."""
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.communicate()
+
+    def _start(self, module: str, *words: str) -> subprocess.Popen[str]:
+        python = [sys.executable, "-m", f"distributed.cli.{module}"]
+        return start_words([*python, *words, *ON_LOOPBACK], env=self._environment)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.end_to_end.running import Outcome, finish, histograms, invoke, names_in, run, start, succeed
-from tests.end_to_end.test_kill import kill_after, wait_until
+from tests.end_to_end.running import Outcome, finish, histograms, invoke, names_in, run, start, succeed, wait_until
+from tests.end_to_end.test_kill import kill_after
 
 NQ, BATCH = 240, 3
 KILLS = 10

@@ -13,7 +13,8 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from jobs.encode import connect
+from jobs.cluster import connect
+from jobs.place import Place
 from stores.formats import OPENERS
 from stores.hits import Hits, read_hits
 from tests import reference
@@ -340,7 +341,7 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
 
 def test_threads_here_open_no_port() -> None:
     before = listening()
-    with connect(2, None) as client:
+    with connect(Place(threads=2)) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         assert listening() == before
 

@@ -3,9 +3,8 @@
 import json
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from tests.end_to_end.running import (
     ENCODE,
+    Cluster,
     Outcome,
     count_receipts,
     files_of,
@@ -21,15 +21,13 @@ from tests.end_to_end.running import (
     run,
     scratch_in,
     start,
-    start_words,
     succeed,
+    wait_until,
 )
 
 PARTS, PART_ROWS = 300, 10
 KILLS = 20
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
-WORKER = ("--no-nanny", "--nthreads", "1", "--death-timeout", "60")
-ON_LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard", "--dashboard-address", "127.0.0.1:0")
 
 pytestmark = pytest.mark.slow
 
@@ -41,15 +39,6 @@ def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     succeed("encode", vectors, store, *OPTIONS, "--workers", 2)
     assert count_receipts(store) == PARTS
     return files_of(store)
-
-
-def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Look until something is true; a process that ends before, or nothing for two minutes, fails the test."""
-    give_up = time.monotonic() + 120
-    while not true():
-        assert process.poll() is None, finish(process)
-        assert time.monotonic() < give_up
-        time.sleep(0.0005)
 
 
 def wait_for_receipts(store: Path, count: int, process: subprocess.Popen[str]) -> None:
@@ -145,33 +134,6 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(vectors: Path, undisturbed: dict[
     last = run("encode", vectors, store, *OPTIONS, "--json")
     assert json.loads(last.out)["parts_done_now"] == PARTS - done
     assert files_of(store) == undisturbed
-
-
-class Cluster:
-    """A Dask scheduler and workers of one thread each: real processes on loopback, ended with the test."""
-
-    def __init__(self, folder: Path, workers: int) -> None:
-        self._file = folder / "scheduler.json"
-        self._environment = {"DASK_TEMPORARY_DIRECTORY": str(folder / "dask")}
-        self.scheduler = self._start("dask_scheduler", "--port", "0", "--scheduler-file", str(self._file))
-        self.workers: list[subprocess.Popen[str]] = []
-        try:
-            wait_until(lambda: self._file.exists() and self._file.read_text().endswith("}"), self.scheduler)
-            self.address = str(json.loads(self._file.read_text())["address"])
-            self.workers += [self._start("dask_worker", self.address, *WORKER) for _ in range(workers)]
-        except BaseException:
-            self.end()
-            raise
-
-    def end(self) -> None:
-        """Kill every process."""
-        for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.communicate()
-
-    def _start(self, module: str, *words: str) -> subprocess.Popen[str]:
-        python = [sys.executable, "-m", f"distributed.cli.{module}"]
-        return start_words([*python, *words, *ON_LOOPBACK], env=self._environment)
 
 
 @pytest.fixture

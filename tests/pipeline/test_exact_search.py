@@ -107,7 +107,7 @@ def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArra
 def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, queries: NDArray[Any], k: int) -> None:
     search = made.search()
     assert search.bounds is not None
-    once = Bounded(search.truth, search.bounds, queries, k, beta=1.0)
+    once = Bounded(search.truth, search.bounds.store, search.crew.batch(queries), k)
     once.seed()
     once.sweep()
     queries = queries[~once.failing]  # that bounds answer at once
@@ -227,3 +227,13 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     for k in (1, 7):
         same(made.search().prove(queries, k), ExactSearch(truth=made.search().truth).prove(queries, k))
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
+
+
+@pytest.mark.parametrize("batch", [1, NQ])
+def test_what_was_scored_depends_on_no_thread(made: Made, queries: NDArray[Any], batch: int) -> None:
+    for start in range(0, NQ, batch):
+        some = queries[start : start + batch]
+        expected = made.search(threads=1).prove(some, K).arrays()
+        for _ in range(3):
+            for name, values in made.search(threads=4).prove(some, K).arrays().items():
+                np.testing.assert_array_equal(values, expected[name], strict=True)

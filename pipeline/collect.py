@@ -1,0 +1,65 @@
+"""The pairs of queries and rows whose bounds reach a threshold, and queries that are given up for having too many."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.kernel import Float32
+from pipeline.parallel import over_parts, read_ahead
+from pipeline.scan import OpenCodes, part_reader
+from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
+
+FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
+
+
+class Allowance(NamedTuple):
+    """How many pairs queries may have: k neighbours are sought, and every row's score costs ``a_row`` pairs a row."""
+
+    k: int
+    a_row: int = A_ROW
+
+
+class Collected(NamedTuple):
+    """The pairs that reach, in any order, and the queries bool[nq] that were given up: of theirs not all are there."""
+
+    pairs: Pairs
+    failing: NDArray[np.bool_]
+
+
+def collect(
+    codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, Allowance], *, threads: int
+) -> Collected:
+    """Return the pairs of some parts whose bound reaches; what is found of a part depends on no other part.
+
+    Parameters
+    ----------
+    least : float32[nq] that a query's bounds must reach, and how many may
+    """
+    limits, allowance = least
+    give_up = partial(too_many, allowance=allowance)
+
+    def work(taken: Iterator[int]) -> Collected:
+        found: list[Collected] = []
+        for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
+            found.append(Collected(*scanner.collect(columns, codes.store.store.bounds(part)[0], limits, give_up)))
+        return together(found, len(limits))
+
+    return together(over_parts(list(parts), threads, work), len(limits))
+
+
+def together(found: Sequence[Collected], queries: int) -> Collected:
+    """Return what was found of several parts as one."""
+    failing = np.zeros(queries, np.bool_)
+    for one in found:
+        failing |= one.failing
+    return Collected(joined([one.pairs for one in found]), failing)
+
+
+def too_many(pairs: NDArray[np.int64], rows: int, allowance: Allowance) -> NDArray[np.bool_]:
+    """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
+    many = pairs > FEW_ROWS + 2 * allowance.k + FAILING * rows
+    cheaper = int(pairs[many].sum()) > (FAILING * int(many.sum()) + allowance.a_row) * rows
+    return many if cheaper else np.zeros_like(many)

@@ -1,0 +1,230 @@
+"""Who works on the parts of the stores that are searched: the contract, and threads of this process."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import exhaustive
+from pipeline.best import Best, best_of
+from pipeline.collect import Allowance, Collected, collect
+from pipeline.encoders.kpca_bound import KpcaBound
+from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float32, Float64
+from pipeline.proofs import Proved
+from pipeline.rerank import fetch, pair_scores, scores_of_pairs
+from pipeline.scan import OpenCodes, scan_parts
+from pipeline.scanners.bounds import BoundScanner
+from pipeline.scanners.scanner import Scanner
+from stores.vectors import Vectors, WatchedVectors
+
+Ids = NDArray[np.int64]
+ScorePairs = Callable[[Ids, Ids], Float64]
+
+
+class Batch(Protocol):
+    """A batch of raw queries in the hands of a crew.
+
+    What it answers is the same to the bit whoever works, and however many do; rows are shared out by parts.
+    """
+
+    @property
+    def queries(self) -> NDArray[Any]:
+        """The raw queries, dtype[nq, d]."""
+        ...
+
+    def scan(self, parts: Sequence[int], width: int, *, rows: int | None = None) -> Best:
+        """Return the ``width`` best by code among some parts of the codes, or the first ``rows`` rows of each."""
+        ...
+
+    def collect(self, parts: Sequence[int], least: Float32, allowance: Allowance) -> Collected:
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
+        ...
+
+    def nearest(self, k: int) -> Best:
+        """Return the k best of all vectors by the true kernel, float64."""
+        ...
+
+    def scores(self, queries: Ids, rows: Ids) -> Float64:
+        """Return the true scores of pairs, float64[p]; a part that holds a row of theirs is read once."""
+        ...
+
+    def fetched(self, rows: Ids) -> ScorePairs:
+        """Fetch rows int64[p], ascending; return what gives true scores of pairs (place among them, query)."""
+        ...
+
+
+class Alone(Protocol):
+    """One worker of a crew, who searches for a whole batch of queries by itself."""
+
+    def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> Best:
+        """Return what ``answer`` does."""
+        ...
+
+    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None) -> Proved:
+        """Return what ``ExactSearch.prove`` does."""
+        ...
+
+
+class Crew(Protocol):
+    """Who searches, on vectors and codes that are open already."""
+
+    @property
+    def at_once(self) -> int:
+        """Batches that are best worked on at the same time."""
+        ...
+
+    def alone(self) -> Alone | None:
+        """Return who takes the next batch by itself, or None where all share its parts out, as ``batch`` does."""
+        ...
+
+    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> Batch:
+        """Take in raw queries; with β < 1, bounds are relaxed."""
+        ...
+
+    def check_rest(self) -> None:
+        """Read what nobody has read; raise ``IntegrityError`` if a byte of a store is not the one that was written."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads:
+    """Threads of this process: a crew. Without vectors it only scans, without codes it only scores."""
+
+    kernel: Kernel
+    threads: int = 1
+    vectors: Vectors | None = None
+    codes: OpenCodes | None = None
+    at_once: ClassVar[int] = 1
+
+    def alone(self) -> None:
+        """Return None: threads share all parts out."""
+
+    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "ThreadsBatch":
+        """Take in raw queries; with β < 1, bounds are relaxed."""
+        return ThreadsBatch(self, queries, beta)
+
+    def check_rest(self) -> None:
+        """Read what nobody has read; raise ``IntegrityError`` if a byte of a store is not the one that was written."""
+        if isinstance(self.vectors, WatchedVectors):
+            self.vectors.check_rest()
+        if self.codes is not None:
+            self.codes.check_rest()
+
+    def check(self, codes: Sequence[int], vectors: Sequence[int]) -> None:
+        """Read parts; raise ``IntegrityError`` if a byte is not the one that was written."""
+        for part in vectors:
+            assert self.vectors is not None
+            self.vectors.read_part(part)
+        if self.codes is not None:
+            self.codes.check(codes)
+
+    def fetch(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[len(rows), d]; ``rows`` ascend."""
+        assert self.vectors is not None
+        return fetch(self.vectors, rows, threads=self.threads)
+
+
+class ThreadsBatch:
+    """A batch of queries, made ready for each kind of work when it is first asked for: see ``Batch``."""
+
+    def __init__(self, crew: Threads, queries: NDArray[Any], beta: float) -> None:
+        self.crew, self.queries, self.beta = crew, queries, beta
+        self._lock = Lock()  # for a worker whose threads share the batch
+
+    def scan(self, parts: Sequence[int], width: int, *, rows: int | None = None) -> Best:
+        """Return the ``width`` best by code among some parts of the codes, or the first ``rows`` rows of each."""
+        shape = len(self.queries), width
+        return scan_parts(self._codes, self.scanner, (parts, rows), shape, threads=self.crew.threads)
+
+    def collect(self, parts: Sequence[int], least: Float32, allowance: Allowance) -> Collected:
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
+        scanner = self.scanner
+        assert isinstance(scanner, BoundScanner)
+        return collect(self._codes, scanner, parts, (least, allowance), threads=self.crew.threads)
+
+    def nearest(self, k: int) -> Best:
+        """Return the k best of all vectors by the true kernel, float64."""
+        return self.nearest_of(range(self._vectors.parts), k)
+
+    def nearest_of(self, parts: Sequence[int], k: int) -> Best:
+        """Return the k best of some parts of the vectors by the true kernel, float64."""
+        return exhaustive.search_parts(self._vectors, self.packed, parts, k, threads=self.crew.threads)
+
+    def scores(self, queries: Ids, rows: Ids) -> Float64:
+        """Return the true scores of pairs, float64[p]; a part that holds a row of theirs is read once."""
+        crew = self.crew
+        return scores_of_pairs(self._vectors, crew.kernel, self.prepared, (queries, rows), threads=crew.threads)
+
+    def fetched(self, rows: Ids) -> ScorePairs:
+        """Fetch rows int64[p], ascending; return what gives true scores of pairs (place among them, query)."""
+        values = self.crew.fetch(rows)
+        return lambda at, queries: self.scores_of(values, at, queries)
+
+    def scores_of(self, values: NDArray[Any], at: Ids, queries: Ids) -> Float64:
+        """Return the true scores of pairs (values[at], queries), float64[p]; ``values`` are raw rows."""
+        return pair_scores(self.crew.kernel, values, self.prepared, (at, queries), threads=self.crew.threads)
+
+    @property
+    def scanner(self) -> Scanner:
+        """The queries, ready to be scored against codes or bounded."""
+        with self._lock:
+            return self._scanner
+
+    @property
+    def prepared(self) -> Float64:
+        """The queries, as the kernel prepares them."""
+        with self._lock:
+            return self._prepared
+
+    @property
+    def packed(self) -> exhaustive.Batch:
+        """The queries, ready to be scored against every row."""
+        with self._lock:
+            return self._packed
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        encoder = self._codes.encoder
+        if self.beta == 1:
+            return encoder.scanner(self.queries)
+        assert isinstance(encoder, KpcaBound)
+        return encoder.relaxed_scanner(self.queries, self.beta)
+
+    @cached_property
+    def _prepared(self) -> Float64:
+        return self.crew.kernel.prepare(self.queries, label="query")
+
+    @cached_property
+    def _packed(self) -> exhaustive.Batch:
+        return exhaustive.Batch(self.crew.kernel, self.queries)
+
+    @property
+    def _codes(self) -> OpenCodes:
+        assert self.crew.codes is not None
+        return self.crew.codes
+
+    @property
+    def _vectors(self) -> Vectors:
+        assert self.crew.vectors is not None
+        return self.crew.vectors
+
+
+def answer(batch: Batch, parts: Sequence[int] | None, k: int, rerank: int | None) -> Best:
+    """Return the k best by code, or of the R best by code by the true kernel; of all vectors if there are no codes."""
+    if parts is None:
+        return batch.nearest(k)
+    best = batch.scan(parts, rerank or k)
+    return best if rerank is None else best_of(true_scores(batch, best.ids), best.ids, k)
+
+
+def true_scores(batch: Batch, rows: Ids) -> Float64:
+    """Return the true score of each query and each of its rows int64[nq, R], float64[nq, R]; −inf where a row is −1."""
+    scores = np.full(rows.shape, -np.inf)
+    found = rows >= 0
+    scores[found] = batch.scores(np.nonzero(found)[0], rows[found])
+    return scores

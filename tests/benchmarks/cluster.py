@@ -1,0 +1,171 @@
+"""Encoding and searching on processes beside as many threads: the same work, interleaved, and what start-up takes."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from jobs import verbs
+from jobs.cluster import connect
+from jobs.crew import searching
+from jobs.encode import Sources, encode_parts
+from jobs.place import Load, Place, Stores
+from pipeline.crew import Crew, Threads
+from pipeline.encode import encoder_of
+from pipeline.exact import ExactSearch
+from pipeline.kernels import make_kernel
+from pipeline.parallel import in_order
+from pipeline.proofs import joined
+from pipeline.scan import OpenCodes
+from pipeline.search import SearchOptions, search_code_store, search_vector_store
+from pipeline.truth import Truth
+from stores.codes import create_or_resume, open_code_store
+from stores.foreign import open_rows, open_vectors
+from tests.benchmarks.scan import interleaved
+from tests.benchmarks.tables import Row
+
+KERNEL, K = "chi2", 10
+Answer = dict[str, NDArray[Any]]
+
+
+class Both(NamedTuple):
+    """The same work here and elsewhere."""
+
+    threads: Callable[[], Answer]
+    processes: Callable[[], Answer]
+
+
+class Setting(NamedTuple):
+    """What is measured: workers of either kind, queries a batch, parts encoded, and how often."""
+
+    workers: int
+    batch: int
+    parts: int
+    repeats: int
+
+
+class Made(NamedTuple):
+    """The stores that are searched, and a folder for what is encoded."""
+
+    vectors: str
+    codes: str
+    bounds: str
+    folder: Path
+
+
+def made(vectors: str, codes: str | None, bounds: str | None, folder: Path) -> Made:
+    """Return the stores; codes and bounds that are not named are made in ``folder``."""
+    for name, path in (("aska", codes), ("bound", bounds)):
+        if path is None:
+            verbs.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
+    return Made(vectors, codes or str(folder / "aska"), bounds or str(folder / "bound"), folder)
+
+
+def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
+    """Return seconds on threads and on as many processes, a line a kind of work."""
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(1))
+        began = time.perf_counter()
+        client = stack.enter_context(connect(Place(processes=setting.workers)))
+        start = time.perf_counter() - began
+        here = stack.enter_context(connect(Place(threads=setting.workers)))
+        crew = partial(_crew, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch))
+        work = {
+            "search codes, aska": _codes(crew, made, queries, setting),
+            "exact search, bounds": _exact(crew, made, queries, setting),
+            "exhaustive search": _exhaustive(crew, made, queries, setting),
+            "encode, aska": Both(*(partial(_encode, at, made, setting.parts) for at in (here, client))),
+        }
+        for name, both in work.items():
+            rows.append({"work": name} | _compare(both, setting.repeats))
+    title = f"seconds, {setting.workers} workers, batches of {setting.batch}, k = {K}, medians of {setting.repeats}"
+    return {title: rows, "seconds until processes are there": [{"processes": setting.workers, "seconds": start}]}
+
+
+def _compare(both: Both, repeats: int) -> Row:
+    """Return the medians of interleaved repeats; the answers must be the same to the bit."""
+    here, there = both.threads(), both.processes()  # and loops are loaded
+    for name, values in here.items():
+        np.testing.assert_array_equal(there[name], values, strict=True)
+    seconds = interleaved({"threads": both.threads, "processes": both.processes}, repeats)
+    return {**seconds, "throughput, × threads": seconds["threads"] / seconds["processes"]}
+
+
+def _encode(client: Client, made: Made, parts: int) -> Answer:
+    """Encode so many parts; return their checksums."""
+    path, like = made.folder / "encoded", open_code_store(Path(made.codes))
+    shutil.rmtree(path, ignore_errors=True)
+    store = create_or_resume(path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors))
+    some = range(min(parts, store.parts))
+    encode_parts(client, path, Sources(made.vectors), some)
+    receipts = [store.store.receipt(part) for part in some]
+    return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
+
+
+def _codes(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+    codes, rows, kernel = open_code_store(Path(made.codes)), open_rows(queries), make_kernel(KERNEL)
+
+    def search(crew: Crew) -> Answer:
+        hits = search_code_store(codes, rows, SearchOptions(k=K, batch=setting.batch, crew=crew))
+        return {"ids": hits.ids, "scores": _scores(hits.scores)}
+
+    here = Threads(kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes)))
+    there = crew(Stores(kernel=kernel.spec(), codes=made.codes))
+    return Both(partial(search, here), partial(search, there))
+
+
+def _exhaustive(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+    vectors, rows, kernel = open_vectors(made.vectors), open_rows(queries), make_kernel(KERNEL)
+
+    def search(crew: Crew) -> Answer:
+        options = SearchOptions(k=K, batch=setting.batch, crew=crew)
+        hits = search_vector_store(vectors, kernel, rows, options)
+        return {"ids": hits.ids, "scores": _scores(hits.scores)}
+
+    here = Threads(kernel=kernel, threads=setting.workers, vectors=vectors)
+    there = crew(Stores(kernel=kernel.spec(), vectors=made.vectors))
+    return Both(partial(search, here), partial(search, there))
+
+
+def _exact(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+    codes, source, kernel = open_code_store(Path(made.bounds)), open_rows(queries), make_kernel(KERNEL)
+    truth = Truth(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
+    here = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
+    spec = kernel.ranking.spec()
+    there = replace(here, elsewhere=crew(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors)))
+
+    def batches() -> Iterator[NDArray[Any]]:
+        for start in range(0, source.shape[0], setting.batch):
+            yield source.read(start, min(start + setting.batch, source.shape[0]))
+
+    def search(exact: ExactSearch) -> Answer:
+        proofs = in_order(batches(), lambda raw: exact.prove(raw, K), exact.crew.at_once)
+        return joined(list(proofs)).arrays()
+
+    return Both(partial(search, here), partial(search, there))
+
+
+def _crew(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Crew:
+    """Return the client's workers, at work on stores until the end."""
+    return stack.enter_context(_searching(client, stores, load))
+
+
+@contextmanager
+def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Crew]:
+    with searching(client, stores, load) as crew:
+        yield crew
+
+
+def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:
+    assert scores is not None
+    return scores
