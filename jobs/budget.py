@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jobs.place import Place
+from jobs.workplace import Workplace
 from pipeline.bounded import PARTS_AT_ONCE, window_rows
 from pipeline.collect import A_ROW, FAILING
 from pipeline.encode import spec_of
@@ -45,17 +45,17 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
     return 0 if memory is None else memory - total
 
 
-def taken_at(place: Place, one: int) -> int:
-    """Return what a place takes beyond this process's interpreter, if this process and each worker take ``one``.
+def taken_at(workplace: Workplace, one: int) -> int:
+    """Return what a workplace takes beyond this process's interpreter, if this process and each worker take ``one``.
 
     Processes count, each with an interpreter of its own; a cluster's workers are not this machine's.
     """
-    return one + (place.processes or 0) * (INTERPRETER_BYTES + one)
+    return one + (workplace.processes or 0) * (INTERPRETER_BYTES + one)
 
 
-def batches_at(place: Place) -> int:
+def batches_at(workplace: Workplace) -> int:
     """Return how many batches of queries are before each that works."""
-    return AT_ONCE if place.elsewhere else 1
+    return AT_ONCE if workplace.elsewhere else 1
 
 
 def batch_of(options: Mapping[str, Any]) -> int:
@@ -81,9 +81,9 @@ def check_disk(verb: str, path: Path, needed: int) -> None:
 
 
 def within_memory(
-    settings: SearchOptions, place: Place, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
+    settings: SearchOptions, workplace: Workplace, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
 ) -> SearchOptions:
-    """Return the settings of a search that a place's memory allows: what is left of it holds codes.
+    """Return the settings of a search that a workplace's memory allows: what is left of it holds codes.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ def within_memory(
     """
 
     def taken(some: SearchOptions) -> int:
-        return taken_at(place, batches_at(place) * needs(some))
+        return taken_at(workplace, batches_at(workplace) * needs(some))
 
     settings = fitted(settings, taken, options)
-    mend = "a smaller --batch" + place.or_fewer
-    return replace(settings, resident=check_budget("searching", taken(settings), place.memory, mend))
+    mend = "a smaller --batch" + workplace.or_fewer
+    return replace(settings, resident=check_budget("searching", taken(settings), workplace.memory, mend))
 
 
 def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:

@@ -14,7 +14,7 @@ import click
 import dask
 from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
 
-from jobs.place import Place
+from jobs.workplace import Workplace
 from stores.errors import ClusterError
 
 CONNECT_SECONDS = 10
@@ -31,8 +31,8 @@ SETTINGS = {
 
 
 @contextmanager
-def connect(place: Place) -> Iterator[Client]:
-    """Yield a Dask client of the workers at a place.
+def connect(workplace: Workplace) -> Iterator[Client]:
+    """Yield a Dask client of the workers at a workplace.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def connect(place: Place) -> Iterator[Client]:
     """
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
-    with dask.config.set(SETTINGS), _client(place) as client:
+    with dask.config.set(SETTINGS), _client(workplace) as client:
         yield client
 
 
@@ -124,13 +124,13 @@ class SilentWorker(Worker):
 
 
 @contextmanager
-def _client(place: Place) -> Iterator[Client]:
-    """Yield a client of the workers at a place."""
-    if place.scheduler is not None:
-        with _cluster_at(place.scheduler) as client:
+def _client(workplace: Workplace) -> Iterator[Client]:
+    """Yield a client of the workers at a workplace."""
+    if workplace.scheduler is not None:
+        with _cluster_at(workplace.scheduler) as client:
             yield client
         return
-    cluster = _threads_here(place.threads) if place.processes is None else _processes_here(place.processes)
+    cluster = _threads_here(workplace.threads) if workplace.processes is None else _processes_here(workplace.processes)
     with cluster, Client(cluster, direct_to_workers=True) as client:
         yield client
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from jobs.budget import AT_ONCE
 from jobs.cluster import losing, results, slots
 from jobs.own_kernel import load_own
-from jobs.place import Load, Stores
+from jobs.workplace import Load, Stores
 from pipeline.best import Best, merge
 from pipeline.collect import Allowance, Collected, together
 from pipeline.crew import Ids, ScorePairs, Threads, ThreadsBatch, answer

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from jobs.cluster import losing, results, slots, wait_for
 from jobs.own_kernel import load_own
-from jobs.place import resolved
+from jobs.workplace import resolved
 from pipeline.encode import encode_part, encoder_of
 from stores.codes import open_code_store
 from stores.foreign import open_vectors

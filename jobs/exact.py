@@ -16,8 +16,8 @@ from threadpoolctl import threadpool_limits
 from jobs.budget import batch_of, exact_bytes, within_memory
 from jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
 from jobs.own_kernel import own_of
-from jobs.place import Load, Place, Stores, crew_at, own_file, place_of
 from jobs.progress import progress
+from jobs.workplace import Load, Stores, Workplace, crew_at, own_file, workplace_of
 from pipeline import encode as encoding
 from pipeline.encode import encoder_of, spec_of
 from pipeline.encoders import bounds_scores
@@ -52,7 +52,7 @@ class Job:
     codes: CodeStore | None
     queries: Source
     settings: SearchOptions
-    place: Place
+    workplace: Workplace
     own_file: str | None = None  # of a user's kernel
     share: float | None = None  # of near pairs for which relaxed bounds hold; bounds hold for all
 
@@ -87,7 +87,7 @@ class Job:
         relaxed, codes = self.relaxation, self.codes
         beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
         bounds = OpenCodes(codes, encoder_of(codes, settings.own), HeldParts(room)) if codes else None
-        with crew_at(self.place, self._stores, Load(nq, settings.batch, room, settings.window)) as crew:
+        with crew_at(self.workplace, self._stores, Load(nq, settings.batch, room, settings.window)) as crew:
             yield ExactSearch(truth=truth, beta=beta, bounds=bounds, elsewhere=crew)
 
     @property
@@ -137,8 +137,8 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         If it would take more than ``memory``.
     """
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
-    place = place_of(options)
-    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=place.threads)
+    workplace = workplace_of(options)
+    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=workplace.threads)
     codes = open_code_store(Path(store)) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
@@ -162,14 +162,14 @@ def ready(
     vectors, kernel = truth.vectors, truth.kernel
     settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
-    nq, place = queries.shape[0], place_of(options)
-    settings = within_memory(settings, place, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
+    nq, workplace = queries.shape[0], workplace_of(options)
+    settings = within_memory(settings, workplace, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
     return Job(
         vectors=WatchedVectors(vectors),
         kernel=kernel,
         codes=codes,
         queries=queries,
-        place=place,
+        workplace=workplace,
         settings=settings,
     )
 

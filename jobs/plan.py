@@ -10,8 +10,8 @@ from jobs.encoders import make_spec
 from jobs.opening import kernel_of
 from jobs.options import available_cores
 from jobs.parameters import CHOOSE
-from jobs.place import Place, place_of
 from jobs.planned import open_search
+from jobs.workplace import Workplace, workplace_of
 from pipeline.choose import choose_bytes
 from pipeline.encode import EncodePlan, encode_bytes, lay_out
 from stores.codes import KIND as CODES
@@ -46,7 +46,7 @@ def check_fits(verb: str, options: Mapping[str, Any]) -> None:
         checks[verb](options)
 
 
-def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Place:
+def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Workplace:
     """Return where the codes are encoded, on as many threads as ``memory`` allows.
 
     Raises
@@ -54,20 +54,20 @@ def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Pl
     BudgetError
         If even the fewest take more, or the codes more than the disk has.
     """
-    place = place_to_encode(plan, options)
+    workplace = workplace_to_encode(plan, options)
     check_disk("encoding", codes, encoded_bytes(plan)["total"] - held_bytes(codes))
-    needed = taken_at(place, encode_bytes(plan, place.threads))
-    check_budget("encoding", needed, place.memory, "a smaller model" + place.or_fewer)
-    return place
+    needed = taken_at(workplace, encode_bytes(plan, workplace.threads))
+    check_budget("encoding", needed, workplace.memory, "a smaller model" + workplace.or_fewer)
+    return workplace
 
 
-def place_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Place:
+def workplace_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Workplace:
     """Return where the options say that codes are encoded, on as many threads as ``memory`` allows, or on one."""
-    place = place_of({"workers": None, **options}, "workers")
-    if place.elsewhere:
-        return place
+    workplace = workplace_of({"workers": None, **options}, "workers")
+    if workplace.elsewhere:
+        return workplace
     given, cores = options.get("workers"), available_cores()
-    return replace(place, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, place.memory))
+    return replace(workplace, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, workplace.memory))
 
 
 def fits_ingest(source: Source, store: Path, compressor: str) -> None:

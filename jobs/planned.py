@@ -11,7 +11,7 @@ from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fi
 from jobs.exact import prepare
 from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
 from jobs.own_kernel import own_of
-from jobs.place import place_of
+from jobs.workplace import workplace_of
 from pipeline.encode import check_domain
 from pipeline.kernels import Kernel, kernel_from_spec
 from pipeline.search import SearchOptions, check_queries, check_source
@@ -72,7 +72,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     MercoreError
         If it cannot be searched so; that it takes more than ``memory`` is no error here.
     """
-    place = place_of(options)
+    workplace = workplace_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
         relaxed = job.relaxation
@@ -87,7 +87,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         )
     else:
         settings = SearchOptions(
-            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=place.threads
+            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads
         )
         of = _of_codes if kind_of(store) == "codes" else _of_vectors
         found = of(store, open_rows(queries), settings, options)
@@ -95,7 +95,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         check_queries(found.queries, found.kernel, found.batch.shape[1], store)
 
     def taken(some: SearchOptions) -> int:
-        return taken_at(place, batches_at(place) * _needs(found)(some))
+        return taken_at(workplace, batches_at(workplace) * _needs(found)(some))
 
     settings = fitted(found.settings, taken, options)
     needed = taken(settings)

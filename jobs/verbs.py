@@ -18,9 +18,9 @@ from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refu
 from jobs.options import available_cores, parse_ranks
 from jobs.own_kernel import own_of
 from jobs.parameters import CHOOSE
-from jobs.place import Load, Stores, crew_at, own_file, place_of
 from jobs.plan import fits_encode, fits_ingest
 from jobs.progress import progress, waiting
+from jobs.workplace import Load, Stores, crew_at, own_file, workplace_of
 from pipeline import encode as encoding
 from pipeline import evaluate as evaluation
 from pipeline import search as searching
@@ -79,8 +79,8 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     )
     path = Path(codes)
     resume(path, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
-    place = fits_encode(plan, path, options)
-    with turn_at(path) as held, connect(place) as client:
+    workplace = fits_encode(plan, path, options)
+    with turn_at(path) as held, connect(workplace) as client:
         store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
         undone = _resume(store, plan)
         if undone:
@@ -121,9 +121,9 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
         return search_exactly(store, queries, **options)
     if options.get("out"):
         check_hits_path(options["out"])
-    place = place_of(options)
+    workplace = workplace_of(options)
     settings = searching.SearchOptions(
-        k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=place.threads
+        k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads
     )
     source = open_rows(queries)
     began = time.perf_counter()
@@ -235,13 +235,13 @@ def _search_codes(
         refuse(options, ("vectors",), "the vectors are only read to --rerank")
     settings.check(codes.rows)
     vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
-    nq, place = queries.shape[0], place_of(options)
+    nq, workplace = queries.shape[0], workplace_of(options)
     settings = within_memory(
-        settings, place, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options
+        settings, workplace, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options
     )
     kernel = kernel_from_spec(codes.spec.kernel, own).spec()
     stores = Stores(codes=store, vectors=vectors.where if vectors else None, kernel=kernel, own=own_file(options))
-    with crew_at(place, stores, Load(nq, settings.batch, settings.resident)) as crew:
+    with crew_at(workplace, stores, Load(nq, settings.batch, settings.resident)) as crew:
         settings = replace(settings, own=own, crew=crew)
         return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
@@ -260,10 +260,10 @@ def _search_vectors(
     vectors = open_vectors(store)
     kernel = chosen_kernel(options, vectors)
     encoding.check_domain(vectors, kernel)
-    nq, place = queries.shape[0], place_of(options)
-    settings = within_memory(settings, place, lambda some: search_bytes(vectors, some, queries=nq), options)
+    nq, workplace = queries.shape[0], workplace_of(options)
+    settings = within_memory(settings, workplace, lambda some: search_bytes(vectors, some, queries=nq), options)
     stores = Stores(vectors=store, kernel=kernel.spec(), own=own_file(options))
-    with crew_at(place, stores, Load(nq, settings.batch)) as crew:
+    with crew_at(workplace, stores, Load(nq, settings.batch)) as crew:
         settings = replace(settings, crew=crew)
         return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
 

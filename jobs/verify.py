@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 from jobs.budget import batch_of
 from jobs.exact import Job, check_bounds, ready
 from jobs.opening import kernel_of
-from jobs.place import own_file, place_of
 from jobs.progress import progress
+from jobs.workplace import own_file, workplace_of
 from pipeline.encode import check_domain
 from pipeline.kernels import Kernel, OwnKernel
 from pipeline.parallel import in_order
@@ -48,11 +48,11 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
     kernel = kernel_of(options, rows)
     check_domain(rows, kernel)
     codes = _bounds(options.get("bounds"), rows, kernel)
-    place = place_of(options)
+    workplace = workplace_of(options)
     settings = SearchOptions(
         k=k,
         batch=batch_of(options),
-        threads=place.threads,
+        threads=workplace.threads,
         own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
     )
     source = open_rows(queries)

@@ -18,7 +18,7 @@ from jobs import verbs
 from jobs.cluster import connect
 from jobs.crew import searching
 from jobs.encode import Sources, encode_parts
-from jobs.place import Load, Place, Stores
+from jobs.workplace import Load, Stores, Workplace
 from pipeline.crew import Crew, Threads
 from pipeline.encode import encoder_of
 from pipeline.exact import ExactSearch
@@ -76,9 +76,9 @@ def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         began = time.perf_counter()
-        client = stack.enter_context(connect(Place(processes=setting.workers)))
+        client = stack.enter_context(connect(Workplace(processes=setting.workers)))
         start = time.perf_counter() - began
-        here = stack.enter_context(connect(Place(threads=setting.workers)))
+        here = stack.enter_context(connect(Workplace(threads=setting.workers)))
         crew = partial(_crew, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch))
         work = {
             "search codes, aska": _codes(crew, made, queries, setting),

@@ -11,10 +11,10 @@ import numpy as np
 import psutil
 import pytest
 import zarr
+from jobs.place import Place
 from numpy.typing import NDArray
 
 from jobs.cluster import connect
-from jobs.place import Place
 from stores.formats import OPENERS
 from stores.hits import Hits, read_hits
 from tests import reference

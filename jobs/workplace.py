@@ -13,7 +13,7 @@ from pipeline.crew import Crew
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Workplace:
     """Where work is done, and in how much ``memory``; a worker elsewhere counts as one of one thread."""
 
     threads: int = 1
@@ -48,7 +48,7 @@ class Stores:
         return Stores(kernel=self.kernel, codes=codes, vectors=vectors, own=own)
 
 
-def place_of(options: Mapping[str, Any], threads: str = "threads") -> Place:
+def workplace_of(options: Mapping[str, Any], threads: str = "threads") -> Workplace:
     """Return where the options say that work is done; ``threads`` is the option that counts them, None for the cores.
 
     Raises
@@ -59,12 +59,12 @@ def place_of(options: Mapping[str, Any], threads: str = "threads") -> Place:
     scheduler, processes, memory = (options.get(name) for name in ("scheduler", "processes", "memory"))
     if scheduler is not None:
         refuse(options, (threads, "processes"), "a cluster that exists has its own workers")
-        return Place(scheduler=scheduler, memory=memory)
+        return Workplace(scheduler=scheduler, memory=memory)
     if processes is not None:
         refuse(options, (threads,), "--processes says how many work, each on one thread")
-        return Place(processes=processes, memory=memory, counted="processes")
+        return Workplace(processes=processes, memory=memory, counted="processes")
     given = options.get(threads, 1)
-    return Place(threads=available_cores() if given is None else given, memory=memory, counted=threads)
+    return Workplace(threads=available_cores() if given is None else given, memory=memory, counted=threads)
 
 
 def own_file(options: Mapping[str, Any]) -> str | None:
@@ -88,17 +88,17 @@ class Load(NamedTuple):
 
 
 @contextmanager
-def crew_at(place: Place, stores: Stores, load: Load) -> Iterator[Crew | None]:
+def crew_at(workplace: Workplace, stores: Stores, load: Load) -> Iterator[Crew | None]:
     """Yield who works on the parts of stores, or None where that is threads of this process.
 
     Processes share the room of the load; each worker elsewhere has it.
     """
-    if not place.elsewhere:
+    if not workplace.elsewhere:
         yield None
         return
     from jobs.cluster import connect
     from jobs.crew import searching
 
-    load = load._replace(room=load.room // (place.processes or 1))
-    with connect(place) as client, searching(client, stores, load) as crew:
+    load = load._replace(room=load.room // (workplace.processes or 1))
+    with connect(workplace) as client, searching(client, stores, load) as crew:
         yield crew
