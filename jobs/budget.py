@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,8 +17,8 @@ from pipeline.search import SearchOptions
 from stores.codes import CodeStore
 from stores.distinct import HELD
 from stores.errors import BudgetError
-from stores.footprint import free_bytes
 from stores.formats.source import Source
+from stores.place import Where, place
 from stores.vector_writer import CHUNK_BYTES
 from stores.vectors import Vectors
 
@@ -64,18 +63,18 @@ def batch_of(options: Mapping[str, Any]) -> int:
     return DEFAULT_BATCH if batch is None else int(batch)
 
 
-def check_disk(verb: str, path: Path, needed: int) -> None:
-    """Refuse work that would write more than is free where ``path`` is to be.
+def check_disk(verb: str, where: Where, needed: int) -> None:
+    """Refuse work that would write more than is free there.
 
     Raises
     ------
     BudgetError
         Before any work.
     """
-    free = free_bytes(path)
-    if needed > free:
+    free = place(where).free_bytes()
+    if free is not None and needed > free:
         raise BudgetError(
-            f"{verb} would write {_gib(needed)}: expected at most {_gib(free)}, which is free for {path}. "
+            f"{verb} would write {_gib(needed)}: expected at most {_gib(free)}, which is free for {where}. "
             "Mend: free space there, or name a path on another disk."
         )
 

@@ -30,7 +30,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats.npy import write_npy
 from stores.formats.source import content_digest
 from stores.hits import Hits, check_hits_path, read_hits
-from stores.lease import Lease
+from stores.place import Held, refuse_url
 from stores.publish import exists, publish, storage_errors
 from stores.scratch import scratch_folder, sweep
 from stores.spec import digest, to_json
@@ -185,12 +185,13 @@ def _check(contenders: Sequence[Contender], store: Vectors, kernel: Kernel) -> N
 
 
 @contextmanager
-def _folder(out: str | None) -> Iterator[tuple[Path, Lease | None]]:
+def _folder(out: str | None) -> Iterator[tuple[Path, Held | None]]:
     """Yield the folder that keeps what is found, without what killed runs left, and its lease; or a temporary one."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="mercore-compare-") as name:
             yield Path(name), None
         return
+    refuse_url(out, "a comparison")
     with storage_errors("write", out):
         Path(out).mkdir(parents=True, exist_ok=True)
     check_hits_path(str(Path(out) / "truth.npz"))
@@ -200,7 +201,7 @@ def _folder(out: str | None) -> Iterator[tuple[Path, Lease | None]]:
 
 
 def _runs(
-    ground: Ground, kernel: Similarity, contenders: Sequence[Contender], folder: Path, held: Lease | None
+    ground: Ground, kernel: Similarity, contenders: Sequence[Contender], folder: Path, held: Held | None
 ) -> list[Report]:
     """Return one kernel's runs, those recorded in the folder and those that are done now."""
     runs = []

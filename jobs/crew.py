@@ -5,7 +5,6 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -63,7 +62,7 @@ class SearchPlugin(WorkerPlugin):
         own = load_own(stores.own) if stores.own else None
         codes = None
         if stores.codes:
-            opened = open_code_store(Path(stores.codes))
+            opened = open_code_store(stores.codes)
             codes = OpenCodes(opened, encoder_of(opened, own), HeldParts(self.load.room))
         vectors = WatchedVectors(open_vectors(stores.vectors)) if stores.vectors else None
         self.crew = Threads(kernel=kernel_from_spec(stores.kernel, own), vectors=vectors, codes=codes)
@@ -198,7 +197,7 @@ class Workers:
 
     def __init__(self, client: Client, session: str, stores: Stores, load: Load) -> None:
         self.client, self.session = client, session
-        self.codes: CodeStore | None = open_code_store(Path(stores.codes)) if stores.codes else None
+        self.codes: CodeStore | None = open_code_store(stores.codes) if stores.codes else None
         self.vectors: Vectors | None = open_vectors(stores.vectors) if stores.vectors else None
         self.checked_codes: set[int] = set()
         self.checked_vectors: set[int] = set()

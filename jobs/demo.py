@@ -17,6 +17,7 @@ from pipeline import tiles as tiling
 from pipeline.gist import DIMENSION, gist
 from stores.errors import ExistsError, InputError
 from stores.hits import Hits
+from stores.place import refuse_url
 from stores.publish import publish
 
 Report = dict[str, Any]
@@ -67,6 +68,7 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     InputError
         If a parameter is out of range.
     """
+    refuse_url(out, "a demonstration")
     folder = Path(out)
     if folder.exists():
         raise ExistsError(f"{out} exists: expected a new folder. Mend: remove it, or name another with --out.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future, Worker, WorkerPlugin, get_worker
@@ -41,7 +40,7 @@ class EncoderPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own fill the cores."""
         self.limits = threadpool_limits(1)
-        self.code_store = open_code_store(Path(self.codes))
+        self.code_store = open_code_store(self.codes)
         self.vector_store = open_vectors(self.sources.vectors)
         self.encoder = encoder_of(self.code_store, load_own(self.sources.kernel) if self.sources.kernel else None)
         self.encoder.prepare_encoding()
@@ -72,7 +71,7 @@ def encode_one(codes: str, part: int) -> int:
 
 def encode_parts(
     client: Client,
-    codes: Path,
+    codes: str,
     sources: Sources,
     parts: Sequence[int],
     advance: Callable[[int], None] = lambda rows: None,
@@ -86,7 +85,7 @@ def encode_parts(
     ClusterError
         If the cluster goes away, loses all its workers for a minute, or workers keep dying of one part.
     """
-    where = resolved(str(codes))
+    where = resolved(codes)
     plugin = EncoderPlugin(where, sources.resolved())
     waiting = iter(parts)
 

@@ -36,7 +36,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats.certificates import write_certificate
 from stores.formats.source import Source, content_digest
 from stores.hits import Hits, check_hits_path, check_id, write_hits
-from stores.lease import Lease
+from stores.place import Held
 from stores.reader import HeldParts
 from stores.vectors import WatchedVectors, original_ids
 
@@ -139,7 +139,7 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
     workplace = workplace_of(options)
     settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=workplace.threads)
-    codes = open_code_store(Path(store)) if kind_of(store) == "codes" else None
+    codes = open_code_store(store) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
         vectors = open_vectors(store)
@@ -174,7 +174,7 @@ def ready(
     )
 
 
-def prove(job: Job, out: str | None, held: Lease | None = None) -> Proved:
+def prove(job: Job, out: str | None, held: Held | None = None) -> Proved:
     """Return the proofs of all queries: those of batches that an earlier run kept beside ``out`` are not made again.
 
     Parameters
@@ -218,7 +218,7 @@ def _batches(job: Job, kept: Answers | None) -> Iterator[tuple[int, Proved | NDA
         yield number, Proved(**found) if found else job.queries.read(start, min(start + size, nq))
 
 
-def _keep(kept: Answers | None, held: Lease | None, number: int, proved: Proved) -> None:
+def _keep(kept: Answers | None, held: Held | None, number: int, proved: Proved) -> None:
     """Keep the proofs of a batch beside the hits to come, if they go to a file."""
     if held:
         held.check()

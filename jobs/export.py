@@ -14,7 +14,8 @@ from stores.errors import InputError
 from stores.foreign import open_rows
 from stores.formats.faiss_index import check_faiss, write_index
 from stores.formats.npy import write_npy
-from stores.parts import check_new_path
+from stores.local_place import LocalPlace
+from stores.place import refuse_url
 from stores.vectors import original_ids
 
 Report = dict[str, Any]
@@ -35,7 +36,7 @@ def export(
     if (queries is None) != (points is None):
         raise InputError("--queries and --points go together: found one of them. Mend: name both, or neither.")
     check_faiss()
-    store = open_code_store(Path(codes))
+    store = open_code_store(codes)
     encoder = encoder_of(store, own_of(store, kernel))
     if not isinstance(encoder, Pq):
         raise InputError(
@@ -43,7 +44,8 @@ def export(
             "Mend: encode with one of those."
         )
     for path in filter(None, (index, points)):
-        check_new_path(Path(path))
+        refuse_url(path, "an index or points")
+        LocalPlace(Path(path)).check_new()
     report: Report = {"store": codes, "rows": store.rows, "written": [index]}
     if queries is not None and points is not None:
         source = open_rows(queries)

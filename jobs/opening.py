@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,8 +13,7 @@ from stores.codes import CodeStore
 from stores.errors import InputError, NotFoundError
 from stores.foreign import is_store, open_vectors
 from stores.header import open_header
-from stores.lease import Lease, lease
-from stores.publish import exists
+from stores.place import Held, Where, place
 from stores.vectors import Vectors
 
 
@@ -29,7 +27,7 @@ def refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> No
 def vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
     """Return the vector store that codes came from, where it lay then or where it lies now."""
     try:
-        return open_vectors(moved or str(codes.source_path))
+        return open_vectors(moved or codes.source_path)
     except NotFoundError as error:
         raise NotFoundError(
             f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
@@ -60,14 +58,14 @@ def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def kind_of(store: str) -> str:
     """Return "codes", "vectors" or "foreign"."""
-    path = Path(store)
-    if not exists(path):
+    at = place(store)
+    if is_store(at):
+        return open_header(at).kind
+    if not at.exists():
         raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
-    if is_store(path):
-        return open_header(path).kind
     return "foreign"
 
 
-def turn_at(path: Path) -> AbstractContextManager[Lease]:
-    """Have what lies at ``path``, or will, to this process alone for the block; what it waits for is said on stderr."""
-    return lease(path, partial(click.echo, err=True))
+def turn_at(where: Where) -> AbstractContextManager[Held]:
+    """Have what lies there, or will, to this process alone for the block; what it waits for is said on stderr."""
+    return place(where).lease(partial(click.echo, err=True))

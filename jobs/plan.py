@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from jobs.budget import check_budget, check_disk, taken_at, workers_within
@@ -15,11 +14,12 @@ from jobs.workplace import Workplace, workplace_of
 from pipeline.choose import choose_bytes
 from pipeline.encode import EncodePlan, encode_bytes, lay_out
 from stores.codes import KIND as CODES
-from stores.footprint import column_bytes, held_bytes, skeleton_bytes
+from stores.footprint import column_bytes, skeleton_bytes
 from stores.foreign import open_vectors
 from stores.formats import open_source
 from stores.formats.source import Source
 from stores.header import Header, Layout, column_fields
+from stores.place import Where, place
 from stores.spec import to_json
 from stores.vector_writer import chunk_rows
 from stores.vectors import KIND as VECTORS
@@ -46,7 +46,7 @@ def check_fits(verb: str, options: Mapping[str, Any]) -> None:
         checks[verb](options)
 
 
-def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Workplace:
+def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> Workplace:
     """Return where the codes are encoded, on as many threads as ``memory`` allows.
 
     Raises
@@ -55,7 +55,7 @@ def fits_encode(plan: EncodePlan, codes: Path, options: Mapping[str, Any]) -> Wo
         If even the fewest take more, or the codes more than the disk has.
     """
     workplace = workplace_to_encode(plan, options)
-    check_disk("encoding", codes, encoded_bytes(plan)["total"] - held_bytes(codes))
+    check_disk("encoding", codes, encoded_bytes(plan)["total"] - place(codes).held_bytes())
     needed = taken_at(workplace, encode_bytes(plan, workplace.threads))
     check_budget("encoding", needed, workplace.memory, "a smaller model" + workplace.or_fewer)
     return workplace
@@ -70,7 +70,7 @@ def workplace_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Workpla
     return replace(workplace, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, workplace.memory))
 
 
-def fits_ingest(source: Source, store: Path, compressor: str) -> None:
+def fits_ingest(source: Source, store: Where, compressor: str) -> None:
     """Refuse to ingest what the disk has no room for.
 
     Raises
@@ -113,11 +113,11 @@ def _check_encode(options: Mapping[str, Any]) -> None:
         return
     compressor = options.get("compressor") or "none"
     plan = lay_out(rows, kernel, make_spec(options), part_rows=options.get("part_rows"), compressor=compressor)
-    fits_encode(plan, Path(options["codes"]), options)
+    fits_encode(plan, options["codes"], options)
 
 
 def _check_ingest(options: Mapping[str, Any]) -> None:
-    fits_ingest(open_source(options["source"]), Path(options["store"]), options.get("compressor") or "none")
+    fits_ingest(open_source(options["source"]), options["store"], options.get("compressor") or "none")
 
 
 def _check_search(options: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from jobs.forecast import Report, process_seconds, times
 from jobs.opening import kernel_of
 from jobs.options import available_cores
 from jobs.parameters import CHOOSE
-from jobs.plan import encoded_bytes, place_to_encode
+from jobs.plan import encoded_bytes, workplace_to_encode
 from jobs.plan_search import codes_runs
 from jobs.progress import waiting
 from pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
@@ -29,9 +29,10 @@ from pipeline.pace import Pace, measure, on_cores
 from pipeline.parallel import over_parts
 from pipeline.sample import FirstRows, spread_rows
 from stores.codes import CodeStore, create_or_resume, resume
-from stores.footprint import chunk_files, forget, free_bytes, held_bytes
+from stores.footprint import chunk_files, forget
 from stores.foreign import open_vectors
 from stores.header import Layout
+from stores.place import place
 from stores.vectors import Vectors, VectorStore, gather
 
 SECONDS = 0.6  # that a repeat of a measurement takes
@@ -82,20 +83,20 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     loaded, began = process_seconds(), time.perf_counter()
     rows = open_vectors(vectors)
     work = _planned(rows, options)
-    found = resume(Path(codes), work.spec, work.unfitted)
+    found = resume(codes, work.spec, work.unfitted)
     cores = _connect(work, options)
     loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
     memory = INTERPRETER_BYTES + encode_bytes(work, cores)
     if options.get("memory") is not None and memory > options["memory"]:  # measuring would exceed it too
         size = encoded_bytes(work)["total"]
-        return {"path": codes, "bytes": size, "free": free_bytes(Path(codes)), "memory": memory, "times": []}
+        return {"path": codes, "bytes": size, "free": place(codes).free_bytes(), "memory": memory, "times": []}
     with threadpool_limits(1), waiting("measuring a sample"):
         sample = _sample(work, found)
         paces = measure(_runs(sample), sample.blocks, SECONDS)
         around, search = _around(sample), _searching(sample)
     parts = work.unfitted.parts - (found.store.parts_done if found else 0)
     fixed = loaded + sample.model_seconds + max(pace.first for pace in paces.values())
-    report = _sizes(sample, Path(codes), around)
+    report = _sizes(sample, codes, around)
     report |= {"memory": memory, "rows": rows.rows, "parts": work.unfitted.parts, "parts_left": parts}
     report["seconds_before_encoding"] = round(fixed, 2)
     seconds = _seconds(sample, paces, around, parts)
@@ -121,7 +122,7 @@ def _planned(rows: Vectors, options: Mapping[str, Any]) -> EncodePlan:
 
 def _connect(work: EncodePlan, options: Mapping[str, Any]) -> int:
     """Return how many cores encode, here or on a cluster, once all are connected to."""
-    with connect(place_to_encode(work, options)) as client:
+    with connect(workplace_to_encode(work, options)) as client:
         return sum(client.nthreads().values())
 
 
@@ -188,7 +189,7 @@ def _seconds(
     return seconds
 
 
-def _sizes(sample: Sample, codes: Path, around: Mapping[str, Any]) -> Report:
+def _sizes(sample: Sample, codes: str, around: Mapping[str, Any]) -> Report:
     """Return the bytes of the codes on disk, and what is free there."""
     found = encoded_bytes(sample.plan)
     layout = sample.plan.unfitted
@@ -196,13 +197,13 @@ def _sizes(sample: Sample, codes: Path, around: Mapping[str, Any]) -> Report:
         if fields["compressor"] != "none":
             found[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
     found["total"] = sum(size for name, size in found.items() if name != "total")
-    held = held_bytes(codes)
+    held = place(codes).held_bytes()
     return {
-        "path": str(codes),
+        "path": codes,
         "bytes": found["total"],
         "bytes_of": {name: size for name, size in found.items() if name != "total"},
         "bytes_there": held,
-        "free": free_bytes(codes),
+        "free": place(codes).free_bytes(),
     }
 
 

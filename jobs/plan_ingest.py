@@ -16,10 +16,9 @@ from jobs.progress import waiting
 from pipeline.ingest import ingest
 from pipeline.pace import measure
 from stores.distinct import DistinctCounter
-from stores.footprint import free_bytes
 from stores.formats import open_source
 from stores.formats.source import Source
-from stores.parts import check_new_path
+from stores.place import place
 from stores.vector_writer import VectorWriter, chunk_rows
 
 SECONDS = 0.6  # that a repeat of a measurement takes
@@ -57,7 +56,7 @@ def plan(source: str, store: str, **options: Any) -> Report:  # noqa: ANN401
     """Return what ingesting would take; nothing is written beside temporary files."""
     loaded = process_seconds()
     rows = open_source(source)
-    check_new_path(Path(store))
+    place(store).check_new()
     compressor = options.get("compressor") or "none"
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
         run, seen = _runs(rows, Path(folder), compressor, drop=bool(options.get("drop_zero_rows")))
@@ -73,7 +72,7 @@ def plan(source: str, store: str, **options: Any) -> Report:  # noqa: ANN401
         "path": store,
         "bytes": found["total"],
         "bytes_of": {name: size for name, size in found.items() if name != "total"},
-        "free": free_bytes(Path(store)),
+        "free": place(store).free_bytes(),
         "memory": INTERPRETER_BYTES + ingest_bytes(rows),
         "rows": kept,
         "times": times(1, 1, lambda _: {"seconds": seconds}),

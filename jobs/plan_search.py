@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ from pipeline.sample import FirstParts, FirstRows
 from pipeline.scan import OpenCodes, scan_codes
 from pipeline.truth import Truth
 from stores.codes import CodeStore
-from stores.footprint import chunk_files, forget, free_bytes, free_memory
+from stores.footprint import chunk_files, forget, free_memory
+from stores.place import place
 from stores.reader import HeldParts
 from stores.vectors import VectorStore
 
@@ -41,7 +41,7 @@ def plan(store: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
     loaded += time.perf_counter() - began
     report: Report = {"bytes": _answer_bytes(search), "path": options.get("out") or "", "free": None}
     if options.get("out"):
-        report["free"] = free_bytes(Path(options["out"]))
+        report["free"] = place(options["out"]).free_bytes()
     report["memory"] = INTERPRETER_BYTES + search.needed + min(search.settings.resident, search.scanned_bytes)
     nq, size = search.queries.shape[0], search.settings.batch
     report |= {"rows": search.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -104,7 +103,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
 
 
 def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:
-    codes = open_code_store(Path(store))
+    codes = open_code_store(store)
     own = own_of(codes, options.get("kernel"))
     refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
     if not settings.rerank:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -35,7 +34,8 @@ from stores.formats import open_source
 from stores.formats.source import Source
 from stores.header import open_header
 from stores.hits import Hits, check_hits_path, read_hits, write_hits
-from stores.parts import PartStore, check_new_path
+from stores.parts import PartStore
+from stores.place import Where, place
 from stores.vector_writer import VectorWriter
 from stores.vectors import KIND as VECTORS
 from stores.vectors import VectorStore, open_vector_store, original_ids, stored_rows
@@ -46,19 +46,19 @@ Report = dict[str, Any]
 def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
     """Copy a foreign source into a new vector store; return what is in it."""
     rows = open_source(source)
-    fits_ingest(rows, Path(store), compressor)
-    return ingest_rows(rows, Path(store), drop_zero_rows=drop_zero_rows, compressor=compressor)
+    fits_ingest(rows, store, compressor)
+    return ingest_rows(rows, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
 
 
-def ingest_rows(rows: Source, target: Path, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
+def ingest_rows(rows: Source, target: Where, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
     """Copy rows that are open already into a new vector store; return what is in it."""
     began = time.perf_counter()
     n, d = rows.shape
-    check_new_path(target)  # before waiting for anybody
+    place(target).check_new()  # before waiting for anybody
     with (
         turn_at(target) as held,
         VectorWriter(target, dims=d, dtype=rows.dtype, compressor=compressor) as writer,
-        closing(DistinctCounter(target.parent)) as counter,
+        closing(DistinctCounter(place(target).spill_folder())) as counter,
         progress("ingest", n, "rows") as advance,
     ):
         made = ingest_source(rows, writer, counter, drop_zero_rows=drop_zero_rows, advance=held.checked(advance))
@@ -77,28 +77,27 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
-    path = Path(codes)
-    resume(path, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
-    workplace = fits_encode(plan, path, options)
-    with turn_at(path) as held, connect(workplace) as client:
-        store = resume(path, plan.spec, plan.unfitted) or _create(path, plan)
+    resume(codes, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
+    workplace = fits_encode(plan, codes, options)
+    with turn_at(codes) as held, connect(workplace) as client:
+        store = resume(codes, plan.spec, plan.unfitted) or _create(codes, plan)
         undone = _resume(store, plan)
         if undone:
             held.check()  # fitting took its time
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
                 sources = runner.Sources(vectors, own_file(options))
-                runner.encode_parts(client, path, sources, undone, held.checked(advance))
+                runner.encode_parts(client, codes, sources, undone, held.checked(advance))
             store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
     return {**_describe_codes(store), "parts_done_now": len(undone), "seconds": round(seconds, 3)}
 
 
-def _create(path: Path, plan: encoding.EncodePlan) -> CodeStore:
+def _create(path: str, plan: encoding.EncodePlan) -> CodeStore:
     """Fit the model and make a code store of it, unless nothing can be made there."""
-    check_new_path(path)
+    place(path).check_new()
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
-    return create_or_resume(path, plan.spec, plan.layout, model, source_path=Path(plan.vectors.where).resolve())
+    return create_or_resume(path, plan.spec, plan.layout, model, source_path=place(plan.vectors.where).resolved())
 
 
 def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
@@ -190,9 +189,9 @@ def info(store: str) -> Report:
     """Return what a store or a foreign file is."""
     kind = kind_of(store)
     if kind == "codes":
-        return _describe_codes(open_code_store(Path(store)))
+        return _describe_codes(open_code_store(store))
     if kind == VECTORS:
-        return _describe_vectors(open_vector_store(Path(store)))
+        return _describe_vectors(open_vector_store(store))
     source = open_source(store)
     return {
         "kind": "foreign",
@@ -208,7 +207,7 @@ def check(store: str) -> Report:
     kind = kind_of(store)
     if kind not in ("codes", VECTORS):
         raise FormatError(f"{store} has no receipts to check against. Mend: mercore ingest {store} STORE")
-    parts = PartStore(Path(store), open_header(Path(store)))
+    parts = PartStore(store, open_header(store))
     with progress("check", parts.layout.parts, "parts") as advance:
         faults = parts.check(advance)
     return {"path": store, "kind": kind, "parts": parts.layout.parts, "faults": faults}
@@ -228,7 +227,7 @@ def _search_codes(
     advance: searching.Advance,
 ) -> tuple[int, Hits]:
     """Search a code store; its kernel is the one it was encoded with."""
-    codes = open_code_store(Path(store))
+    codes = open_code_store(store)
     own = own_of(codes, options.get("kernel"))
     refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
     if not settings.rerank:
@@ -301,5 +300,5 @@ def _describe_codes(codes: CodeStore) -> Report:
         "bytes": total,
         "bytes_per_row": round(total / max(1, rows_done), 3),
         "columns": columns,
-        "source": str(codes.source_path),
+        "source": codes.source_path,
     }

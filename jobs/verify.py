@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -123,7 +122,7 @@ def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | N
     """Return the bounds of these very vectors under this very kernel."""
     if path is None:
         return None
-    codes = open_code_store(Path(path))
+    codes = open_code_store(path)
     check_bounds(codes)
     found = f"vectors {codes.spec.source}", f"kernel {canonical_json(codes.spec.kernel)}"
     expected = f"vectors {vectors.fingerprint}", f"kernel {canonical_json(kernel.spec())}"

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.opening import refuse
 from jobs.options import available_cores
 from jobs.own_kernel import names_file
 from pipeline.crew import Crew
+from stores.place import place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def own_file(options: Mapping[str, Any]) -> str | None:
 
 def resolved(path: str) -> str:
     """Return a path as a process in another folder finds it."""
-    return str(Path(path).resolve())
+    return str(place(path).resolved())
 
 
 class Load(NamedTuple):

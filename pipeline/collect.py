@@ -41,13 +41,14 @@ def collect(
     limits, allowance = least
     give_up = partial(too_many, allowance=allowance)
 
-    def work(taken: Iterator[int]) -> Collected:
+    def work(taken: Iterator[int]) -> list[Collected]:
         found: list[Collected] = []
         for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
             found.append(Collected(*scanner.collect(columns, codes.store.store.bounds(part)[0], limits, give_up)))
-        return together(found, len(limits))
+        return found
 
-    return together(over_parts(list(parts), threads, work), len(limits))
+    every = over_parts(list(parts), threads, work)
+    return together([one for found in every for one in found], len(limits))
 
 
 def together(found: Sequence[Collected], queries: int) -> Collected:

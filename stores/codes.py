@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, FormatError, IntegrityError
+from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from stores.header import Header, Layout, model_entries, open_header
 from stores.parts import PartStore, create
-from stores.publish import exists
+from stores.place import Where
 from stores.receipts import Receipt
 from stores.spec import from_json, to_json
 
@@ -58,14 +57,14 @@ class CodeStore:
         return self.store.receipts()
 
     @property
-    def source_path(self) -> Path:
-        """Where the vector store lay when the codes were made."""
-        return Path(self.store.header.notes["source_path"])
+    def source_path(self) -> str:
+        """Where the vector store lay when the codes were made: a path or a URL."""
+        return str(self.store.header.notes["source_path"])
 
     def undone_parts(self) -> dict[int, str]:
         """Return the parts to be done, each with what is wrong, or "" if it was never done; all others are verified."""
-        reasons = {part: self._why_undone(part) for part in range(self.parts)}
-        return {part: reason for part, reason in reasons.items() if reason is not None}
+        reasons = self.store.each_part(self._why_undone)
+        return {part: reason for part, reason in enumerate(reasons) if reason is not None}
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
         """Write the metadata and model files that are missing or damaged again; return their keys.
@@ -101,7 +100,7 @@ class CodeStore:
 
 
 def create_or_resume(
-    path: Path, spec: CodeSpec, layout: Layout, model: dict[str, NDArray[Any]], *, source_path: Path
+    path: Where, spec: CodeSpec, layout: Layout, model: dict[str, NDArray[Any]], *, source_path: Where
 ) -> CodeStore:
     """Open the code store of this very job at ``path``, or create it.
 
@@ -125,7 +124,7 @@ def create_or_resume(
         return found
 
 
-def resume(path: Path, spec: CodeSpec, layout: Layout) -> CodeStore | None:
+def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
     """Open the code store of this very job at ``path``, whatever model ``layout`` names; None if nothing is there.
 
     Raises
@@ -133,10 +132,10 @@ def resume(path: Path, spec: CodeSpec, layout: Layout) -> CodeStore | None:
     ExistsError
         If something else lies at ``path``; it names what differs.
     """
-    if not exists(path):
-        return None
     try:
         found = open_header(path)
+    except NotFoundError:
+        return None
     except FormatError:
         raise ExistsError(
             f"{path} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
@@ -150,7 +149,7 @@ def resume(path: Path, spec: CodeSpec, layout: Layout) -> CodeStore | None:
     return CodeStore(PartStore(path, found))
 
 
-def open_code_store(path: Path) -> CodeStore:
+def open_code_store(path: Where) -> CodeStore:
     """Open a code store that ``encode`` wrote.
 
     Raises

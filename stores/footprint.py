@@ -1,14 +1,13 @@
 """What a store takes on disk, and what is free there."""
 
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from stores.columns import CHECKSUM_BYTES
 from stores.header import Header, Layout, model_column
+from stores.local_place import LocalPlace
 from stores.parts import PartStore
-from stores.publish import storage_errors
 from stores.receipts import RECEIPT_BYTES
 from stores.skeleton import metadata_files
 
@@ -30,31 +29,11 @@ def skeleton_bytes(header: Header) -> dict[str, int]:
     }
 
 
-def held_bytes(path: Path) -> int:
-    """Return the bytes of the files that a store has already, 0 where there is none."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        total += sum((Path(folder) / name).stat().st_size for name in names)
-    return total
-
-
-def free_bytes(path: Path) -> int:
-    """Return the bytes that are free where ``path`` is, or is to be.
-
-    Raises
-    ------
-    StorageError
-        If the system does not tell.
-    """
-    folder = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
-    with storage_errors("look at", folder):
-        return shutil.disk_usage(folder).free
-
-
 def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
-    """Return the files of some parts."""
+    """Return the files of some parts that lie on this machine."""
     columns = [store.layout.column(name) for name in store.layout.column_names]
-    return [store.chunk_path(column, part) for part in parts for column in columns]
+    places = (store.chunk_place(column, part) for part in parts for column in columns)
+    return [place.path for place in places if isinstance(place, LocalPlace)]
 
 
 def forget(files: Iterable[Path]) -> None:

@@ -1,6 +1,5 @@
 """Vectors that another tool wrote as a Zarr array: read as they lie, without receipts."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, NotFoundError
 from stores.formats import open_source
 from stores.formats.source import Source
-from stores.publish import exists, storage_errors
+from stores.place import ROOT, Where, place
 from stores.vector_writer import chunk_rows
 from stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
@@ -43,15 +42,15 @@ def open_vectors(path: str) -> Vectors:
     IntegrityError
         If a vector store is not whole.
     """
-    folder = Path(path)
-    if not exists(folder):
+    at = place(path)
+    if is_store(at):
+        return open_vector_store(at)
+    if not at.exists():
         raise NotFoundError(
             f"{path} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {path}"
         )
-    if not folder.is_dir():
+    if not at.is_folder():
         raise FormatError(f"{path} is a file: expected a vector store. Mend: mercore ingest {path} STORE")
-    if is_store(folder):
-        return open_vector_store(folder)
     return SourceVectors(open_source(path))
 
 
@@ -75,15 +74,14 @@ class StoredRows:
 
 def open_rows(path: str) -> Source:
     """Open rows to read in order: a foreign file, a Zarr array, or a vector store of mercore's."""
-    if is_store(Path(path)):
-        return StoredRows(open_vector_store(Path(path)))
+    if is_store(path):
+        return StoredRows(open_vector_store(path))
     return open_source(path)
 
 
-def is_store(folder: Path) -> bool:
-    """Return whether ``folder`` is a Zarr v3 group, as every store of mercore's is, rather than an array."""
-    metadata = folder / "zarr.json"
-    if not exists(metadata):
+def is_store(where: Where) -> bool:
+    """Return whether there is a Zarr v3 group, as every store of mercore's is, rather than an array."""
+    try:
+        return b'"node_type": "group"' in (place(where) / ROOT).read()
+    except NotFoundError:
         return False
-    with storage_errors("read", metadata):
-        return b'"node_type": "group"' in metadata.read_bytes()

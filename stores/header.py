@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from stores.columns import Column, encode_chunk, payload_checksum
 from stores.errors import FormatError, IntegrityError, NotFoundError
-from stores.publish import exists, storage_errors
+from stores.place import ROOT, Where, place
 from stores.spec import digest, from_json
 
 
@@ -78,8 +77,8 @@ def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]
     return entries
 
 
-def open_header(path: Path) -> Header:
-    """Return the header of the store at ``path``.
+def open_header(where: Where) -> Header:
+    """Return the header of the store there.
 
     Raises
     ------
@@ -88,22 +87,21 @@ def open_header(path: Path) -> Header:
     FormatError
         If it is no store of mercore's, its metadata is damaged, or it is of another format version.
     """
-    if not exists(path):
-        raise NotFoundError(f"{path} does not exist: expected a store. Mend: check the path.")
+    at = place(where)
     try:
-        with storage_errors("read", path):
-            data = (path / "zarr.json").read_bytes() if path.is_dir() else b""
-        mapping = dict(json.loads(data)["attributes"]["mercore"])
+        mapping = dict(json.loads((at / ROOT).read())["attributes"]["mercore"])
         stored = mapping.pop("digest")
-    except (NotFoundError, ValueError, KeyError, TypeError):
+    except (NotFoundError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, NotFoundError) and not at.exists():
+            raise NotFoundError(f"{at} does not exist: expected a store. Mend: check the path.") from None
         raise FormatError(
-            f"{path} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
+            f"{at} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
             "Mend: ingest the vectors, or name the store that encode wrote."
         ) from None
-    header = _parse_header(mapping, str(path))
+    header = _parse_header(mapping, str(at))
     if digest(mapping) != stored:
         raise IntegrityError(
-            f"{path}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
+            f"{at}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
             "Mend: restore it from a copy."
         )
     return header

@@ -16,6 +16,7 @@ from stores.formats.binary import path_status
 from stores.formats.npz import npz_bytes, read_npz
 from stores.formats.parquet_hits import parquet_bytes, read_parquet_hits
 from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
+from stores.place import refuse_url
 from stores.publish import publish, storage_errors
 from stores.scratch import sweep
 
@@ -64,6 +65,7 @@ def check_hits_path(path: str) -> None:
     StorageError
         If the folder cannot be written.
     """
+    refuse_url(path, "hits")
     suffix = _suffix(path)
     with storage_errors("write", path):
         _check_target(path, Path(path))
@@ -133,6 +135,7 @@ def read_hits(path: str) -> Hits:
     StorageError
         If the operating system refuses.
     """
+    refuse_url(path, "hits")
     suffix = _suffix(path)
     if not stat.S_ISREG(path_status(path).st_mode):
         message = f"{path}: not a regular file, expected hits. Mend: name the file."

@@ -1,21 +1,17 @@
 """A store of parts: a Zarr v3 group, one array a column, a model beside them, and one receipt a part."""
 
-import errno
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stores.columns import Column, decode_chunk, encode_chunk, payload_checksum
-from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from stores.errors import FormatError, IntegrityError, NotFoundError
 from stores.header import Header, model_column
-from stores.publish import check_folder, publish, storage_errors, sync_folder
+from stores.place import Place, Result, Where, place
 from stores.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
-from stores.scratch import scratch_folder, sweep, sweep_tree
-from stores.skeleton import write_skeleton, wrong_metadata
+from stores.skeleton import restore_skeleton, root_metadata, write_skeleton, wrong_metadata
 
 
 class PartStore:
@@ -23,28 +19,28 @@ class PartStore:
 
     Attributes
     ----------
-    path : Path
+    place : Place
     header : Header
     """
 
-    def __init__(self, path: Path, header: Header) -> None:
-        self.path = path
+    def __init__(self, where: Where, header: Header) -> None:
+        self.place = place(where)
         self.header = header
         self.layout = header.layout
 
     @property
     def where(self) -> str:
-        """The path as messages show it."""
-        return str(self.path)
+        """The path or URL as messages show it."""
+        return str(self.place)
 
     def bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the row behind its last."""
         start = part * self.layout.part_rows
         return start, min(start + self.layout.part_rows, self.layout.rows)
 
-    def chunk_path(self, column: Column, part: int) -> Path:
+    def chunk_place(self, column: Column, part: int) -> Place:
         """Return the file of a part's chunk of a column."""
-        return self.path / column.chunk_key(part)
+        return self.place / column.chunk_key(part)
 
     def write_part(self, part: int, columns: Mapping[str, NDArray[Any]]) -> Receipt:
         """Publish every column's chunk of a part, then its receipt; writing a part again is harmless.
@@ -64,10 +60,10 @@ class PartStore:
             column = self.layout.column(name)
             assert columns[name].shape == (stop - start, *column.shape[1:]), name
             data = encode_chunk(column, part, columns[name])
-            publish(self.chunk_path(column, part), data)
+            self.chunk_place(column, part).publish(data)
             chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
         receipt = Receipt(part=part, start=start, stop=stop, job=self.header.job, chunks=chunks)
-        publish(self.receipt_path(part), receipt_bytes(receipt, self.layout.parts))
+        self.receipt_place(part).publish(receipt_bytes(receipt, self.layout.parts))
         return receipt
 
     def receipt(self, part: int) -> Receipt | None:
@@ -78,13 +74,12 @@ class PartStore:
         IntegrityError
             If the receipt is there but damaged, or belongs to another job.
         """
-        path = self.receipt_path(part)
+        file = self.receipt_place(part)
         try:
-            with storage_errors("read", path):
-                data = path.read_bytes()
+            data = file.read()
         except NotFoundError:
             return None
-        receipt = parse_receipt(data, str(path))
+        receipt = parse_receipt(data, str(file))
         if receipt is None:
             raise self.fault(
                 part, "its receipt is damaged: found bytes that fail their own checksum, expected the ones published"
@@ -104,12 +99,13 @@ class PartStore:
             If any is missing or damaged, or a chunk's file is missing or of the wrong size.
         """
         receipts = []
-        for part in range(self.layout.parts):
-            receipt = self.receipt(part)
+        size_of = self.place.sizes()
+        for part, receipt in enumerate(self._receipts_found()):
             if receipt is None:
                 raise self.fault(part, "it has no receipt, so it is not done: expected one for every part")
             for name in self.layout.column_names:
-                self._check_size(receipt, self.layout.column(name))
+                column = self.layout.column(name)
+                self._check_size(receipt, column, size_of(column.chunk_key(part)))
             receipts.append(receipt)
         return receipts
 
@@ -155,18 +151,23 @@ class PartStore:
         """Return all that is wrong with the store, a sentence each; every byte of every file is read."""
         faults = [
             f"{self.where}: {key} is missing or damaged: expected what the header says. {self.mend}"
-            for key in wrong_metadata(self.path, self.header)
+            for key in wrong_metadata(self.place, self.header)
         ]
         try:
             self.read_model()
         except IntegrityError as error:
             faults.append(str(error))
-        for part in range(self.layout.parts):
-            fault = self.check_part(part)
+        for fault in self.each_part(self.check_part):
             if fault is not None:
                 faults.append(fault)
             advance(1)
         return faults
+
+    def each_part(self, function: Callable[[int], Result]) -> Iterator[Result]:
+        """Yield ``function`` of each part in order, on an object store of several at once, if it reads a chunk."""
+        columns = map(self.layout.column, self.layout.column_names)
+        held = max(column.chunk_bytes for column in columns)
+        return self.place.each(function, range(self.layout.parts), held=held)
 
     def check_part(self, part: int) -> str | None:
         """Return what is wrong with a part, or None; every byte is read."""
@@ -187,11 +188,11 @@ class PartStore:
         ----------
         model : the arrays that the store was created with
         """
-        return write_skeleton(self.path, self.header, model)
+        return restore_skeleton(self.place, self.header, model)
 
     def sweep(self) -> None:
-        """Remove the scratch files that killed writers left in the store."""
-        sweep_tree(self.path)
+        """Remove what killed writers left in the store."""
+        self.place.sweep()
 
     def read_model(self) -> dict[str, NDArray[Any]]:
         """Return the model's arrays, every byte checked.
@@ -206,13 +207,13 @@ class PartStore:
     @property
     def stored_bytes(self) -> dict[str, int]:
         """Bytes on disk by column, as the receipts of the parts that are done state them."""
-        done = [receipt for receipt in map(self.receipt, range(self.layout.parts)) if receipt is not None]
+        done = [receipt for receipt in self._receipts_found() if receipt is not None]
         return {name: sum(receipt.chunks[name]["bytes"] for receipt in done) for name in self.layout.column_names}
 
     @property
     def parts_done(self) -> int:
         """Number of parts that have a receipt."""
-        return sum(self.receipt(part) is not None for part in range(self.layout.parts))
+        return sum(receipt is not None for receipt in self._receipts_found())
 
     @property
     def mend(self) -> str:
@@ -223,99 +224,64 @@ class PartStore:
         """Return the error that says what is wrong with a part."""
         return IntegrityError(f"{self.where}: part {part}: {what}. {self.mend}")
 
-    def receipt_path(self, part: int) -> Path:
+    def receipt_place(self, part: int) -> Place:
         """Return the file of a part's receipt."""
-        return self.path / receipts_column(self.layout.parts).chunk_key(part)
+        return self.place / receipts_column(self.layout.parts).chunk_key(part)
+
+    def _receipts_found(self) -> Iterator[Receipt | None]:
+        """Yield each part's receipt, or None if there is none."""
+        return self.place.each(self.receipt, range(self.layout.parts))
 
     def _read_file(self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        """Return the bytes of a chunk's file, its size checked before a byte is read."""
-        self._check_size(receipt, column)
-        path = self.chunk_path(column, receipt.part)
+        """Return the bytes of a chunk's file, which has as many as the receipt says."""
         size = receipt.chunks[column.name]["bytes"]
         data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
-        with storage_errors("read", path), path.open("rb", buffering=0) as file:
-            done = 0
-            while done < size and (count := file.readinto(data.data[done:])):
-                done += count
-        return data[:done]
-
-    def _check_size(self, receipt: Receipt, column: Column) -> None:
-        path = self.chunk_path(column, receipt.part)
-        expected = receipt.chunks[column.name]["bytes"]
         try:
-            with storage_errors("read", path):
-                found = path.stat().st_size
+            found = self.chunk_place(column, receipt.part).read_into(data)
         except NotFoundError:
-            raise self.fault(
-                receipt.part, f"column {column.name} is missing: expected {expected} bytes at {path}"
-            ) from None
+            found = None
+        self._check_size(receipt, column, found)
+        return data
+
+    def _check_size(self, receipt: Receipt, column: Column, found: int | None) -> None:
+        """Raise ``IntegrityError`` unless a chunk's file is there and has the bytes that the receipt says."""
+        expected = receipt.chunks[column.name]["bytes"]
+        if found is None:
+            where = self.chunk_place(column, receipt.part)
+            raise self.fault(receipt.part, f"column {column.name} is missing: expected {expected} bytes at {where}")
         if found != expected:
             raise self.fault(receipt.part, f"column {column.name} has {found} bytes: its receipt says {expected}")
 
     def _read_model_array(self, name: str) -> NDArray[Any]:
         entry = self.layout.model[name]
         column = model_column(name, entry)
-        path = self.path / "model" / column.chunk_key(0)
+        file = self.place / f"model/{column.chunk_key(0)}"
         try:
-            with storage_errors("read", path):
-                data = path.read_bytes()
+            data = file.read()
         except NotFoundError:
             data = b""
         found = payload_checksum(data)
         if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
-                f"expected crc32c {entry['crc32c']} at {path}. {self.mend}"
+                f"expected crc32c {entry['crc32c']} at {file}. {self.mend}"
             )
         return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
 
-def create(path: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:
-    """Publish an empty store: every array's metadata and the whole model appear at once under ``path``.
-
-    Raises
-    ------
-    ExistsError
-        If ``path`` exists.
-    StorageError
-        If the disk refuses; nothing is left behind.
-    """
-    check_new_path(path)
-    sweep(path.parent, path.name)
-    with storage_errors("write", path), scratch_folder(path) as scratch:
-        write_skeleton(scratch, header, model)
-        take_name(scratch, path)
-    return PartStore(path, header)
-
-
-def check_new_path(path: Path) -> None:
-    """Refuse a path at which no store can be made, before any work is done for it.
+def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:
+    """Publish an empty store: every array's metadata and the whole model become a store at once.
 
     Raises
     ------
     ExistsError
         If something is there.
     StorageError
-        If its folder is not there.
+        If the disk or the object store refuses; nothing is left behind.
     """
-    with storage_errors("write", path):
-        if os.path.lexists(path):
-            raise ExistsError(f"{path} exists: expected a new path. Mend: name another, or remove it.")
-    check_folder(path)
-
-
-def take_name(scratch: Path, path: Path) -> None:
-    """Give a finished folder its name, durably.
-
-    Raises
-    ------
-    ExistsError
-        If another process was quicker.
-    """
-    try:
-        scratch.rename(path)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
-        raise ExistsError(f"{path} appeared a moment ago: expected a new path. Mend: name another.") from None
-    sync_folder(path.parent)
+    at = place(where)
+    at.check_new()
+    with at.draft() as draft:
+        write_skeleton(draft.place, header, model)
+        draft.finish(root_metadata(header))
+    return PartStore(at, header)

@@ -2,22 +2,22 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stores.columns import column_metadata, encode_chunk, same_metadata
+from stores.errors import NotFoundError
 from stores.header import Header, header_attributes, model_column
-from stores.publish import publish, storage_errors
+from stores.place import ROOT, Place
 from stores.receipts import receipts_column
 
 
 def metadata_files(header: Header) -> Iterator[tuple[str, bytes]]:
     """Yield the key and the bytes of every ``zarr.json`` of a store."""
     layout = header.layout
-    yield "zarr.json", _group_json(header_attributes(header))
+    yield ROOT, _group_json(header_attributes(header))
     for column in (*map(layout.column, layout.column_names), receipts_column(layout.parts)):
         yield f"{column.name}/zarr.json", column_metadata(column)
     if layout.model:
@@ -33,30 +33,44 @@ def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[t
         yield f"model/{column.chunk_key(0)}", encode_chunk(column, 0, np.asarray(values))
 
 
-def write_skeleton(folder: Path, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Write the metadata and the model into a store's folder, but no file that is right already; return their keys."""
-    written = []
-    for files in (metadata_files(header), model_files(header, model)):
-        for key, data in files:
-            if not _holds(folder / key, data):
-                publish(folder / key, data)
-                written.append(key)
-    return written
+def write_skeleton(at: Place, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
+    """Write the metadata and the model of a new store, all but the root's metadata, which makes it a store."""
+    for key, data in _files(header, model):
+        if key != ROOT:
+            (at / key).publish(data)
 
 
-def wrong_metadata(folder: Path, header: Header) -> list[str]:
+def root_metadata(header: Header) -> bytes:
+    """Return the ``zarr.json`` of a store's root."""
+    return dict(metadata_files(header))[ROOT]
+
+
+def restore_skeleton(at: Place, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Write those files of a store's metadata and model again that are missing or wrong; return their keys."""
+    wrong = [(key, data) for key, data in _files(header, model) if not _holds(at, key, data)]
+    for key, data in wrong:
+        (at / key).publish(data)
+    return [key for key, _ in wrong]
+
+
+def wrong_metadata(at: Place, header: Header) -> list[str]:
     """Return the keys of the metadata files that are missing or say something else than the header does."""
-    return [key for key, data in metadata_files(header) if not _holds(folder / key, data)]
+    return [key for key, data in metadata_files(header) if not _holds(at, key, data)]
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
+    """Yield the key and the bytes of every file of a store but those of its parts."""
+    yield from metadata_files(header)
+    yield from model_files(header, model)
+
+
+def _holds(at: Place, key: str, data: bytes) -> bool:
     """Return whether a file holds ``data``, or an array's metadata that says the same in other words."""
-    with storage_errors("read", path):
-        try:
-            found = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-    return found == data or (path.name == "zarr.json" and same_metadata(found, data))
+    try:
+        found = (at / key).read()
+    except NotFoundError:
+        return False
+    return found == data or (key.endswith(ROOT) and same_metadata(found, data))
 
 
 def _group_json(attributes: Mapping[str, Any]) -> bytes:

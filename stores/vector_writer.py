@@ -1,8 +1,7 @@
-"""Writing a vector store: chunks stream into a scratch folder that takes the store's name when all is there."""
+"""Writing a vector store: chunks stream into a draft that becomes the store when all is there."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,11 +11,10 @@ from numpy.typing import NDArray
 from stores.columns import Column, encode_chunk, payload_checksum
 from stores.compressors import check_compressor
 from stores.header import Header, Layout, column_fields, model_entries
-from stores.parts import PartStore, check_new_path, take_name
-from stores.publish import publish, storage_errors
+from stores.parts import PartStore
+from stores.place import Where, place
 from stores.receipts import Receipt, receipt_bytes
-from stores.scratch import scratch_folder, sweep
-from stores.skeleton import write_skeleton
+from stores.skeleton import root_metadata, write_skeleton
 from stores.spec import digest, to_json
 from stores.vectors import KIND, VectorSpec, VectorStore
 
@@ -32,9 +30,9 @@ def chunk_rows(dims: int, dtype: np.dtype[Any]) -> int:
 class VectorWriter:
     """Collect rows into chunks; leaving the ``with`` block without ``finish`` removes all that was written."""
 
-    def __init__(self, path: Path, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
-        check_new_path(path)
-        self.path = path
+    def __init__(self, where: Where, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
+        self.place = place(where)
+        self.place.check_new()
         self.part_rows = chunk_rows(dims, dtype)
         self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
         self._pending = np.empty((self.part_rows, dims), dtype)
@@ -43,15 +41,13 @@ class VectorWriter:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        sweep(self.path.parent, self.path.name)
-        with storage_errors("write", self.path):
-            self._scratch = self._open.enter_context(scratch_folder(self.path))
+        self._draft = self._open.enter_context(self.place.draft())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open.close()
+        self._open.__exit__(kind, error, trace)
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows, dtype[any, d]."""
@@ -81,21 +77,28 @@ class VectorWriter:
         model = {"dropped": dropped} if dropped.size else {}
         layout = Layout(rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model))
         header = Header(kind=KIND, spec=to_json(spec), layout=layout)
-        write_skeleton(self._scratch, header, model)
-        store = PartStore(self._scratch, header)
-        for part, chunk in enumerate(self._chunks):
+        write_skeleton(self._draft.place, header, model)
+        self._write_receipts(PartStore(self._draft.place, header))
+        self._draft.finish(root_metadata(header))
+        return VectorStore(PartStore(self.place, header))
+
+    def _write_receipts(self, store: PartStore) -> None:
+        """Publish the receipts of all chunks."""
+
+        def write(part: int) -> None:
             start, stop = store.bounds(part)
-            receipt = Receipt(part=part, start=start, stop=stop, job=header.job, chunks={"vectors": chunk})
-            publish(store.receipt_path(part), receipt_bytes(receipt, layout.parts))
-        with storage_errors("write", self.path):
-            take_name(self._scratch, self.path)
-        return VectorStore(PartStore(self.path, header))
+            chunks = {"vectors": self._chunks[part]}
+            receipt = Receipt(part=part, start=start, stop=stop, job=store.header.job, chunks=chunks)
+            store.receipt_place(part).publish(receipt_bytes(receipt, store.layout.parts))
+
+        for _ in store.place.each(write, range(store.layout.parts)):
+            pass
 
     def _flush(self) -> None:
         """Publish the pending rows as the next chunk."""
         part = len(self._chunks)
         column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
         data = encode_chunk(column, part, self._pending[: self._filled])
-        publish(self._scratch / column.chunk_key(part), data)
+        (self._draft.place / column.chunk_key(part)).publish(data)
         self._chunks.append({"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"})
         self._filled = 0

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError
 from stores.header import Header, open_header
 from stores.parts import PartStore
+from stores.place import Where
 from stores.receipts import Receipt
 from stores.spec import from_json
 
@@ -179,7 +179,7 @@ class VectorStore(Vectors):
         return self.store.read_chunk(self._receipts[part], "vectors")
 
 
-def open_vector_store(path: Path) -> VectorStore:
+def open_vector_store(path: Where) -> VectorStore:
     """Open a vector store that ``ingest`` wrote.
 
     Raises

@@ -4,7 +4,7 @@ import stat
 from collections.abc import Callable
 from pathlib import PurePath
 
-from stores.errors import FormatError
+from stores.errors import FormatError, NotFoundError
 from stores.formats import bigann, texmex
 from stores.formats.bigann import open_bigann
 from stores.formats.binary import path_status
@@ -12,6 +12,7 @@ from stores.formats.npy import open_npy
 from stores.formats.source import Source
 from stores.formats.texmex import open_texmex
 from stores.formats.zarr_array import open_zarr
+from stores.place import place, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {
     **dict.fromkeys(texmex.STORED, open_texmex),
@@ -34,7 +35,9 @@ def open_source(path: str) -> Source:
     StorageError
         If the operating system refuses.
     """
-    if stat.S_ISDIR(path_status(path).st_mode):
+    if scheme_of(path):
+        _check_object(path)
+    elif stat.S_ISDIR(path_status(path).st_mode):
         return open_zarr(path)
     suffix = PurePath(path).suffix
     opener = OPENERS.get(suffix.lower())
@@ -45,3 +48,12 @@ def open_source(path: str) -> Source:
         )
         raise FormatError(message)
     return opener(path)
+
+
+def _check_object(path: str) -> None:
+    """Refuse a URL that is not that of an object."""
+    at = place(path)
+    if at.is_folder():
+        refuse_url(path, "a Zarr array of another tool")
+    if not at.exists():
+        raise NotFoundError(f"{path}: no such file or folder. Mend: check the path.")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.errors import FormatError
-from stores.formats.binary import BinaryFile, BinarySource, Layout
+from stores.formats.binary import BinarySource, Layout, PositionalFile, open_binary
 
 STORED: dict[str, np.dtype[Any]] = {
     ".fbin": np.dtype("<f4"),
@@ -28,7 +28,7 @@ def open_bigann(path: str) -> BinarySource:
     NotFoundError, StorageError
         If the file is not there, or may not be read.
     """
-    file = BinaryFile(path)
+    file = open_binary(path)
     layout = _layout(file, STORED[PurePath(path).suffix.lower()], HEADER_BYTES)
     source = BinarySource(file, layout)
     if file.size != layout.end:
@@ -46,7 +46,7 @@ def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None
     NotFoundError, StorageError
         If the file is not there, or may not be read.
     """
-    file = BinaryFile(path)
+    file = open_binary(path)
     layout = _layout(file, STORED[".ibin"], HEADER_BYTES)
     ids = BinarySource(file, layout)
     beyond = _layout(file, STORED[".fbin"], layout.end)
@@ -62,7 +62,7 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
     return header + ids.astype("<i4").tobytes() + (b"" if scores is None else scores.astype("<f4").tobytes())
 
 
-def _layout(file: BinaryFile, stored: np.dtype[Any], offset: int) -> Layout:
+def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> Layout:
     """Read the header and lay the rows out from byte ``offset`` on."""
     if file.size < HEADER_BYTES:
         message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Mend: fetch the file again."
@@ -71,7 +71,7 @@ def _layout(file: BinaryFile, stored: np.dtype[Any], offset: int) -> Layout:
     return Layout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
 
 
-def _refuse_size(file: BinaryFile, layout: Layout, expected: str) -> None:
+def _refuse_size(file: PositionalFile, layout: Layout, expected: str) -> None:
     """Raise the error that the file is shorter or longer than its header says."""
     message = (
         f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, d = {layout.d} "

@@ -5,7 +5,7 @@ import stat
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, NotFoundError
 from stores.formats.dtypes import convert, returned_dtype
 from stores.formats.source import check_range, check_shape, digest_rows
+from stores.place import place, scheme_of
 from stores.publish import storage_errors
 
 WINDOW_BYTES = 4 << 20
@@ -80,6 +81,37 @@ class BinaryFile:
         return buffer.tobytes()
 
 
+class PositionalFile(Protocol):
+    """A file of this machine or an object, read at positions: see ``BinaryFile``."""
+
+    name: str
+    size: int
+
+    def read_into(self, buffer: NDArray[Any], offset: int) -> None:
+        """Fill ``buffer``, which is C-contiguous, with the bytes from ``offset`` on."""
+
+    def read_prefix(self, count: int) -> bytes:
+        """Return the first ``count`` bytes, or all of a shorter file."""
+
+
+def open_binary(path: str) -> PositionalFile:
+    """Open a regular file, or an object if it is a URL.
+
+    Raises
+    ------
+    NotFoundError, FormatError, StorageError
+        If there is none, or it may not be read.
+    """
+    if scheme_of(path) is None:
+        return BinaryFile(path)
+    at = place(path)
+    from stores.formats.object_file import ObjectFile
+    from stores.object_place import ObjectPlace
+
+    assert isinstance(at, ObjectPlace)
+    return ObjectFile(at)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Where the rows of a file lie: ``n`` rows of ``head`` bytes and ``d`` numbers each, from byte ``offset`` on."""
@@ -105,7 +137,7 @@ class Layout:
 class BinarySource:
     """A ``Source`` over a binary file whose layout is known."""
 
-    def __init__(self, file: BinaryFile, layout: Layout) -> None:
+    def __init__(self, file: PositionalFile, layout: Layout) -> None:
         check_shape(file.name, layout.n, layout.d)
         self.name = file.name
         self.shape = (layout.n, layout.d)

@@ -11,7 +11,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from stores.errors import FormatError
-from stores.formats.binary import BinaryFile, BinarySource, Layout
+from stores.formats.binary import BinarySource, Layout, open_binary
 from stores.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
@@ -40,7 +40,7 @@ def open_npy(path: str) -> BinarySource:
     NotFoundError, StorageError
         If the file is not there, or may not be read.
     """
-    file = BinaryFile(path)
+    file = open_binary(path)
     header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
     if len(header.shape) != 2:
         message = f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). Mend: reshape it."

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.errors import FormatError
-from stores.formats.binary import BinaryFile, BinarySource, Layout
+from stores.formats.binary import BinarySource, Layout, open_binary
 from stores.formats.source import check_shape
 
 STORED: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
@@ -24,7 +24,7 @@ def open_texmex(path: str) -> BinarySource:
     NotFoundError, StorageError
         If the file is not there, or may not be read.
     """
-    file = BinaryFile(path)
+    file = open_binary(path)
     stored = STORED[PurePath(path).suffix.lower()]
     if file.size < HEAD_BYTES:
         message = (

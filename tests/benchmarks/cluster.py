@@ -107,7 +107,7 @@ def _encode(client: Client, made: Made, parts: int) -> Answer:
     shutil.rmtree(path, ignore_errors=True)
     store = create_or_resume(path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors))
     some = range(min(parts, store.parts))
-    encode_parts(client, path, Sources(made.vectors), some)
+    encode_parts(client, str(path), Sources(made.vectors), some)
     receipts = [store.store.receipt(part) for part in some]
     return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
 

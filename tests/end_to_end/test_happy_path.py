@@ -11,10 +11,10 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from jobs.place import Place
 from numpy.typing import NDArray
 
 from jobs.cluster import connect
+from jobs.workplace import Workplace
 from stores.formats import OPENERS
 from stores.hits import Hits, read_hits
 from tests import reference
@@ -341,7 +341,7 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
 
 def test_threads_here_open_no_port() -> None:
     before = listening()
-    with connect(Place(threads=2)) as client:
+    with connect(Workplace(threads=2)) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         assert listening() == before
 

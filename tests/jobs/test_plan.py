@@ -12,7 +12,8 @@ import pytest
 from jobs.cli import main
 from jobs.plan import check_fits
 from stores.errors import BudgetError
-from stores.footprint import held_bytes
+from stores.local_place import LocalPlace
+from stores.place import place
 from tests.end_to_end.running import histograms, invoke, names_in, succeed
 
 ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)
@@ -51,7 +52,7 @@ def test_the_bytes_of_codes_come_true_and_nothing_is_written(
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
-    assert plan["bytes"] == pytest.approx(held_bytes(tmp_path / "codes"), rel=0.01 if not extra else 0.05)
+    assert plan["bytes"] == pytest.approx(place(tmp_path / "codes").held_bytes(), rel=0.01 if not extra else 0.05)
     assert plan["free"] > 0
     assert plan["search"]["seconds_a_query"]["resident"] > 0
     assert planned(*words)["parts_left"] == 0
@@ -63,7 +64,7 @@ def test_the_bytes_of_vectors_come_true(tmp_path: Path, folder: Path, compressor
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
-    assert plan["bytes"] == pytest.approx(held_bytes(tmp_path / "vectors"), rel=0.02)
+    assert plan["bytes"] == pytest.approx(place(tmp_path / "vectors").held_bytes(), rel=0.02)
 
 
 class Search(NamedTuple):
@@ -110,9 +111,7 @@ def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: 
 def test_what_the_disk_has_no_room_for_is_refused(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.budget.free_bytes", lambda path: 1000)
-    for module in ("jobs.plan_encode", "jobs.plan_ingest"):
-        monkeypatch.setattr(f"{module}.free_bytes", lambda path: 1000)
+    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
     for words, verb in (
         (("encode", folder / "vectors", tmp_path / "new", *ENCODE), "encoding"),
         (("ingest", folder / "rows.npy", tmp_path / "new"), "ingesting"),
@@ -145,7 +144,7 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     for options in (search, search | {"exact": True}, search | {"rerank": 9}):
         with pytest.raises(BudgetError, match=r"searching would take"):
             check_fits("search", options | {"memory": 1 << 20})
-    monkeypatch.setattr("jobs.budget.free_bytes", lambda path: 1000)
+    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
     for verb, options in (("encode", encode), ("ingest", ingest)):
         with pytest.raises(BudgetError, match="which is free for"):
             check_fits(verb, options)

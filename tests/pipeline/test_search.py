@@ -324,7 +324,7 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries:
 
 
 def test_a_part_in_memory_is_read_no_more(codes: CodeStore, queries: NDArray[Any], tmp_path: Path) -> None:
-    copied = shutil.copytree(codes.store.path, tmp_path / "codes")
+    copied = shutil.copytree(codes.where, tmp_path / "codes")
     opened = open_code_store(copied)
     parts = OpenCodes(opened, encoder_of(opened), HeldParts(10**9))
     wanted = scan_codes(parts, queries, 5, threads=2)

@@ -87,22 +87,22 @@ def test_a_receipt_states_what_lies_on_disk(store: PartStore) -> None:
     for receipt in store.receipts():
         assert receipt.job == HEADER.job
         for name, told in receipt.chunks.items():
-            data = store.chunk_path(LAYOUT.column(name), receipt.part).read_bytes()
+            data = Path(str(store.chunk_place(LAYOUT.column(name), receipt.part))).read_bytes()
             assert told == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
     assert store.stored_bytes == {
-        name: sum(path.stat().st_size for path in (store.path / name / "c").rglob("*") if path.is_file())
+        name: sum(path.stat().st_size for path in (Path(store.where) / name / "c").rglob("*") if path.is_file())
         for name in ("atoms", "scale")
     }
 
 
 def test_writing_a_part_again_changes_nothing(store: PartStore) -> None:
-    before = files_of(store.path)
+    before = files_of(Path(store.where))
     assert store.write_part(1, values_of(1)) == store.receipt(1)
-    assert files_of(store.path) == before
+    assert files_of(Path(store.where)) == before
 
 
 def test_a_store_opened_again_is_the_same(store: PartStore) -> None:
-    again = PartStore(store.path, open_header(store.path))
+    again = PartStore(store.place, open_header(store.place))
     assert again.header == HEADER
     assert again.receipts() == store.receipts()
 
@@ -148,7 +148,7 @@ def other_chunk(column: str) -> bytes:
 @pytest.mark.parametrize("column", ["atoms", "scale"])
 @pytest.mark.parametrize("kind", ["missing", "short", "long", "flipped", "flipped_checksum", "other"])
 def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: str, kind: str) -> None:
-    path = store.chunk_path(LAYOUT.column(column), 1)
+    path = Path(str(store.chunk_place(LAYOUT.column(column), 1)))
     receipt = store.receipts()[1]
     told = receipt.chunks[column]
     size, crc = told["bytes"], told["crc32c"]
@@ -166,7 +166,7 @@ def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: s
         data = other_chunk(column)
         found = f"has crc32c {payload_checksum(data):08x}: its receipt says {crc} over {size} bytes"
         what = found if len(data) == size else f"has {len(data)} bytes: its receipt says {size}"
-    message = f"{store.path}: part 1: column {column} {what}. {MEND}"
+    message = f"{store.where}: part 1: column {column} {what}. {MEND}"
     refused(lambda: store.read_chunk(receipt, column), IntegrityError, message)
     assert store.check() == [message]
     assert store.check_part(0) is None
@@ -175,20 +175,20 @@ def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: s
 
 
 def test_a_receipt_that_is_missing_says_that_the_part_is_not_done(store: PartStore) -> None:
-    store.receipt_path(2).unlink()
+    Path(str(store.receipt_place(2))).unlink()
     assert store.receipt(2) is None
-    message = f"{store.path}: part 2: it has no receipt, so it is not done: expected one for every part. {MEND}"
+    message = f"{store.where}: part 2: it has no receipt, so it is not done: expected one for every part. {MEND}"
     refused(store.receipts, IntegrityError, message)
-    assert store.check() == [f"{store.path}: part 2 has no receipt: it is not done. {MEND}"]
+    assert store.check() == [f"{store.where}: part 2 has no receipt: it is not done. {MEND}"]
 
 
 @pytest.mark.parametrize(
     "change", [flip(30), flip(-2), lambda data: data[:-1], lambda data: b"", lambda data: b"x" * 1028]
 )
 def test_a_receipt_that_is_damaged_is_told(store: PartStore, change: Callable[[bytes], bytes]) -> None:
-    damage(store.receipt_path(0), change)
+    damage(Path(str(store.receipt_place(0))), change)
     message = (
-        f"{store.path}: part 0: its receipt is damaged: found bytes that fail their own checksum, "
+        f"{store.where}: part 0: its receipt is damaged: found bytes that fail their own checksum, "
         f"expected the ones published. {MEND}"
     )
     refused(lambda: store.receipt(0), IntegrityError, message)
@@ -197,19 +197,19 @@ def test_a_receipt_that_is_damaged_is_told(store: PartStore, change: Callable[[b
 
 def test_a_receipt_of_another_job_or_part_is_told(store: PartStore) -> None:
     receipt = store.receipts()[0]
-    store.receipt_path(1).write_bytes(receipt_bytes(receipt, 3))
-    message = f"{store.path}: part 1: its receipt is of job {HEADER.job}, part 0: expected job {HEADER.job}. {MEND}"
+    Path(str(store.receipt_place(1))).write_bytes(receipt_bytes(receipt, 3))
+    message = f"{store.where}: part 1: its receipt is of job {HEADER.job}, part 0: expected job {HEADER.job}. {MEND}"
     refused(lambda: store.receipt(1), IntegrityError, message)
-    store.receipt_path(0).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
-    message = f"{store.path}: part 0: its receipt is of job {'ab' * 16}, part 0: expected job {HEADER.job}. {MEND}"
+    Path(str(store.receipt_place(0))).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
+    message = f"{store.where}: part 0: its receipt is of job {'ab' * 16}, part 0: expected job {HEADER.job}. {MEND}"
     refused(lambda: store.receipt(0), IntegrityError, message)
 
 
 def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
     newer = replace(store.receipts()[0], version=2)
-    store.receipt_path(0).write_bytes(receipt_bytes(newer, 3))
+    Path(str(store.receipt_place(0))).write_bytes(receipt_bytes(newer, 3))
     message = (
-        f"{store.receipt_path(0)}: version is 2, expected 1. "
+        f"{store.receipt_place(0)}: version is 2, expected 1. "
         "Mend: read it with the version of mercore that wrote it, or write it anew."
     )
     refused(store.receipts, FormatError, message)
@@ -217,7 +217,7 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
 
 
 def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
-    data = store.receipt_path(1).read_bytes()
+    data = Path(str(store.receipt_place(1))).read_bytes()
     assert len(data) == RECEIPT_BYTES + 4
     receipt = store.receipt(1)
     assert receipt is not None
@@ -243,17 +243,17 @@ def test_a_receipt_too_long_for_its_room_is_refused() -> None:
 def test_a_model_that_is_not_the_one_written_is_told_and_restored(
     store: PartStore, change: Callable[[bytes], bytes | None]
 ) -> None:
-    whole = files_of(store.path)
-    path = store.path / "model" / "dictionary" / "c" / "0" / "0"
+    whole = files_of(Path(store.where))
+    path = Path(store.where) / "model" / "dictionary" / "c" / "0" / "0"
     damage(path, change)
     message = (
-        f"{store.path}: model array dictionary is missing or damaged: "
+        f"{store.where}: model array dictionary is missing or damaged: "
         f"expected crc32c {LAYOUT.model['dictionary']['crc32c']} at {path}. {MEND}"
     )
     refused(store.read_model, IntegrityError, message)
     assert store.check() == [message]
     assert store.restore(MODEL) == ["model/dictionary/c/0/0"]
-    assert files_of(store.path) == whole
+    assert files_of(Path(store.where)) == whole
 
 
 @pytest.mark.parametrize("key", ["zarr.json", "atoms/zarr.json", "receipts/zarr.json", "model/zarr.json"])
@@ -261,15 +261,15 @@ def test_a_model_that_is_not_the_one_written_is_told_and_restored(
 def test_metadata_that_says_something_else_is_told_and_restored(
     store: PartStore, key: str, change: Callable[[bytes], bytes | None]
 ) -> None:
-    whole = files_of(store.path)
-    damage(store.path / key, change)
-    assert store.check() == [f"{store.path}: {key} is missing or damaged: expected what the header says. {MEND}"]
+    whole = files_of(Path(store.where))
+    damage(Path(store.where) / key, change)
+    assert store.check() == [f"{store.where}: {key} is missing or damaged: expected what the header says. {MEND}"]
     assert store.restore(MODEL) == [key]
-    assert files_of(store.path) == whole
+    assert files_of(Path(store.where)) == whole
 
 
 def test_metadata_in_other_words_is_no_fault(store: PartStore) -> None:
-    path = store.path / "atoms" / "zarr.json"
+    path = Path(store.where) / "atoms" / "zarr.json"
     path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
     assert store.check() == []
     assert store.restore(MODEL) == []
@@ -277,7 +277,7 @@ def test_metadata_in_other_words_is_no_fault(store: PartStore) -> None:
 
 def test_a_check_counts_its_parts(store: PartStore) -> None:
     told: list[int] = []
-    store.receipt_path(1).unlink()
+    Path(str(store.receipt_place(1))).unlink()
     assert len(store.check(told.append)) == 1
     assert told == [1, 1, 1]
 
@@ -288,7 +288,7 @@ def test_a_check_counts_its_parts(store: PartStore) -> None:
 def test_a_store_is_published_whole_and_empty(tmp_path: Path) -> None:
     store = create(tmp_path / "store", HEADER, MODEL)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
-    assert sorted(files_of(store.path)) == [
+    assert sorted(files_of(Path(store.where))) == [
         "atoms/zarr.json",
         "model/dictionary/c/0/0",
         "model/dictionary/zarr.json",
@@ -379,8 +379,8 @@ def test_a_creation_that_fails_leaves_nothing_behind(
 def test_a_part_whose_writing_fails_is_not_done_and_is_done_the_next_time(
     count: int, store: PartStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = files_of(store.path)
-    store.receipt_path(1).unlink()
+    whole = files_of(Path(store.where))
+    Path(str(store.receipt_place(1))).unlink()
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", failing_after(count, OSError(errno.EIO, "Input/output error")))
         with pytest.raises(StorageError, match="Input/output error"):
@@ -388,7 +388,7 @@ def test_a_part_whose_writing_fails_is_not_done_and_is_done_the_next_time(
     if count < 5:  # the sixth is the folder's, after the rename
         assert store.receipt(1) is None
     store.write_part(1, values_of(1))
-    assert files_of(store.path) == whole
+    assert files_of(Path(store.where)) == whole
 
 
 # Jobs
@@ -411,13 +411,13 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: Vecto
         return create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=Path("moved")).undone_parts()
 
     assert resume() == {}
-    made.store.receipt_path(3).unlink()
+    Path(str(made.store.receipt_place(3))).unlink()
     damage(path / "weights" / "c" / "1" / "0", flip(0))
     undone = resume()
     assert undone == {1: undone[1], 3: ""}
     assert undone[1].startswith(f"{path}: part 1: column weights has no checksum of its own bytes: its receipt says ")
     assert undone[1].endswith(". Mend: run the same mercore encode again: it redoes what is wrong, and only that.")
-    assert made.source_path == Path(vectors.where)
+    assert made.source_path == vectors.where
 
 
 @pytest.mark.parametrize(
