@@ -109,6 +109,11 @@ def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
     for part, reason in undone.items():
         if reason:
             click.echo(f"doing part {part} again: {reason}", err=True)
+    missing = sum(not reason for reason in undone.values())
+    if 0 < len(undone) < store.parts:
+        click.echo(
+            f"{store.parts - len(undone)} of {store.parts} parts are done and right, {missing} missing", err=True
+        )
     return list(undone)
 
 

@@ -106,8 +106,8 @@ class LocalPlace:
 
     def free_bytes(self) -> int:
         """Return the bytes that are free where the path is, or is to be."""
-        folder = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.is_dir())
-        with storage_errors("look at", folder):
+        with storage_errors("write", self.path):
+            folder = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.is_dir())
             return shutil.disk_usage(folder).free
 
     def spill_folder(self) -> Path:

@@ -235,6 +235,23 @@ def jitter(base: str, out: str, *, rows: int) -> None:
     write_jittered(base, Path(out), rows)
 
 
+@main.command()
+@click.option("--kills", default=30, show_default=True, help="Runs in which a worker, the scheduler, the runner die.")
+@click.option("--races", default=50, show_default=True, help="Races of two submitters and two runners for one store.")
+@click.option("--json", "json_path", type=click.Path(), help="Write what happened here as well.")
+def survival(*, kills: int, races: int, json_path: str | None) -> None:
+    """Kill what runs jobs at random moments, and have runners race: every store must end as the undisturbed one."""
+    from tests.benchmarks import survival as trials
+
+    with TemporaryDirectory() as folder:
+        results = trials.measure(kills, races, Path(folder))
+    if json_path:
+        Path(json_path).write_text(json.dumps(results, indent=2) + "\n")
+    for name, value in results.items():
+        if isinstance(value, int):
+            click.echo(f"{name}: {value}")
+
+
 def _show(results: dict[str, list[tables.Row]], json_path: str | None) -> None:
     """Print tables, and write them where they are wanted."""
     for title, rows in results.items():

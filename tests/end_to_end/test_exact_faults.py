@@ -126,7 +126,9 @@ def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch
     words = ("search", folder / "bounds", folder / "queries.npy", "-k", 3, "--exact", "--out", out)
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
-            patch.setattr("jobs.exact.check_rest", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(
+                "pipeline.crew.Threads.check_rest", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
             assert invoke(*words).code == 130
         assert names_in(folder / "out/hits.npz.parts") == ["batch-00000000.npz", "search.json"]
         with damaged(folder / store / key, DAMAGES["a bit flipped"], rng):

@@ -13,7 +13,7 @@ import pytest
 from tests.end_to_end.queueing import Queue, kill, until
 from tests.end_to_end.running import ENCODE, command, count_receipts, files_of, histograms, start, succeed
 
-PARTS, PART_ROWS = 100, 30
+PARTS, PART_ROWS = 300, 10
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert other != job
     refused = queue.wait(other)
     assert refused["state"] == "failed"
-    assert "holds another job: it differs in part_rows (30, not 20)" in refused["why"]
+    assert "holds another job: it differs in part_rows (10, not 20)" in refused["why"]
 
 
 def test_a_job_outlives_its_terminal_and_its_runner(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
@@ -116,7 +116,7 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
     job = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
-    for parts in (5, 20, 40, 60):
+    for parts in (20, 60, 100, 140):
         wait_for_receipts(queue.folder / "codes", parts)
         kill(*queue.workers())
     report = queue.wait(job)
@@ -201,23 +201,33 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
     np.savez(queue.folder / "wrong.npz", ids=np.zeros((12, 1), np.int64), scores=np.zeros((12, 1)))
     verify = queue.submit("verify", vectors, "queries.npy", "wrong.npz", "--kernel", "chi2")
-    missing = queue.submit("encode", "nowhere", "codes", *ENCODE)
+    missing = queue.submit("check", "nowhere")
     assert queue.run("wait", verify).code == 1
     assert queue.status(verify)["state"] == "done"
     failed = queue.run("wait", missing)
     assert failed.code == 1
     assert failed.err == (
-        f"{missing} failed: {queue.folder}/nowhere does not exist: expected a vector store. "
-        f"Mend: check the path, or mercore ingest SOURCE {queue.folder}/nowhere\n"
+        f"{missing} failed: {queue.folder}/nowhere does not exist: expected a store. Mend: check the path.\n"
     )
     gave_up = queue.submit("encode", vectors, "codes", *OPTIONS)
     assert queue.run("wait", gave_up, "--timeout", 0.01).code == 3
 
 
+def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
+    missing = queue.run("submit", "encode", "nowhere", "codes", *ENCODE)
+    assert (missing.code, missing.out) == (1, "")
+    assert missing.err.startswith(f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Mend: ")
+    wrong = queue.run("submit", "encode", vectors, "codes", "--kernel", "chi2", "--atoms", 0)
+    assert (wrong.code, wrong.out) == (2, "")
+    greedy = queue.run("submit", "encode", vectors, "codes", *OPTIONS, "--memory", "1MB")
+    assert (greedy.code, greedy.out) == (1, "")
+    assert "encoding would take " in greedy.err
+    assert json.loads(queue.succeed("jobs", "--json")) == []
+
+
 def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue: Queue) -> None:
     queue.submit("encode", vectors, "codes", *OPTIONS)
-    (queue.folder / "bad.npy").write_bytes(b"nothing")
-    job = queue.submit("ingest", "bad.npy", "other")
+    job = queue.submit("check", "nowhere")
     following = start("logs", "-f", job, env=queue.environment, cwd=queue.folder)
     out, _ = following.communicate(timeout=120)
     assert queue.status(job)["state"] == "failed"

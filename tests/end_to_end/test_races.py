@@ -114,7 +114,9 @@ def test_a_killed_command_is_followed_at_once_by_one_that_waits(
     finish(first)
     outcome = finish(second)
     assert outcome.code == 0, outcome.err
-    assert re.fullmatch(rf"taking {store} over from process {first.pid} on .* without giving it back\n", outcome.err)
+    taking, told = outcome.err.splitlines()
+    assert re.fullmatch(rf"taking {store} over from process {first.pid} on .* without giving it back", taking)
+    assert told == f"{done} of {PARTS} parts are done and right, {PARTS - done} missing"
     assert json.loads(outcome.out)["parts_done_now"] == PARTS - done < PARTS
     assert files_of(store) == undisturbed
     assert names_in(tmp_path) == ["codes"]
