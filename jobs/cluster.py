@@ -18,6 +18,7 @@ from jobs.workplace import Workplace
 from stores.errors import ClusterError
 
 CONNECT_SECONDS = 10
+FORGET_SECONDS = 5
 ALONE_SECONDS, LOOK_SECONDS = 60, 5  # a cluster may be without any worker so long, and is looked at so often
 LOOPBACK = "127.0.0.1"
 Value = TypeVar("Value")
@@ -89,6 +90,13 @@ def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:
                 lambda: client.gather(list(futures), asynchronous=True), callback_timeout=ALONE_SECONDS
             )
             return found
+
+
+def forget_plugin(client: Client, name: str) -> None:
+    """Have the workers forget a plugin, unless one does not answer soon: no other job uses that name."""
+    if client.status == "running":
+        with suppress(TimeoutError, OSError):
+            client.sync(client.scheduler.unregister_worker_plugin, name=name, callback_timeout=FORGET_SECONDS)
 
 
 @contextmanager

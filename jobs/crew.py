@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from jobs.budget import AT_ONCE
-from jobs.cluster import losing, results, slots
+from jobs.cluster import forget_plugin, losing, results, slots
 from jobs.own_kernel import load_own
 from jobs.workplace import Load, Stores
 from pipeline.best import Best, merge
@@ -184,8 +184,7 @@ def searching(client: Client, stores: Stores, load: Load) -> Iterator["Workers"]
         try:
             yield Workers(client, session, stores.resolved(), load)
         finally:
-            if client.status == "running":
-                client.unregister_worker_plugin(session)
+            forget_plugin(client, session)
 
 
 class Workers:

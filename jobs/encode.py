@@ -7,7 +7,7 @@ from typing import Any
 from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from threadpoolctl import threadpool_limits
 
-from jobs.cluster import losing, results, slots, wait_for
+from jobs.cluster import forget_plugin, losing, results, slots, wait_for
 from jobs.own_kernel import load_own
 from jobs.workplace import resolved
 from pipeline.encode import encode_part, encoder_of
@@ -101,4 +101,4 @@ def encode_parts(
             done = {future for future in flow if future.done()}
             flow = (flow - done) | submit(len(done))
             advance(sum(results(list(done), client)))
-    client.unregister_worker_plugin(plugin.name)
+    forget_plugin(client, plugin.name)
