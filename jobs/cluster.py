@@ -95,6 +95,7 @@ def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:
 def forget_plugin(client: Client, name: str) -> None:
     """Have the workers forget a plugin, unless one does not answer soon: no other job uses that name."""
     if client.status == "running":
+        assert client.scheduler is not None
         with suppress(TimeoutError, OSError):
             client.sync(client.scheduler.unregister_worker_plugin, name=name, callback_timeout=FORGET_SECONDS)
 
