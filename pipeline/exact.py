@@ -63,10 +63,11 @@ class ExactSearch:
         """Return whether bounds are expected to be faster than every row: of a small store, either is fast."""
         assert self.bounds is not None
         store, rows = self.bounds.store, self.truth.vectors.rows
+        if rows < SMALL or "shares" not in store.model:  # which no sample was measured for when it was made
+            return True
         search = Search(rows, self.truth.vectors.dims, self.truth.kernel, queries, k)
         share = expected_share(store.model["shares"], rows / k)
-        size = row_bytes(store.store.layout.columns)
-        return rows < SMALL or by_bounds(search, size, store.model, share) < every_row(search)
+        return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> Proved:
         """Return the proofs of a batch: queries that were given up are tried again from the best rows so far, once."""
