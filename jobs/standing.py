@@ -1,8 +1,10 @@
 """How jobs stand: state, why, parts, rate, time left, memory; for people and as JSON."""
 
+import os
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +17,8 @@ from stores.registry import ENDED, RUNNING, Job, Registry
 
 STALLED = "stalled"  # running, says the registry, but its process is gone or gives no sign of life
 SILENT_SECONDS, START_SECONDS = 60, 5
+WAITING = "waiting for "  # how a verb begins to say that another process is at work on its store
+TAIL_BYTES = 4096
 COLUMNS = ("id", "state", "done", "rate", "left", "target")
 
 Report = dict[str, Any]
@@ -105,6 +109,17 @@ def table(reports: Sequence[Report]) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
+def last_line(log: Path) -> str:
+    """Return the last line of a log, "" if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return lines[-1] if lines else ""
+
+
 def _cells(report: Report) -> tuple[str, ...]:
     if report["parts"] is not None:
         done = f"{report['parts_done']:,}/{report['parts']:,} parts"
@@ -131,6 +146,9 @@ def _parts(job: Job) -> tuple[int | None, int | None]:
 
 def _why(state: State, job: Job, current: str) -> str:
     """Return why a job does not go on, if it does not."""
+    if current == RUNNING:
+        said = last_line(state.log(job.id))
+        return said if said.startswith(WAITING) else ""
     if current != STALLED:
         return ""
     if state.alive(job.id):

@@ -1,10 +1,12 @@
 """Small stores that look real, made once: tests that damage a store take a copy."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.end_to_end.queueing import Queue
 from tests.end_to_end.running import ENCODE, histograms, succeed
 
 ROWS, DIMS, PART_ROWS = 3000, 24, 50
@@ -31,3 +33,11 @@ def codes(data: Path, vectors: Path) -> Path:
     """The code store of ``vectors``, 60 parts."""
     succeed("encode", vectors, data / "codes", *ENCODE, "--part-rows", PART_ROWS)
     return data / "codes"
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    """An empty queue, whose processes end with the test."""
+    made = Queue(tmp_path)
+    yield made
+    made.kill()

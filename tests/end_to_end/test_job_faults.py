@@ -19,14 +19,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    """An empty queue, whose processes end with the test."""
-    made = Queue(tmp_path)
-    yield made
-    made.kill()
-
-
-@pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MB of its own."""
     folder = tmp_path / "disk"

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,6 @@ PARTS, PART_ROWS = 300, 10
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    """An empty queue, whose processes end with the test."""
-    made = Queue(tmp_path)
-    yield made
-    made.kill()
 
 
 @pytest.fixture(scope="module")
@@ -242,3 +233,16 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
     watching.communicate(timeout=30)
     assert watching.returncode == 0
     assert job in drawn
+
+
+def test_status_says_whom_a_job_waits_for(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
+    foreground = start("encode", vectors, queue.folder / "codes", *OPTIONS, "--workers", 1)
+    wait_for_receipts(queue.folder / "codes", 3)
+    foreground.send_signal(signal.SIGSTOP)
+    job = queue.submit("encode", vectors, "codes", *OPTIONS)
+    said = f"waiting for {queue.folder / 'codes'}: process {foreground.pid} on "
+    until(lambda: queue.status(job)["why"].startswith(said))
+    foreground.kill()
+    foreground.communicate()
+    assert queue.wait(job)["state"] == "done"
+    assert files_of(queue.folder / "codes") == undisturbed
