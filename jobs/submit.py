@@ -66,8 +66,13 @@ def _submitting(verb: click.Command) -> click.Command:
         given = given_options(context, context.meta.get(BASE, Path.cwd()))
         state = open_state()
         registry = state.registry()
-        _check(verb, {**context.params, **given}, registry)
-        job, before = registry.submit(job_id(str(verb.name), given), job_spec(verb, given))
+        spec, name = job_spec(verb, given), job_id(str(verb.name), given)
+        before = next(iter(registry.find(name)), None)
+        if before and _stays_done(before):
+            job = before
+        else:
+            _check(verb, {**context.params, **given}, registry)
+            job, before = registry.submit(name, spec)
         if settings["concurrent"] is not None:
             registry.set(CONCURRENT, settings["concurrent"])
         registry.close()
@@ -89,6 +94,13 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
         "target": target_of(name, options),
         "sources": sources_of(name, options),
     }
+
+
+def _stays_done(job: Job) -> bool:
+    """Return whether nothing would be done again: what was ingested, a later ingest does not check."""
+    from stores.place import place
+
+    return job.verb == "ingest" and job.state == DONE and job.target is not None and place(job.target).exists()
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
@@ -115,7 +127,7 @@ def tell(job: Job, before: Job | None, *, as_json: bool) -> None:
     """Print the id; say what becomes of the job."""
     if before is None:
         what = "queued"
-    elif before.state in (QUEUED, RUNNING):
+    elif before == job:
         what = f"{before.state} already: nothing was queued again"
     else:
         said = f" ({before.why})" if before.why else ""

@@ -4,7 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,8 +101,12 @@ class LocalPlace:
 
     def held_bytes(self) -> int:
         """Return the bytes of the files below."""
-        walk = os.walk(self.path)
-        return sum((Path(folder) / name).lstat().st_size for folder, _, names in walk for name in names)
+        total = 0
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(FileNotFoundError):  # another process's scratch comes and goes
+                    total += (Path(folder) / name).lstat().st_size
+        return total
 
     def free_bytes(self) -> int:
         """Return the bytes that are free where the path is, or is to be."""

@@ -60,6 +60,9 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     assert report["queries"] == 12
     assert queue.state.folder.stat().st_mode & 0o777 == 0o700
     until(lambda: not queue.runners())
+    again = queue.run("submit", "ingest", "base.npy", "vectors")
+    assert (again.code, again.out.strip()) == (0, ingest)
+    assert again.err.startswith(f"{ingest} done already: nothing was queued again: mercore ingest ")
 
 
 def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(

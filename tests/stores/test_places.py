@@ -1,10 +1,12 @@
 """A folder and a prefix of a bucket are the same to a store: one is made at once, or is not there."""
 
+import os
 import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from pipeline.encoders.aska import AskaSpec
 from pipeline.kernels import make_kernel
 from stores.errors import ExistsError, InputError, NotFoundError, StorageError
 from stores.foreign import open_vectors
+from stores.local_place import LocalPlace
 from stores.object_place import HELD_BYTES, MARKER
 from stores.parts import PartStore, create
 from stores.place import Place, place, refuse_url
@@ -254,3 +257,18 @@ def test_a_path_stays_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     refuse_url("hits.npz", "hits")
     with pytest.raises(InputError, match=r"hits cannot lie at a URL: found one of http://"):
         refuse_url("http://127.0.0.1/hits.npz", "hits")
+
+
+def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/stays").write_bytes(bytes(7))
+    (tmp_path / "store/goes").write_bytes(bytes(5))
+    walk = os.walk
+
+    def walked(folder: Path) -> Any:
+        for found in walk(folder):
+            (tmp_path / "store/goes").unlink(missing_ok=True)
+            yield found
+
+    monkeypatch.setattr("stores.local_place.os.walk", walked)
+    assert LocalPlace(tmp_path / "store").held_bytes() == 7
