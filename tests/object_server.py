@@ -80,10 +80,19 @@ class ObjectServer:
                 self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
 
 
+# Its command, but one request after another: else it may look at a condition while another request writes.
+SERVE = """
+import moto.server
+serve = moto.server.run_simple
+moto.server.run_simple = lambda *words, **options: serve(*words, **options | {"threaded": False})
+moto.server.main()
+"""
+
+
 @contextmanager
 def object_server() -> Iterator[ObjectServer]:
     """Run a server on a free port of loopback, with one empty bucket; this process finds it by its environment."""
-    words = [str(Path(sys.executable).parent / "moto_server"), "--host", "127.0.0.1", "--port", "0"]
+    words = [sys.executable, "-c", SERVE, "--host", "127.0.0.1", "--port", "0"]
     # Not a pipe: nobody would read what the server says of every request.
     with TemporaryFile() as said, subprocess.Popen(words, stdout=said, stderr=said) as process:
         try:
