@@ -109,11 +109,10 @@ def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
     for part, reason in undone.items():
         if reason:
             click.echo(f"doing part {part} again: {reason}", err=True)
-    missing = sum(not reason for reason in undone.values())
+    wrong = sum(map(bool, undone.values()))
     if 0 < len(undone) < store.parts:
-        click.echo(
-            f"{store.parts - len(undone)} of {store.parts} parts are done and right, {missing} missing", err=True
-        )
+        done = store.parts - len(undone)
+        click.echo(f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong", err=True)
     return list(undone)
 
 

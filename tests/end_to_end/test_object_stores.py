@@ -348,7 +348,7 @@ def test_what_is_wrong_is_done_again_and_nothing_else(server: ObjectServer, here
     assert told[0] == "writing model/zarr.json again: it was missing or damaged"
     assert told[1].startswith(f"doing part 2 again: {URL}/mended: part 2: column weights is missing: expected ")
     assert told[2].startswith(f"doing part 7 again: {URL}/mended: part 7: column atoms has no checksum")
-    assert len(told) == 3
+    assert told[3:] == [f"parts: {PARTS - 2} of {PARTS} done, 0 missing, 2 wrong"]
     assert server.objects("mended") == files_of(here / "coarse")
 
 
