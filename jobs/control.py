@@ -23,9 +23,9 @@ def cancel_job(state: State, registry: Registry, job: Job) -> Job:
     InputError
         If it has ended already.
     """
-    job = registry.change(job.id, cancel=1)
     if job.state in ENDED:
         raise InputError(f"{job.id} is {job.state}: expected a job that is queued or running. Mend: mercore jobs")
+    registry.change(job.id, cancel=1)
     gone = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
     job = registry.change(job.id, when=QUEUED, **gone)
     if job.state == RUNNING:

@@ -226,9 +226,10 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
     out, _ = following.communicate(timeout=120)
     assert queue.status(job)["state"] == "failed"
     assert out == f"mercore: {queue.status(job)['why']}\n"
-    watching = start(
-        "jobs", "--watch", env={**queue.environment, "COLUMNS": "200", "FORCE_COLOR": "1"}, cwd=queue.folder
-    )
+    drawing = {**queue.environment, "COLUMNS": "200", "FORCE_COLOR": "1"}
+    # A shell starts background work with SIGINT ignored, and children inherit that.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    watching = start("jobs", "--watch", env=drawing, cwd=queue.folder, **heeding)
     drawn = ""
     while watching.stdout and "failed" not in drawn:
         drawn += watching.stdout.readline()
