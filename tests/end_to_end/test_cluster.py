@@ -168,7 +168,7 @@ def test_a_wrong_byte_is_told_as_threads_tell_it(
 def test_a_wrong_byte_that_no_query_needs_is_found_too(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.load(folder / "queries.npy")[:1])
     words = ("search", folder / "kpca-bound", tmp_path / "one.npy", "-k", 1, "--exact", "--json")
-    for part in range(24):
+    for part in range(0, 24, 5):
         with damaged(folder / f"vectors/vectors/c/{part}/0", DAMAGES["a bit flipped"], np.random.default_rng(part)):
             outcome = invoke(*words, "--scheduler", cluster.address)
         assert (outcome.code, outcome.out) == (1, ""), outcome
