@@ -128,7 +128,7 @@ def test_after_a_reboot_one_command_goes_on_with_the_queue(
         pass  # the file is whole
     states = {report["id"]: report["state"] for report in json.loads(queue.succeed("jobs", "--json"))}
     assert list(states) == jobs
-    assert states[jobs[0]] in ("running", "stalled")
+    assert states[jobs[0]] in ("running", "stalled", "queued")  # the last for a moment, before it is claimed
     assert [states[job] for job in jobs[1:]] == ["queued", "queued"]
     registry = queue.state.registry()
     until(lambda: all(job.state == "done" for job in registry.jobs()))  # no command is asked again
