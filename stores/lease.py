@@ -9,6 +9,7 @@ while its ``turn`` is held on the file that is replaced. So whoever still sees i
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -45,26 +46,12 @@ class Pace:
     look: float = LOOK_SECONDS
 
 
-class Lease:
+class OwnLease(ABC):
     """A lease that this process has, unless another took it over meanwhile."""
 
-    def __init__(self, path: Path, place: Path, descriptor: int, owner: Owner) -> None:
-        self._path = path
-        self._place = place
-        self._descriptor = descriptor
-        self._owner = owner
-
+    @abstractmethod
     def check(self) -> None:
         """Raise ``LeaseError`` if the lease was lost: another process is the owner now, or may be any moment."""
-        with storage_errors("read", self._place):
-            if lies_at(self._place, self._descriptor):
-                return
-            now = owner_at(self._place)
-        found = f"{now or 'another process'} has it" if self._place.exists() else f"{self._place} is gone"
-        raise LeaseError(
-            f"{self._path} is no longer this process's to write: found that {found}, expected {self._owner}. "
-            "Mend: run the same command again: it waits for its turn, and what is done stays done."
-        )
 
     def checked(self, advance: Callable[[int], None]) -> Callable[[int], None]:
         """Return what does as ``advance``, once the lease is known not to be lost."""
@@ -86,6 +73,37 @@ class Lease:
         finally:
             stop.set()
             thread.join()
+
+    @abstractmethod
+    def _beat(self, stop: threading.Event, seconds: float) -> None:
+        """Raise the number that others look at until told to stop."""
+
+
+def lost(what: object, found: str, owner: Owner) -> LeaseError:
+    """Return the error that says who has a lease now, or that it is gone."""
+    return LeaseError(
+        f"{what} is no longer this process's to write: found that {found}, expected {owner}. "
+        "Mend: run the same command again: it waits for its turn, and what is done stays done."
+    )
+
+
+class Lease(OwnLease):
+    """A lease that is a file: see ``OwnLease``."""
+
+    def __init__(self, path: Path, place: Path, descriptor: int, owner: Owner) -> None:
+        self._path = path
+        self._place = place
+        self._descriptor = descriptor
+        self._owner = owner
+
+    def check(self) -> None:
+        """Raise ``LeaseError`` if the lease was lost: another process is the owner now, or may be any moment."""
+        with storage_errors("read", self._place):
+            if lies_at(self._place, self._descriptor):
+                return
+            now = owner_at(self._place)
+        found = f"{now or 'another process'} has it" if self._place.exists() else f"{self._place} is gone"
+        raise lost(self._path, found, self._owner)
 
     def release(self) -> None:
         """Remove the file if it is still this process's, and with it the lease."""

@@ -10,7 +10,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +18,8 @@ from pathlib import Path
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from stores.errors import LeaseError, MercoreError, NotFoundError
-from stores.lease import Pace, Tell
+from stores.errors import MercoreError, NotFoundError
+from stores.lease import OwnLease, Pace, Tell, lost
 from stores.lease_file import Owner, contents, parsed, this_process
 from stores.object_errors import object_errors
 from stores.object_place import ObjectPlace
@@ -33,8 +33,8 @@ class Seen:
     owner: Owner | None
 
 
-class ObjectLease:
-    """A lease that this process has, unless another took it over meanwhile."""
+class ObjectLease(OwnLease):
+    """A lease that is an object: see ``OwnLease``."""
 
     def __init__(self, at: ObjectPlace, seen: Seen) -> None:
         assert seen.owner is not None
@@ -49,31 +49,7 @@ class ObjectLease:
         if found is not None and self._is_ours(found):
             return
         told = f"{found.owner or 'another process'} has it" if found else f"{lease_at(self._at)} is gone"
-        raise LeaseError(
-            f"{self._at} is no longer this process's to write: found that {told}, expected {self._owner}. "
-            "Mend: run the same command again: it waits for its turn, and what is done stays done."
-        )
-
-    def checked(self, advance: Callable[[int], None]) -> Callable[[int], None]:
-        """Return what does as ``advance``, once the lease is known not to be lost."""
-
-        def advance_held(count: int) -> None:
-            self.check()
-            advance(count)
-
-        return advance_held
-
-    @contextmanager
-    def beating(self, seconds: float) -> Iterator[None]:
-        """Show every so many seconds that this process is well."""
-        stop = threading.Event()
-        thread = threading.Thread(target=self._beat, args=(stop, seconds), name="mercore-lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        raise lost(self._at, told, self._owner)
 
     def release(self) -> None:
         """Delete the object if it is still this process's, and with it the lease."""
