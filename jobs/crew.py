@@ -25,6 +25,7 @@ from pipeline.exact import ExactSearch
 from pipeline.kernels import kernel_from_spec
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.proofs import Proved
+from pipeline.rerank import Cut
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
 from stores.codes import CodeStore, open_code_store
@@ -129,9 +130,12 @@ def fetch_rows(session: str, rows: Ids) -> NDArray[Any]:
     return plugin_here(session).crew.fetch(rows)
 
 
-def score_rows(asked: Asked, queries: NDArray[Any], rows: NDArray[Any], at: Ids, of: NDArray[Any]) -> Float64:
-    """Return the true scores of pairs of a row that was fetched and a query."""
-    return plugin_here(asked.session).ready(asked, queries).scores_of(rows, at, of.astype(np.int64))
+def score_rows(
+    asked: Asked, queries: NDArray[Any], rows: NDArray[Any], pairs: tuple[Ids, NDArray[Any]], cut: Cut
+) -> Float64:
+    """Return the true scores of pairs of a row that was fetched and a query, −inf where the cut leaves one out."""
+    at, of = pairs
+    return plugin_here(asked.session).ready(asked, queries).scores_of(rows, at, of.astype(np.int64), cut)
 
 
 def answer_batch(asked: Asked, queries: NDArray[Any], k: int, rerank: int | None) -> tuple[Best, "Seen"]:
@@ -312,14 +316,12 @@ class WorkersBatch:
             for some, slot in zip(shares, where, strict=True)
         ]
 
-        def scores(at: Ids, queries: Ids) -> Float64:
+        def scores(at: Ids, queries: Ids, cut: Cut) -> Float64:
             order = np.argsort(at, kind="stable")
             pairs = np.split(order, np.searchsorted(at[order], ends[1:-1]))
             some = [share for share in range(len(held)) if len(pairs[share])]
-            work = [
-                (score_rows, held[share], at[pairs[share]] - ends[share], self._short(queries[pairs[share]]))
-                for share in some
-            ]
+            some_pairs = [(at[pairs[share]] - ends[share], self._short(queries[pairs[share]])) for share in some]
+            work = [(score_rows, held[share], each, cut) for share, each in zip(some, some_pairs, strict=True)]
             found = results(self._submit(work, [where[share] for share in some]), client)
             for share in some:
                 self._saw(shares[share])

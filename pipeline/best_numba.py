@@ -69,8 +69,10 @@ def insert_pairs(
     pair_scores: NDArray[np.floating],
 ) -> None:
     """Insert each (query, row, score)."""
+    last = scores.shape[1] - 1
     for p in range(queries.size):
-        insert(scores, ids, queries[p], pair_scores[p], rows[p])
+        if pair_scores[p] >= scores[queries[p], last]:  # of most pairs that is all there is to do
+            insert(scores, ids, queries[p], pair_scores[p], rows[p])
 
 
 @njit(nogil=True, cache=True)

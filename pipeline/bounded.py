@@ -10,13 +10,15 @@ from pipeline.collect import A_ROW, Allowance, too_many
 from pipeline.crew import Batch
 from pipeline.kernels.kernel import Float32
 from pipeline.proofs import Proved, Scored
+from pipeline.rerank import Cut
 from pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen
 from pipeline.truth import Truth
 from stores.codes import CodeStore
 
-SEED_PARTS, SEED_SHARE, SEED_ROWS = 8, 64, 4096  # one row in 64, and at least 4 096, of so many parts are seeds
+SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most
+SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 4, 3  # of so many parts, or of four if more are over a third of the vectors'
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
-FIRST_SHARE = 16  # the first window is so many times smaller
+FIRST_SHARE, GROWTH = 4, 4  # the first window is so many times smaller, the next ones grow
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 
 
@@ -42,7 +44,8 @@ class Bounded:
 
     def seed(self) -> None:
         """Score the rows of greatest bounds among some from all over the store."""
-        parts, rows = seeds(self.codes.parts, self._part_rows, self.codes.rows)
+        most = max(FEW_PARTS, self.truth.vectors.parts // READ_SHARE)
+        parts, rows = seeds(self.codes.parts, self._part_rows, self.codes.rows, most)
         width = min(2 * self.k, sum(min(rows, self._rows_of(part)) for part in parts))
         self.start(self.batch.scan(parts, width, rows=rows).ids)
 
@@ -89,7 +92,8 @@ class Bounded:
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
 
         def score(some: Pairs) -> None:
-            self.scored.add(some.queries, some.rows, true_scores(places[some.rows - first], some.queries))
+            cut = Cut(self.k, self.scored.least)
+            self.scored.add(some.queries, some.rows, true_scores(places[some.rows - first], some.queries, cut))
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         score(chosen(pairs, ahead))
@@ -124,10 +128,10 @@ class Bounded:
         return last - first
 
 
-def seeds(parts: int, part_rows: int, rows: int) -> tuple[list[int], int]:
-    """Return parts from all over a store, and how many rows of each to begin with."""
-    count = min(parts, SEED_PARTS)
-    each = -(-max(SEED_ROWS, rows // SEED_SHARE) // count)
+def seeds(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:
+    """Return parts from all over a store, at most so many, and how many rows of each to begin with."""
+    count = min(parts, SEED_PARTS, most)
+    each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)
     return [place * parts // count for place in range(count)], min(each, part_rows)
 
 
@@ -139,9 +143,10 @@ def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
 
 
 def windows(parts: int, part_rows: int, queries: int, window: int | None = None) -> Iterator[range]:
-    """Yield runs of parts for a batch of queries, ascending; the first is small, for k-th scores rise most there."""
-    start, size = 0, window_rows(part_rows, queries, window) // part_rows
+    """Yield runs of parts for a batch of queries, ascending; the first are small, for k-th scores rise most there."""
+    start, most = 0, window_rows(part_rows, queries, window) // part_rows
+    size = max(1, min(most, parts) // FIRST_SHARE)
     while start < parts:
-        stop = min(parts, start + (size if start else max(1, min(size, parts) // FIRST_SHARE)))
+        stop = min(parts, start + size)
         yield range(start, stop)
-        start = stop
+        start, size = stop, min(most, GROWTH * size)

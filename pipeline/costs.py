@@ -14,8 +14,9 @@ TERM = 0.012  # of one of any other kernel
 EXACT_TERM, PROJECTION = 0.28, 0.09  # of a float64 term, and of a multiplication with the components
 PREPARED = 2.5  # of a row's dimension that is read and prepared
 COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and of a row's byte that is read
-PAIR, A_DIMENSION = 60.0, 2.6  # of a true score, and of its dimensions
-STEPS = 6  # times k rows are scored to raise the k-th score: seeds, and the greatest bounds of two windows
+PAIR, A_DIMENSION = 100.0, 0.4  # of a row that is fetched and scored in float32, and of its dimensions
+EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # of a score in float64, and of its dimensions
+STEPS = 4  # times k rows are scored in float64 to raise the k-th score: seeds, and the greatest bounds of windows
 RAISED = 1.3  # times as many rows are scored as reach the last k-th score
 
 
@@ -43,7 +44,8 @@ def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]],
     pair = PAIR + A_DIMENSION * search.dims
     scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
     landmarks, components = model["projection"].shape if "projection" in model else (0, 0)
-    query = landmarks * (EXACT_TERM * search.dims + PROJECTION * components) + STEPS * search.k * pair
+    query = landmarks * (EXACT_TERM * search.dims + PROJECTION * components)
+    query += STEPS * search.k * (EXACT_PAIR + EXACT_DIMENSION * search.dims)
     return float(scan + query / search.rows + RAISED * share * pair)
 
 

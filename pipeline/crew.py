@@ -16,14 +16,14 @@ from pipeline.encoders.kpca_bound import KpcaBound
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.proofs import Proved
-from pipeline.rerank import fetch, pair_scores, scores_of_pairs
+from pipeline.rerank import Cut, Prepared, fetch, pair_scores, scores_of_pairs
 from pipeline.scan import OpenCodes, scan_parts
 from pipeline.scanners.bounds import BoundScanner
 from pipeline.scanners.scanner import Scanner
 from stores.vectors import Vectors, WatchedVectors
 
 Ids = NDArray[np.int64]
-ScorePairs = Callable[[Ids, Ids], Float64]
+ScorePairs = Callable[[Ids, Ids, Cut], Float64]
 
 
 class Batch(Protocol):
@@ -54,7 +54,7 @@ class Batch(Protocol):
         ...
 
     def fetched(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending; return what gives true scores of pairs (place among them, query)."""
+        """Fetch rows int64[p], ascending; return what scores pairs (see ``pair_scores``)."""
         ...
 
 
@@ -157,17 +157,16 @@ class ThreadsBatch:
 
     def scores(self, queries: Ids, rows: Ids) -> Float64:
         """Return the true scores of pairs, float64[p]; a part that holds a row of theirs is read once."""
-        crew = self.crew
-        return scores_of_pairs(self._vectors, crew.kernel, self.prepared, (queries, rows), threads=crew.threads)
+        return scores_of_pairs(self._vectors, self.prepared, (queries, rows), threads=self.crew.threads)
 
     def fetched(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending; return what gives true scores of pairs (place among them, query)."""
+        """Fetch rows int64[p], ascending; return what scores pairs (see ``pair_scores``)."""
         values = self.crew.fetch(rows)
-        return lambda at, queries: self.scores_of(values, at, queries)
+        return lambda at, queries, cut: self.scores_of(values, at, queries, cut)
 
-    def scores_of(self, values: NDArray[Any], at: Ids, queries: Ids) -> Float64:
-        """Return the true scores of pairs (values[at], queries), float64[p]; ``values`` are raw rows."""
-        return pair_scores(self.crew.kernel, values, self.prepared, (at, queries), threads=self.crew.threads)
+    def scores_of(self, values: NDArray[Any], at: Ids, queries: Ids, cut: Cut) -> Float64:
+        """Return the true scores of pairs (values[at], queries), −inf where the cut leaves one out."""
+        return pair_scores(self.prepared, values, (at, queries), cut, threads=self.crew.threads)
 
     @property
     def scanner(self) -> Scanner:
@@ -176,8 +175,8 @@ class ThreadsBatch:
             return self._scanner
 
     @property
-    def prepared(self) -> Float64:
-        """The queries, as the kernel prepares them."""
+    def prepared(self) -> Prepared:
+        """The queries, ready for pairs to be scored."""
         with self._lock:
             return self._prepared
 
@@ -196,8 +195,8 @@ class ThreadsBatch:
         return encoder.relaxed_scanner(self.queries, self.beta)
 
     @cached_property
-    def _prepared(self) -> Float64:
-        return self.crew.kernel.prepare(self.queries, label="query")
+    def _prepared(self) -> Prepared:
+        return Prepared(self.crew.kernel, self.queries)
 
     @cached_property
     def _packed(self) -> exhaustive.Batch:

@@ -14,9 +14,11 @@ Result = TypeVar("Result")
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
     """Run ``work`` on every thread, each with an iterator that shares the parts out in ascending order.
 
-    An error on one thread stops the others at their next part, and is raised.
+    An error on one thread stops the others at their next part, and is raised. One thread is the caller's own.
     """
     shared = iter(parts)
+    if threads == 1 or len(parts) == 1:
+        return [work(shared)]
     lock, failed = threading.Lock(), threading.Event()
 
     def take() -> Iterator[int]:

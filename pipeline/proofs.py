@@ -50,10 +50,12 @@ class Scored:
         self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64], Float64]] = []
 
     def add(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: Float64) -> None:
-        """Take in pairs, each for the first time."""
-        self.best.insert(queries, rows, scores)
+        """Take in pairs, each for the first time; a score of −inf is known to be below ``least``."""
         self.counts += np.bincount(queries, minlength=len(self.counts))
-        self._pairs.append((queries, rows, scores))
+        kept = scores > -np.inf
+        pairs = queries[kept], rows[kept], scores[kept]
+        self.best.insert(*pairs)
+        self._pairs.append(pairs)
 
     @property
     def least(self) -> Float32:

@@ -1,18 +1,41 @@
 """Score chosen rows by the true kernel: fetched from the vector store in whole parts, each part read once."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.best import Best
 from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64
-from pipeline.parallel import over_parts, read_ahead
+from pipeline.kernels.kernel import Float32, Float64
+from pipeline.parallel import over_parts
 from stores.vectors import Vectors
 
-PAIRS = 1 << 10  # scored at a time
+PAIRS = 1 << 12  # scored in float32 at a time
+EXACT_BYTES = (
+    1 << 17
+)  # of prepared rows that are scored in float64 at a time: what is larger is paged in anew each time
 Ids = NDArray[np.int64]
+
+
+class Cut(NamedTuple):
+    """Which pairs are of account: with a score of at least ``least`` float32[nq], among the k best of a query or tied.
+
+    The k best are those of the pairs at hand.
+    """
+
+    k: int
+    least: Float32
+
+
+class Prepared:
+    """A batch of raw queries as the kernel wants them, float64[nq, d], and what rules out their pairs in float32."""
+
+    def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
+        self.kernel = kernel
+        self.values = kernel.prepare(queries, label="query")
+        self.screen = kernel.screen(self.values)
 
 
 def true_scores(
@@ -21,20 +44,17 @@ def true_scores(
     """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1."""
     scores, found = np.full(rows.shape, -np.inf), rows >= 0
     pairs = np.nonzero(found)[0], rows[found]
-    scores[found] = scores_of_pairs(vectors, kernel, kernel.prepare(queries, label="query"), pairs, threads=threads)
+    scores[found] = scores_of_pairs(vectors, Prepared(kernel, queries), pairs, threads=threads)
     return scores
 
 
-def scores_of_pairs(
-    vectors: Vectors, kernel: Kernel, queries: Float64, pairs: tuple[Ids, Ids], *, threads: int
-) -> Float64:
+def scores_of_pairs(vectors: Vectors, queries: Prepared, pairs: tuple[Ids, Ids], *, threads: int) -> Float64:
     """Return the true scores of pairs (query, row), float64[p].
 
     Every part of the vector store that holds a wanted row is read once, and its rows are scored before the next.
 
     Parameters
     ----------
-    queries : float64[nq, d], prepared
     pairs : int64[p] twice: queries, and rows of the store
     """
     of, rows = pairs
@@ -46,9 +66,8 @@ def scores_of_pairs(
         for part in parts:
             first, last = vectors.bounds(part)
             here = slice(*np.searchsorted(wanted, [first, last]))
-            chosen, at = np.unique(wanted[here], return_inverse=True)
-            values = kernel.prepare(vectors.read_part(part)[chosen - first], first=first)
-            scores[order[here]] = kernel.exact_pairs(values, queries, at, of[order[here]])
+            values = vectors.read_part(part)
+            scores[order[here]] = _exact(queries, values, (wanted[here] - first, of[order[here]]), first)
 
     over_parts(np.unique(wanted // vectors.part_rows).tolist(), threads, work)
     return scores
@@ -64,38 +83,75 @@ def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray
     out = np.empty((len(rows), vectors.dims), vectors.dtype)
 
     def work(parts: Iterator[int]) -> None:
-        for part, values in read_ahead(parts, lambda part, _: vectors.read_part(part)):
+        for part in parts:
             first, last = vectors.bounds(part)
             here = slice(*np.searchsorted(rows, [first, last]))
-            np.take(values, rows[here] - first, axis=0, out=out[here])
+            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here])
 
     parts = rows // vectors.part_rows
     over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
     return out
 
 
-def pair_scores(
-    kernel: Kernel, rows: NDArray[Any], queries: Float64, pairs: tuple[Ids, Ids], *, threads: int
-) -> Float64:
-    """Return the true scores of pairs (rows[at[p]], queries[of[p]]), float64[p].
+def pair_scores(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], cut: Cut, *, threads: int) -> Float64:
+    """Return the true scores of pairs (rows[at[p]], queries[of[p]]), float64[p]; −inf where the cut leaves one out.
+
+    A pair is left out only if its float32 score lies lower by more than the proven error of that.
 
     Parameters
     ----------
     rows : dtype[n, d], raw
-    queries : float64[nq, d], prepared
-    pairs : int64[p] twice, ``at`` and ``of``
+    pairs : int64[p] twice, ``at`` and ``of``; none twice
     """
     at, of = pairs
-    scores = np.empty(len(at))
-    order = np.argsort(at, kind="stable")
+    scores, order = np.full(len(at), -np.inf), np.argsort(at, kind="stable")
+    if queries.screen is not None:
+        order = order[_of_account(queries, rows, (at[order], of[order]), cut, threads=threads)]
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
             some = order[number * PAIRS : (number + 1) * PAIRS]
-            wanted = at[some]
-            first = np.diff(wanted, prepend=-1) > 0  # of the pairs of a row
-            prepared = kernel.prepare(rows[wanted[first]])
-            scores[some] = kernel.exact_pairs(prepared, queries, np.cumsum(first) - 1, of[some])
+            scores[some] = _exact(queries, rows, (at[some], of[some]))
+
+    over_parts(list(range(-(-len(order) // PAIRS))), threads, work)
+    return scores
+
+
+def _of_account(
+    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], cut: Cut, *, threads: int
+) -> NDArray[np.bool_]:
+    """Return which pairs, ``at`` ascending, the cut may leave, bool[p]."""
+    (at, of), screen = pairs, queries.screen
+    assert screen is not None
+    scores = np.empty(len(at))
+
+    def work(slices: Iterator[int]) -> None:
+        for number in slices:
+            some = slice(number * PAIRS, (number + 1) * PAIRS)
+            wanted, places = distinct(at[some])
+            scores[some] = screen.scores(rows[wanted], (places, of[some]))
 
     over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
+    best, known = Best(len(cut.least), cut.k, np.float64), ~np.isnan(scores)
+    best.insert(of[known], at[known], scores[known])
+    ties = 2 * queries.kernel.exact_error(rows.shape[1])
+    limits = np.maximum(cut.least - screen.error, best.kth - (2 * screen.error + ties))
+    return np.asarray(~(scores < limits[of]))  # so that one that is not known may be left
+
+
+def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0) -> Float64:
+    """Return the float64 scores of pairs, ``at`` ascending, float64[p]; ``first`` is the number of the first row."""
+    at, of = pairs
+    scores, size = np.empty(len(at)), max(1, EXACT_BYTES // (8 * rows.shape[1]))
+    for start in range(0, len(at), size):
+        some = slice(start, start + size)
+        wanted, places = distinct(at[some])
+        prepared = queries.kernel.prepare(rows[wanted], first=first)
+        scores[some] = queries.kernel.exact_pairs(prepared, queries.values, places, of[some])
     return scores
+
+
+def distinct(values: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct ones of ascending values, and the place of each value among them."""
+    first = np.diff(values, prepend=-1) > 0
+    return values[first], np.cumsum(first) - 1

@@ -1,12 +1,15 @@
 """The Kernel contract: prepare rows once, score blocks fast, and decide scores in float64."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.panels import Columns
+
+if TYPE_CHECKING:
+    from pipeline.kernels.screen import Screen
 
 Rows = NDArray[Any]
 Float32 = NDArray[np.float32]
@@ -83,6 +86,10 @@ class Kernel(ABC):
     @abstractmethod
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
+
+    def screen(self, queries: Float64) -> "Screen | None":
+        """Return what rules out pairs of raw rows and prepared queries [nq, d] in float32, if there is such a thing."""
+        return None
 
     @abstractmethod
     def block_error(self, X: Float64, Y: Float64) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,24 @@ from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
 from pipeline.kernels.panels import Columns
 from pipeline.kernels.preparation import Domain
 
+if TYPE_CHECKING:
+    from pipeline.kernels.screen import Screen
+
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
 TINY = 1e-30  # far below any term that counts, far above the subnormals
+
+
+def depth(d: int) -> float:
+    """Return how often a term is rounded at most in a sum of d by sixteen lanes and their halves."""
+    return min(d, d / 16 + 5)
 
 
 class SumKernel(Kernel):
     """A kernel whose score is a sum of terms over the dimensions."""
 
     terms: ClassVar[str]
+    scaling: ClassVar[str]  # of the rows, one of those of ``screen_numba``
 
     def sums(self, X: Float64, YT: Float64) -> Float64:
         """Return the sums of terms, float64[n, m]."""
@@ -39,6 +48,29 @@ class SumKernel(Kernel):
         out = np.empty(len(x_rows))
         loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
+
+    def screen(self, queries: Float64) -> "Screen":
+        """Return what rules out pairs of raw rows and prepared queries in float32."""
+        from pipeline.kernels import loops_numba, screen, screen_numba
+
+        share, exponential = self.finish
+        sums = screen.Sums(
+            terms=getattr(loops_numba, self.terms),
+            scaling=getattr(screen_numba, self.scaling),
+            share=share,
+            exponential=exponential,
+            error=self.screen_error(queries),
+        )
+        return screen.Screen(sums, queries)
+
+    @property
+    def finish(self) -> tuple[float, bool]:
+        """What a score is times its sum of terms, and whether it is the exponential of that."""
+        return 1.0, False
+
+    @abstractmethod
+    def screen_error(self, queries: Float64) -> float:
+        """Return a bound of |screened − exact| for any rows and these prepared queries."""
 
     def packed(self, YT: Float32) -> Columns:
         """Return columns YT [d, m] as the loops read them."""
@@ -67,6 +99,7 @@ class _Histogram(SumKernel):
 
     factor: ClassVar[float] = 1.0
     share: ClassVar[float] = 0.0
+    scaling = "SUM_ONE"
     exact_roundings: ClassVar[int] = 0  # of u that the terms of ``exact`` together are off at most
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
@@ -85,6 +118,18 @@ class _Histogram(SumKernel):
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return the roundings in units of u; 1 % more is for their products, underflow and what keeps from 0/0."""
         return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
+
+    def screen_error(self, queries: Float64) -> float:
+        """Return the roundings in units of u: of the sums of terms and of the row, 2 of its values, 1 of the query's.
+
+        The rows are as homogeneous as those of ``exact_error``; 1 % more is for what that one leaves it for.
+        """
+        dims = queries.shape[1]
+        return float((2 * depth(dims) + 3 + self.screen_roundings(dims)) * EPS32 * 1.01)
+
+    def screen_roundings(self, d: int) -> float:
+        """Return how many u the terms that a screen adds are off together: none, if nothing is computed of values."""
+        return 0
 
     def exact_error(self, dims: int) -> float:
         """Return the roundings in units of u: of the d − 1 additions, of the terms, and of the rows.
@@ -107,6 +152,10 @@ class Chi2(_Histogram):
     factor = -2.0
     share = 2.0
     exact_roundings = 4  # of the product, x + y, what keeps it from 0, and the quotient
+
+    def screen_roundings(self, d: int) -> float:
+        """Return 4, of the product, x + y, what keeps it from 0, and the quotient."""
+        return 4
 
     def roundings(self, d: int) -> float:
         """Return d + 25.
@@ -139,6 +188,20 @@ class JensenShannon(_Histogram):
     factor = 0.5
     exact_roundings = 13
 
+    @property
+    def finish(self) -> tuple[float, bool]:
+        """Half of the sum."""
+        return self.factor, False
+
+    def screen_roundings(self, d: int) -> float:
+        """Return 11 + 9.5 log2 d, of ½ Σ [f(x + y) − f(x) − f(y)].
+
+        A logarithm is within 2 (1 + |log2|) u. So f(x + y) is off by 3.5 (x + y) + 4 |f(x + y)|, f(x) by 2 x + 2 |f(x)|
+        and f(y) by 2 y + 3 |f(y)|; their sum and the difference round |f(x + y)| + 2 |f(x)| + 2 |f(y)|. Added up by the
+        sums that ``roundings`` names, half of that is 10.5 + 9.5 log2 d.
+        """
+        return 11 + 9.5 * math.log2(d)
+
     def roundings(self, d: int) -> float:
         """Return d + 10 + 5.5 log2 d.
 
@@ -169,6 +232,13 @@ class _Inner(SumKernel):
         """
         return float((dims + 2 * self.row_roundings(dims)) * EPS64 * 1.01)
 
+    def screen_error(self, queries: Float64) -> float:
+        """Return the roundings in units of u: of the sum for Σ|xy| ≤ 1, of the row, and of the query.
+
+        Half of the row's are those of a sum, for they are of its root; 4 are the root, two products and the query's.
+        """
+        return float((1.5 * depth(queries.shape[1]) + 5) * EPS32 * 1.01)
+
     @abstractmethod
     def row_roundings(self, d: int) -> float:
         """Return how many u a value of a prepared row is off at most, relatively."""
@@ -178,6 +248,7 @@ class Cosine(_Inner):
     """K(x, y) = ⟨x, y⟩ / (‖x‖ ‖y‖)."""
 
     name = "cosine"
+    scaling = "NORM_ONE"
 
     def row_roundings(self, d: int) -> float:
         """Return 4.5 + d / 2: 2 for the divisions, 1 for the root, and half of 3 for the squares and d for their sum.
@@ -196,6 +267,7 @@ class Hellinger(_Inner):
     """K(x, y) = Σ √(xy) of rows that sum to one."""
 
     name = "hellinger"
+    scaling = "ROOTS"
 
     def row_roundings(self, d: int) -> float:
         """Return half of those of rows that sum to one, and 1 for the root."""
@@ -212,6 +284,7 @@ class Rbf(SumKernel):
 
     name = "rbf"
     terms = "SQUARED"
+    scaling = "AS_IT_IS"
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
@@ -236,6 +309,21 @@ class Rbf(SumKernel):
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         return _exp(-self.gamma * self.pair_sums(X, Y, x_rows, y_rows))
+
+    @property
+    def finish(self) -> tuple[float, bool]:
+        """exp(−γ · sum)."""
+        return -self.gamma, True
+
+    def screen_error(self, queries: Float64) -> float:
+        """Return what ``block_error`` does, of a shallower sum and of rounded queries: rows are float32 as they are.
+
+        Squares of differences that underflow are in it too, for γ may make much of them.
+        """
+        d = queries.shape[1]
+        moved = np.sqrt(self.gamma) * EPS32 * float(np.sqrt(np.square(queries).sum(1).max()))
+        lost = self.gamma * d * 2.0**-149
+        return float(0.37 * (depth(d) + 4) * EPS32 + 0.86 * moved + moved**2 + lost) * 1.01
 
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Bound the error of the exponent t = γ‖x − y‖² and carry it through exp.

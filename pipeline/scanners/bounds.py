@@ -12,7 +12,7 @@ from pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
 
 FEW_ROWS = 64  # that fill lists, and that a query may always have
 SCANNED_ROWS = 1 << 11  # bounded before the k-th bounds are raised
-ROOM = 64  # one in so many pairs of a block are taken at once
+ROOM = 8  # one in so many pairs of a block are taken at once
 ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
 
 

@@ -9,6 +9,7 @@ from pipeline.aligned import aligned
 from pipeline.kernels.kernel import Float32
 
 WORD, PANEL, LANES = 4, 64, 16  # bytes of a word; queries of a wide panel, and of a narrow one
+NARROW = 32  # queries that narrow panels take faster than a wide one
 MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds
 CHUNK_ROWS = 256  # scored against every panel while they are in cache
 SAMPLE_ROWS = 16  # of a chunk, whose words that are not zero are counted
@@ -28,7 +29,7 @@ class Form(NamedTuple):
 
 
 class PackedQueries(NamedTuple):
-    """A batch of queries in panels of 64 lanes, up to three of 16 behind, as the loops read them.
+    """A batch of queries in panels of 64 lanes, up to two of 16 behind, as the loops read them.
 
     ``words`` int32[lanes · depth], flat: of each panel [depth, width]; ``start`` int32[lanes]; ``terms`` float32, flat:
     of each panel [2 + factors (+ 1), width] step, const, the factors, and over in the minimum form. ``wide`` is the
@@ -108,7 +109,7 @@ def pack_queries(  # noqa: PLR0913
     assert codes.dtype == (np.int8 if over is None else np.uint8)
     assert E <= MOST_BYTES
     rest = nq % PANEL
-    wide = nq - rest if rest <= PANEL - LANES else nq - rest + PANEL
+    wide = nq - rest if rest <= NARROW else nq - rest + PANEL
     lanes = max(wide, -(-nq // LANES) * LANES)
     depth = -(-E // WORD)
     padded = np.zeros((lanes, depth * WORD), np.uint8)

@@ -255,6 +255,33 @@ def multiply_add(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
 
 
 @intrinsic
+def square_root(_typing: Any, x: Any) -> Typed:
+    """Return √x of a float32 vector, rounded once."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(x.llvm, [x.llvm])
+        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{x.count}f32")
+        return builder.call(function, arguments)
+
+    return x(x), generate
+
+
+@intrinsic
+def sum_of(_typing: Any, x: Any) -> Typed:
+    """Return the sum of the elements of a float vector: of its halves, of those of their sum, and so on."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        total, count = arguments[0], x.count
+        while count > 1:
+            count //= 2
+            halves = (ir.Constant(ir.VectorType(INT32, count), list(range(at, at + count))) for at in (0, count))
+            total = builder.fadd(*(builder.shuffle_vector(total, total, half) for half in halves))
+        return builder.extract_element(total, ir.Constant(INT32, 0))
+
+    return x.element(x), generate
+
+
+@intrinsic
 def zero_below(_typing: Any, value: Any, least: Any, x: Any) -> Typed:
     """Return x where ``value`` ≥ ``least``, and zero elsewhere."""
 

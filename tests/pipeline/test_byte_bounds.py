@@ -190,8 +190,10 @@ def test_rows_need_not_be_contiguous() -> None:
     np.testing.assert_array_equal(found, case.expected())
 
 
-@pytest.mark.parametrize(("nq", "lanes", "wide"), [(1, 16, 0), (48, 48, 0), (49, 64, 64), (64, 64, 64), (100, 112, 64)])
-def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen(nq: int, lanes: int, wide: int) -> None:
+@pytest.mark.parametrize(
+    ("nq", "lanes", "wide"), [(1, 16, 0), (32, 32, 0), (33, 64, 64), (64, 64, 64), (90, 96, 64), (100, 128, 128)]
+)
+def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq: int, lanes: int, wide: int) -> None:
     queries = made(1, nq, 5).packed()
     assert (queries.start.size, queries.words.size, queries.wide) == (lanes, 2 * lanes, wide)
 

@@ -1,0 +1,66 @@
+"""Float32 scores of chosen pairs, straight from raw rows: what rules most of them out, so that float64 decides few."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.aligned import aligned
+from pipeline.kernels import screen_numba
+from pipeline.kernels.blocks_numba import VECTOR
+
+ROOM_BYTES = 1 << 17  # of float32 rows at a time: they stay in cache
+
+Ids = NDArray[np.int64]
+
+
+class Sums(NamedTuple):
+    """What a score is a sum of: ``terms``, of rows scaled as ``scaling`` says (see ``screen_numba``).
+
+    The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``; it is off by ``error`` at most.
+    """
+
+    terms: int
+    scaling: int
+    share: float
+    exponential: bool
+    error: float
+
+
+class Screen:
+    """A batch of prepared queries, float64[nq, d], that pairs with raw rows are ruled out for."""
+
+    def __init__(self, sums: Sums, queries: NDArray[np.float64]) -> None:
+        self.sums, self.error = sums, sums.error
+        self.dims = queries.shape[1]
+        stride = -(-self.dims // VECTOR) * VECTOR
+        self.queries = aligned((len(queries), stride), np.float32)
+        self.queries[:, : self.dims] = queries
+
+    def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
+        """Return scores that are off by ``error`` at most, float64[p]; NaN where float32 may lose digits.
+
+        Parameters
+        ----------
+        rows : dtype[n, d], raw
+        pairs : int64[p] twice: rows, ascending, and queries
+        """
+        at, of = pairs
+        scores = np.empty(len(at), np.float32)
+        stride = self.queries.shape[1]
+        count = max(1, ROOM_BYTES // (4 * stride))
+        room = aligned((min(count, len(rows)), stride), np.float32)
+        for first in range(0, len(rows), count):
+            some = rows[first : first + count]
+            room[: len(some), : self.dims] = some
+            screen_numba.scale_rows(self.sums.scaling, room, len(some))
+            here = slice(*np.searchsorted(at, [first, first + count]))
+            screen_numba.sum_pairs(self.sums.terms, room, self.queries, at[here], of[here], first, scores[here])
+        return self._finished(scores)
+
+    def _finished(self, sums: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the scores that sums make."""
+        scores = sums.astype(np.float64)
+        scores *= self.sums.share
+        scores[~np.isfinite(scores)] = np.nan
+        return np.exp(scores) if self.sums.exponential else scores
