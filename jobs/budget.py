@@ -8,10 +8,10 @@ import click
 
 from jobs.workplace import Workplace
 from pipeline.bounded import PARTS_AT_ONCE, window_rows
-from pipeline.collect import A_ROW, FAILING
+from pipeline.collect import FAILING, Allowance
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
-from pipeline.exhaustive import BLOCK_ROWS
+from pipeline.exhaustive import block_rows
 from pipeline.ingest import BLOCK_BYTES
 from pipeline.search import SearchOptions
 from stores.codes import CodeStore
@@ -25,6 +25,7 @@ from stores.vectors import Vectors
 AT_ONCE = 2  # batches, so that workers elsewhere have work while what came back of one is looked through
 INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles the loops; then 190 to 290 MiB
 DEFAULT_BATCH = 1024
+PAIR_BYTES = 64  # of a pair that a bound leaves: listed, joined, and a few numbers more
 FEW_QUERIES = 64  # of a batch: with fewer, a search takes much longer
 
 
@@ -183,7 +184,8 @@ def search_bytes(
         tables = batch * spec_of(store).query_bytes(store.spec.dims)
         return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
-    return batch * store.dims * 20 + lists + options.threads * (3 * chunk + BLOCK_ROWS * (store.dims * 24 + batch * 8))
+    block = block_rows(store.dims) * (store.dims * 24 + batch * 8)
+    return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
 
 
 def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOptions, *, queries: int) -> int:
@@ -197,9 +199,17 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         return needed
     batch = min(options.batch, queries)
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
-    pairs = int((FAILING * batch + (A_ROW if options.window is None else 0)) * rows)
+    listed = Allowance.of(options.k, roomy=options.window is None).listed
+    pairs = int((FAILING * batch + listed.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
-    return needed + search_bytes(codes, options, queries=queries) + 100 * pairs + rows_left + 9 * rows + vectors.rows
+    return (
+        needed
+        + search_bytes(codes, options, queries=queries)
+        + PAIR_BYTES * pairs
+        + rows_left
+        + 9 * rows
+        + vectors.rows
+    )
 
 
 def _fits(needed: int, memory: int | None) -> bool:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.best import Best
-from pipeline.collect import A_ROW, Allowance, too_many
+from pipeline.collect import Allowance, too_many
 from pipeline.crew import Batch
-from pipeline.kernels.kernel import Float32
+from pipeline.kernels.kernel import Float32, Float64
 from pipeline.proofs import Proved, Scored
 from pipeline.rerank import Cut
 from pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen
@@ -35,7 +35,7 @@ class Bounded:
     def __init__(self, truth: Truth, codes: CodeStore, batch: Batch, k: int) -> None:
         self.truth, self.codes, self.batch, self.k = truth, codes, batch, k
         self.nq = len(batch.queries)
-        self.allowance = Allowance(k, A_ROW if truth.window is None else 0)
+        self.allowance = Allowance.of(k, roomy=truth.window is None)
         self.scored = Scored(self.nq, k, truth.slack)
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
@@ -46,16 +46,16 @@ class Bounded:
         """Score the rows of greatest bounds among some from all over the store."""
         most = max(FEW_PARTS, self.truth.vectors.parts // READ_SHARE)
         parts, rows = seeds(self.codes.parts, self._part_rows, self.codes.rows, most)
-        width = min(2 * self.k, sum(min(rows, self._rows_of(part)) for part in parts))
-        self.start(self.batch.scan(parts, width, rows=rows).ids)
+        width = min(2 * self.k, sum(min(rows, self._rows_of(range(part, part + 1))) for part in parts))
+        queries, named = pairs_of(self.batch.scan(parts, width, rows=rows).ids)
+        every, places = np.unique(named, return_inverse=True)
+        scores = self.batch.fetched(every)(places, queries, Cut(self.k, self.scored.least))
+        self._begin(queries, named, scores)
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
-        found = rows >= 0
-        queries, named = np.nonzero(found)[0], rows[found]
-        self.scored.add(queries, named, self.batch.scores(queries, named))
-        self._seeds = queries * self.truth.vectors.rows + named
-        self._seed_rows[named] = True
+        queries, named = pairs_of(rows)
+        self._begin(queries, named, self.batch.scores(queries, named))
 
     def sweep(self) -> None:
         """Score what the bounds leave, window by window."""
@@ -71,13 +71,17 @@ class Bounded:
         greatest = np.where(every, -np.inf, self.greatest)
         return self.scored.proved(self.truth, self.batch.queries, greatest)
 
+    def _begin(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: Float64) -> None:
+        """Take in the pairs that were scored first."""
+        self.scored.add(queries, rows, scores)
+        self._seeds = queries * self.truth.vectors.rows + rows
+        self._seed_rows[rows] = True
+
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
-        found = self.batch.collect(parts, least, self.allowance)
-        counts = np.bincount(found.pairs.queries, minlength=self.nq)
-        self.failing |= found.failing | too_many(
-            counts, self._bounds(parts[-1])[1] - self._bounds(parts[0])[0], self.allowance
-        )
+        found = self.batch.collect(parts, least, self.allowance.listed)
+        counts, rows = np.bincount(found.pairs.queries, minlength=self.nq), self._rows_of(parts)
+        self.failing |= found.failing | too_many(counts, rows, self.allowance.listed)
         return found.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
@@ -123,9 +127,14 @@ class Bounded:
     def _bounds(self, part: int) -> tuple[int, int]:
         return self.codes.store.bounds(part)
 
-    def _rows_of(self, part: int) -> int:
-        first, last = self._bounds(part)
-        return last - first
+    def _rows_of(self, parts: range) -> int:
+        return self._bounds(parts[-1])[1] - self._bounds(parts[0])[0]
+
+
+def pairs_of(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the queries and the rows of int64[nq, R], −1 for none."""
+    found = rows >= 0
+    return np.nonzero(found)[0], rows[found]
 
 
 def seeds(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.kernel import Float32
-from pipeline.parallel import over_parts, read_ahead
-from pipeline.scan import OpenCodes, part_reader
+from pipeline.parallel import over_parts
+from pipeline.scan import OpenCodes, read_parts
 from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 
 FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
+LISTED = 8  # of pairs that are listed only: most need no score once the greatest of their bounds have raised the least
 
 
 class Allowance(NamedTuple):
@@ -20,6 +21,16 @@ class Allowance(NamedTuple):
 
     k: int
     a_row: int = A_ROW
+
+    @classmethod
+    def of(cls, k: int, *, roomy: bool) -> "Allowance":
+        """Return that for pairs to be scored, of a search that need not save memory if there is room."""
+        return cls(k, A_ROW if roomy else 0)
+
+    @property
+    def listed(self) -> "Allowance":
+        """That for pairs which are only listed."""
+        return self._replace(a_row=self.a_row and LISTED)
 
 
 class Collected(NamedTuple):
@@ -43,7 +54,7 @@ def collect(
 
     def work(taken: Iterator[int]) -> list[Collected]:
         found: list[Collected] = []
-        for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
+        for part, columns in read_parts(codes, scanner.names, taken):
             found.append(Collected(*scanner.collect(columns, codes.store.store.bounds(part)[0], limits, give_up)))
         return found
 

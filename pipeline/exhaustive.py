@@ -12,7 +12,7 @@ from pipeline.kernels.kernel import Float64
 from pipeline.parallel import over_parts, read_ahead
 from stores.vectors import Vectors
 
-BLOCK_ROWS = 1024
+BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64  # of a block: in float64 it stays in cache
 
 
 class Batch:
@@ -39,16 +39,22 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
 
 def search_parts(vectors: Vectors, batch: Batch, parts: Sequence[int], k: int, *, threads: int) -> Best:
     """Return the k rows of highest true score among some parts, for each query."""
+    size = block_rows(vectors.dims)
 
     def work(taken: Iterator[int]) -> Best:
         best = Best(len(batch.prepared), k, np.float64)
         for part, rows in read_ahead(taken, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)
-            for start in range(0, len(rows), BLOCK_ROWS):
-                search_block(batch, rows[start : start + BLOCK_ROWS], first + start, best)
+            for start in range(0, len(rows), size):
+                search_block(batch, rows[start : start + size], first + start, best)
         return best
 
     return merge(over_parts(list(parts), threads, work))
+
+
+def block_rows(dims: int) -> int:
+    """Return the rows that are best scored at once."""
+    return max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (8 * dims)))
 
 
 def search_block(batch: Batch, rows: NDArray[Any], first: int, best: Best) -> None:

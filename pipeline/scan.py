@@ -1,6 +1,6 @@
 """Search codes exhaustively: every part past a batch of queries, the best merged."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,16 @@ from stores.reader import HeldParts, PartReader
 
 @dataclass(frozen=True)
 class OpenCodes:
-    """A code store with its model, those of its parts that are in memory, and those that were read and so checked."""
+    """A code store with its model, those of its parts that are in memory, and those that were read and so checked.
+
+    ``idle`` are readers by the columns they read: their buffers are used again, for fresh memory is slow.
+    """
 
     store: CodeStore
     encoder: Encoder
     held: HeldParts = field(default_factory=lambda: HeldParts(0))
     checked: set[int] = field(default_factory=set)
+    idle: dict[tuple[str, ...], list[PartReader]] = field(default_factory=dict)
 
     def check_rest(self) -> None:
         """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was written."""
@@ -61,7 +65,7 @@ def scan_parts(
 
     def work(taken: Iterator[int]) -> Best:
         best = Best(*shape, np.float32)
-        for part, columns in read_ahead(taken, part_reader(codes, scanner.names)):
+        for part, columns in read_parts(codes, scanner.names, taken):
             first = columns if rows is None else {name: values[:rows] for name, values in columns.items()}
             scanner.scan(first, codes.store.store.bounds(part)[0], best)
         return best
@@ -69,12 +73,15 @@ def scan_parts(
     return merge(over_parts(list(parts), threads, work))
 
 
-def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], Mapping[str, NDArray[Any]]]:
-    """Return what reads a part into the buffers of slot 0 or 1, for one thread.
+def read_parts(
+    codes: OpenCodes, names: Sequence[str], parts: Iterator[int]
+) -> Iterator[tuple[int, Mapping[str, NDArray[Any]]]]:
+    """Yield parts and their columns, for one thread: what is yielded is overwritten after the next.
 
     Parts that are not in memory are read, checked, and offered to be kept.
     """
-    readers = [PartReader(codes.store.store, codes.store.receipts, names) for _ in range(2)]
+    idle = codes.idle.setdefault(tuple(names), [])
+    readers = [_reader(codes, names, idle) for _ in range(2)]
 
     def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
         columns = codes.held.get(part)
@@ -84,4 +91,15 @@ def part_reader(codes: OpenCodes, names: Sequence[str]) -> Callable[[int, int], 
             codes.held.offer(part, columns)
         return columns
 
-    return read
+    try:
+        yield from read_ahead(parts, read)
+    finally:
+        idle.extend(readers)
+
+
+def _reader(codes: OpenCodes, names: Sequence[str], idle: list[PartReader]) -> PartReader:
+    """Return an idle reader, or a new one."""
+    try:
+        return idle.pop()
+    except IndexError:
+        return PartReader(codes.store.store, codes.store.receipts, names)

@@ -53,8 +53,9 @@ def _score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
 
 
 def _integers(x: Row, y: Row) -> tuple[Integers, Integers, int]:
-    """Return integers a, b and an exponent e with x = a 2^e and y = b 2^e."""
-    fractions, exponents = np.frexp(np.stack([x, y]).astype(np.float64))
+    """Return integers a, b and an exponent e with x = a 2^e and y = b 2^e, where either is not zero."""
+    values = np.stack([x, y]).astype(np.float64)
+    fractions, exponents = np.frexp(values[:, values.any(axis=0)])
     mantissas = np.ldexp(fractions, MANTISSA).astype(np.int64)
     filled = mantissas != 0
     least = int(exponents.min(where=filled, initial=1024))

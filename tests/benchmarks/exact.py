@@ -14,7 +14,7 @@ from pipeline.exact import ExactSearch
 from pipeline.exhaustive import search_vectors
 from pipeline.kernels import kernel_from_spec
 from pipeline.proofs import Proved
-from pipeline.scan import OpenCodes, part_reader
+from pipeline.scan import OpenCodes, read_parts
 from pipeline.truth import Truth
 from pipeline.verify import verify
 from stores.codes import open_code_store
@@ -104,8 +104,7 @@ def _assert_proved(search: ExactSearch, queries: Queries, assured: Proved) -> No
 
 def _read(bounds: OpenCodes, vectors: Vectors) -> None:
     """Read every byte of both stores, checked, on one thread."""
-    read = part_reader(bounds, bounds.store.store.layout.column_names)
-    for part in range(bounds.store.parts):
-        read(part, 0)
+    for _ in read_parts(bounds, bounds.store.store.layout.column_names, iter(range(bounds.store.parts))):
+        pass
     for part in range(vectors.parts):
         vectors.read_part(part)

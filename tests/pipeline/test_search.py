@@ -294,7 +294,7 @@ def test_hits_depend_on_no_block(
     wanted = answers()
     for rows_of_a_block in (1, 7, 32):
         monkeypatch.setattr(sparse, "BLOCK_ROWS", rows_of_a_block)
-        monkeypatch.setattr(exhaustive, "BLOCK_ROWS", rows_of_a_block)
+        monkeypatch.setattr(exhaustive, "block_rows", lambda _, rows=rows_of_a_block: rows)
         for found, expected in zip(answers(), wanted, strict=True):
             same(found, expected)
 
