@@ -19,6 +19,7 @@ SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, o
 SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 4, 3  # of so many parts, or of four if more are over a third of the vectors'
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 FIRST_SHARE, GROWTH = 4, 4  # the first window is so many times smaller, the next ones grow
+MANY_FAILING = 0.25  # of a batch
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 
 
@@ -58,9 +59,10 @@ class Bounded:
         self._begin(queries, named, self.batch.scores(queries, named))
 
     def sweep(self) -> None:
-        """Score what the bounds leave, window by window."""
+        """Score what the bounds leave, window by window; give all queries up once bounds fail for many of them."""
         for parts in windows(self.codes.parts, self._part_rows, self.nq, self.truth.window):
-            if self.failing.all():
+            if self.failing.mean() > MANY_FAILING:  # every row's score costs others little more than it does those
+                self.failing[:] = True
                 return
             least = np.where(self.failing, np.float32(np.inf), self.scored.least)
             self._score(self._collect(parts, least), parts)

@@ -74,7 +74,7 @@ class ExactSearch:
         failing, k = bounded.failing, bounded.k
         if not failing.any():
             return bounded.proved()
-        if again:
+        if again and not failing.all():
             batch = self.crew.batch(bounded.batch.queries[failing], beta=self.beta)
             second = Bounded(self.truth, bounded.codes, batch, k)
             second.start(bounded.scored.best.ids[failing])

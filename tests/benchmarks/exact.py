@@ -1,6 +1,8 @@
 """Exact search by bounds beside the exhaustive search by the true kernel, and verifying beside both."""
 
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,22 @@ from jobs import verbs
 from pipeline.encode import encoder_of
 from pipeline.exact import ExactSearch
 from pipeline.exhaustive import search_vectors
-from pipeline.kernels import kernel_from_spec
+from pipeline.kernels import Kernel, kernel_from_spec
+from pipeline.kernels.kernel import Float32
+from pipeline.kernels.panels import Columns
 from pipeline.proofs import Proved
 from pipeline.scan import OpenCodes, read_parts
 from pipeline.truth import Truth
 from pipeline.verify import verify
 from stores.codes import open_code_store
 from stores.foreign import open_rows, open_vectors
+from stores.reader import HeldParts
 from stores.vectors import Vectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 
 BATCH, NEIGHBOURS, REPEATS = 100, (1, 10), 9
+FAINT = np.float32(1e-30)
 Queries = NDArray[Any]
 
 
@@ -78,23 +84,49 @@ def _time(search: ExactSearch, queries: Queries, k: int) -> Row:
     """Return nanoseconds a row and query, medians of interleaved repeats."""
     truth, assured, bounds = search.truth, search.prove(queries, k), search.bounds
     assert bounds is not None
+    held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, HeldParts(sys.maxsize)))
     tasks: dict[str, Callable[[], object]] = {
         "brute": lambda: search_vectors(truth.vectors, truth.kernel, queries, k, threads=truth.threads),
+        "dense": lambda: search_vectors(truth.vectors, dense(truth.kernel), queries, k, threads=truth.threads),
         "exact": lambda: search.prove(queries, k),
+        "held": lambda: held.prove(queries, k),
         "verify": lambda: _assert_proved(search, queries, assured),
         "read": lambda: _read(bounds, truth.vectors),
     }
+    if not _is_sparse(truth.vectors):
+        del tasks["dense"]
     seconds = interleaved(tasks, REPEATS)
-    pairs = truth.vectors.rows * len(queries) / 1e9
-    brute, exact, proof, read = (seconds[name] / pairs for name in tasks)
+    ns = {name: time / truth.vectors.rows / len(queries) * 1e9 for name, time in seconds.items()}
     return {
-        "every row": brute,
-        "exact": exact,
-        "× every row": brute / exact,
-        "reading both stores": read,
-        "verify": proof,
-        "verify / exact": proof / exact,
+        "every row": ns["brute"],
+        "every row, zeros too": ns.get("dense", ns["brute"]),
+        "exact": ns["exact"],
+        "× every row": ns["brute"] / ns["exact"],
+        "× zeros too": ns.get("dense", ns["brute"]) / ns["exact"],
+        "exact, bounds in memory": ns["held"],
+        "× every row, in memory": ns["brute"] / ns["held"],
+        "reading both stores": ns["read"],
+        "verify": ns["verify"],
+        "verify / exact": ns["verify"] / ns["exact"],
     }
+
+
+def dense(kernel: Kernel) -> Kernel:
+    """Return a kernel whose blocks pass over no zero: each counts as a number of no account."""
+
+    class Dense(type(kernel)):  # type: ignore[misc]
+        def block(self, X: Float32, YT: Columns) -> Float32:
+            block: Float32 = super().block(np.maximum(X, FAINT), YT)
+            return block
+
+    made: Kernel = Dense.__new__(Dense)
+    made.__dict__.update(kernel.__dict__)
+    return made
+
+
+def _is_sparse(vectors: Vectors) -> bool:
+    """Return whether most values of the first part are zero."""
+    return bool((vectors.read_part(0) == 0).mean() > 0.5)
 
 
 def _assert_proved(search: ExactSearch, queries: Queries, assured: Proved) -> None:
