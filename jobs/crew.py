@@ -145,13 +145,16 @@ def answer_batch(asked: Asked, queries: NDArray[Any], k: int, rerank: int | None
     return answer(crew.batch(queries), parts, k, rerank), seen(crew)
 
 
-def prove_batch(asked: Asked, queries: NDArray[Any], k: int, seeds: Ids | None) -> tuple[Proved, "Seen"]:
+def prove_batch(
+    asked: Asked, queries: NDArray[Any], k: int, begin: tuple[Ids | None, Float32 | None]
+) -> tuple[Proved, "Seen"]:
     """Return the proofs of a whole batch."""
     plugin = plugin_here(asked.session)
     crew = plugin.crew
     assert crew.vectors is not None
     truth = Truth(vectors=crew.vectors, kernel=crew.kernel, window=plugin.load.window)
-    return ExactSearch(truth=truth, bounds=crew.codes, beta=asked.beta).prove(queries, k, seeds=seeds), seen(crew)
+    search, (seeds, least) = ExactSearch(truth=truth, bounds=crew.codes, beta=asked.beta), begin
+    return search.prove(queries, k, seeds=seeds, least=least), seen(crew)
 
 
 class Seen(NamedTuple):
@@ -244,9 +247,9 @@ class OneWorker:
         best: Best = self._result(answer_batch, 1.0, queries, k, rerank)
         return best
 
-    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None) -> Proved:
+    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None) -> Proved:
         """Return the proofs of a whole batch."""
-        proved: Proved = self._result(prove_batch, beta, queries, k, seeds)
+        proved: Proved = self._result(prove_batch, beta, queries, k, (seeds, least))
         return proved
 
     def _result(self, function: Callable[..., Any], beta: float, *words: object) -> Any:  # noqa: ANN401

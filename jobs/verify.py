@@ -34,7 +34,8 @@ Report = dict[str, Any]
 
 def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # noqa: ANN401
     """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
-    claimed = read_hits(hits).ids
+    found = read_hits(hits)
+    claimed = found.ids
     k = claimed.shape[1] if options.get("k") is None else options["k"]
     if not claimed.size:
         raise InputError(f"{hits} holds no ids: expected at least one a query. Mend: name a file of hits.")
@@ -63,7 +64,8 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
     job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
     job = replace(job, own_file=own_file(options))
     began = time.perf_counter()
-    verdicts = list(_verdicts(job, claimed[:, :k]))
+    said = found.scores[:, :k] if found.scores is not None and kernel.ranking is kernel else None
+    verdicts = list(_verdicts(job, claimed[:, :k], said))
     seconds = time.perf_counter() - began
     return (
         {"hits": hits, "queries": len(verdicts), "k": k, "rows": rows.rows, "seconds": round(seconds, 3)}
@@ -84,13 +86,20 @@ def tell(report: Report) -> None:
     )
 
 
-def _verdicts(job: Job, claimed: NDArray[np.int64]) -> Iterator[Report]:
-    """Yield a verdict a query."""
+def _verdicts(job: Job, claimed: NDArray[np.int64], said: NDArray[np.floating[Any]] | None) -> Iterator[Report]:
+    """Yield a verdict a query; ``said`` are the scores that are claimed too."""
     nq, size, dropped = len(claimed), job.settings.batch, job.vectors.dropped
     stored = stored_rows(claimed, dropped)
     stored[stored >= job.vectors.rows] = -1
     starts = range(0, nq, size)
-    batches = ((job.queries.read(start, min(start + size, nq)), stored[start : start + size]) for start in starts)
+    batches = (
+        (
+            job.queries.read(start, min(start + size, nq)),
+            stored[start : start + size],
+            None if said is None else said[start : start + size],
+        )
+        for start in starts
+    )
     with threadpool_limits(1), progress("verify", nq, "queries") as advance, job.searching() as search:
         every = in_order(batches, lambda batch: verify_batch(search, *batch), search.crew.at_once)
         for start, verdicts in zip(starts, every, strict=True):

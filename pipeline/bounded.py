@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from pipeline.best import Best
 from pipeline.collect import Allowance, too_many
 from pipeline.crew import Batch
-from pipeline.kernels.kernel import Float32, Float64
+from pipeline.kernels.kernel import Float32
 from pipeline.proofs import Proved, Scored
 from pipeline.rerank import Cut
-from pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen
+from pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
 from pipeline.truth import Truth
 from stores.codes import CodeStore
 
@@ -40,8 +40,9 @@ class Bounded:
         self.scored = Scored(self.nq, k, truth.slack)
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
-        self._seeds = np.empty(0, np.int64)  # the pairs scored first, as query · n + row
+        self._seeds = np.empty(0, np.int64)  # the pairs scored first, or claimed, as query · n + row
         self._seed_rows = np.zeros(truth.vectors.rows, np.bool_)
+        self._claims, self._said = pairs_of(np.empty((self.nq, 0), np.int64)), np.full(self.nq, np.float32(-np.inf))
 
     def seed(self) -> None:
         """Score the rows of greatest bounds among some from all over the store."""
@@ -51,12 +52,30 @@ class Bounded:
         queries, named = pairs_of(self.batch.scan(parts, width, rows=rows).ids)
         every, places = np.unique(named, return_inverse=True)
         scores = self.batch.fetched(every)(places, queries, Cut(self.k, self.scored.least))
-        self._begin(queries, named, scores)
+        self.scored.add(queries, named, scores)
+        self._know(queries, named)
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
         queries, named = pairs_of(rows)
-        self._begin(queries, named, self.batch.scores(queries, named))
+        self.scored.add(queries, named, self.batch.scores(queries, named))
+        self._know(queries, named)
+
+    def expect(self, rows: NDArray[np.int64], least: Float32) -> None:
+        """Take the word of a claim for scores, until its rows are scored in their windows: so they are fetched once.
+
+        Queries of which too much was said are given up in the end.
+
+        Parameters
+        ----------
+        rows : int64[nq, k], distinct for each query
+        least : float32[nq]
+            What the k-th score is said to reach.
+        """
+        queries, named = pairs_of(rows)
+        order = np.argsort(named, kind="stable")
+        self._claims, self._said = (queries[order], named[order]), least
+        self._know(queries, named)
 
     def sweep(self) -> None:
         """Score what the bounds leave, window by window; give all queries up once bounds fail for many of them."""
@@ -64,8 +83,9 @@ class Bounded:
             if self.failing.mean() > MANY_FAILING:  # every row's score costs others little more than it does those
                 self.failing[:] = True
                 return
-            least = np.where(self.failing, np.float32(np.inf), self.scored.least)
+            least = np.where(self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._said))
             self._score(self._collect(parts, least), parts)
+        self.failing |= self._said > self.scored.least
 
     def proved(self) -> Proved:
         """Return the proofs; those of queries that were given up prove nothing."""
@@ -73,9 +93,8 @@ class Bounded:
         greatest = np.where(every, -np.inf, self.greatest)
         return self.scored.proved(self.truth, self.batch.queries, greatest)
 
-    def _begin(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: Float64) -> None:
-        """Take in the pairs that were scored first."""
-        self.scored.add(queries, rows, scores)
+    def _know(self, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Remember pairs that bounds need not find."""
         self._seeds = queries * self.truth.vectors.rows + rows
         self._seed_rows[rows] = True
 
@@ -88,8 +107,8 @@ class Bounded:
 
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""
-        pairs = chosen(pairs, ~self._scored(pairs))
         first, behind = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
+        pairs = joined([self._claimed(first, behind), chosen(pairs, ~self._known(pairs))])
         wanted = np.zeros(behind - first, np.bool_)
         wanted[pairs.rows - first] = True
         places = np.cumsum(wanted) - 1
@@ -107,20 +126,26 @@ class Bounded:
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
         self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), behind - first, self.allowance)
         score(chosen(pairs, left & ~self.failing[pairs.queries]))
-        self.greatest = np.maximum(self.greatest, least)
+        self.greatest = np.maximum(self.greatest, np.maximum(least, self._said))
+
+    def _claimed(self, first: int, behind: int) -> Pairs:
+        """Return the pairs that are claimed of rows from ``first`` to ``behind``, before all others."""
+        queries, rows = self._claims
+        here = slice(*np.searchsorted(rows, [first, behind]))
+        return Pairs(queries[here], rows[here], np.full(len(rows[here]), np.inf, np.float32))
 
     def _few(self, pairs: Pairs, some: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which of some pairs are of queries that have few such: equal bounds may make them many."""
         counts = np.bincount(pairs.queries[some], minlength=self.nq)
         return some & (counts <= FEW_ROWS + 2 * self.k)[pairs.queries]
 
-    def _scored(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """Return which pairs were scored already."""
+    def _known(self, pairs: Pairs) -> NDArray[np.bool_]:
+        """Return which pairs were scored already, or are claimed."""
         rows = self.truth.vectors.rows
-        scored = self._seed_rows[pairs.rows]  # of most no query is scored, which is fast to tell
-        some = np.flatnonzero(scored)
-        scored[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
-        return scored
+        known = self._seed_rows[pairs.rows]  # of most no query is known, which is fast to tell
+        some = np.flatnonzero(known)
+        known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
+        return known
 
     @property
     def _part_rows(self) -> int:

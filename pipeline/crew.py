@@ -65,7 +65,7 @@ class Alone(Protocol):
         """Return what ``answer`` does."""
         ...
 
-    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None) -> Proved:
+    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None) -> Proved:
         """Return what ``ExactSearch.prove`` does."""
         ...
 

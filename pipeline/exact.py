@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.bounded import Bounded
 from pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
 from pipeline.crew import Crew, Threads
+from pipeline.kernels.kernel import Float32
 from pipeline.proofs import Proved, Scored, spliced, taken
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
@@ -34,7 +35,14 @@ class ExactSearch:
         here = Threads(kernel=truth.kernel, threads=truth.threads, vectors=truth.vectors, codes=self.bounds)
         return self.elsewhere or here
 
-    def prove(self, queries: NDArray[Any], k: int, *, seeds: NDArray[np.int64] | None = None) -> Proved:
+    def prove(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        *,
+        seeds: NDArray[np.int64] | None = None,
+        least: Float32 | None = None,
+    ) -> Proved:
         """Return the k rows of highest real score for each query, with what proves them.
 
         Queries for which bounds rule too little out are answered by the true kernel of every row.
@@ -45,17 +53,22 @@ class ExactSearch:
         k : int, 1 ≤ k ≤ n
         seeds : int64[nq, ≥ k], optional
             Rows to begin with, distinct for each query: the nearer they are, the less is left.
+        least : float32[nq], optional
+            What the scores of the seeds, k a query, are said to reach: taken at that word, they cost no pass of their
+            own, and a query whose seeds do not keep it one more.
         """
         alone = self.crew.alone()
         if alone is not None:
-            return alone.prove(queries, k, beta=self.beta, seeds=seeds)
+            return alone.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
         if self.bounds is None or 2 * k >= self.truth.vectors.rows or not self._pays(len(queries), k):
             return self._of_every_row(queries, k)
         bounded = Bounded(self.truth, self.bounds.store, self.crew.batch(queries, beta=self.beta), k)
         if seeds is None:
             bounded.seed()
-        else:
+        elif least is None:
             bounded.start(seeds)
+        else:
+            bounded.expect(seeds, least)
         bounded.sweep()
         return self._completed(bounded, again=True)
 

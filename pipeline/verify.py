@@ -9,11 +9,15 @@ from numpy.typing import NDArray
 from pipeline.crew import true_scores
 from pipeline.exact import ExactSearch
 from pipeline.kernels.decimals import TIE, decimal_score
-from pipeline.proofs import Proved, spliced
+from pipeline.kernels.kernel import Float32
+from pipeline.proofs import Proved, below, spliced
 from pipeline.rerank import fetch
+
+ROUNDED = 1e-5  # of a score that someone computed in float32
 
 PROVED, TIED, REFUTED = "proved", "tied", "refuted"
 Ids = NDArray[np.int64]
+Claimed = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,19 +38,21 @@ class Verdicts:
         return [REFUTED if rank >= 0 else TIED if tied else PROVED for rank, tied in pairs]
 
 
-def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts:
+def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Claimed | None = None) -> Verdicts:
     """Return whether claimed rows are the k of highest real score, in descending order, and where they are not.
 
     Parameters
     ----------
     queries : dtype[nq, d], raw rows
     claimed : int64[nq, k], −1 where the claim names no row of the store
+    scores : floating[nq, k], optional
+        What is claimed of their scores, by the kernel that the search ranks by: none is believed, right ones save time.
     """
     k = claimed.shape[1]
     repeated = _repeated(claimed)
     whole = np.asarray(~(repeated | (claimed < 0)).any(axis=1))
     if whole.all():
-        proved = search.prove(queries, k, seeds=claimed)
+        proved = search.prove(queries, k, seeds=claimed, least=_said(scores))
     else:
         proved = search.prove(queries[~whole], k)
         if whole.any():
@@ -56,6 +62,16 @@ def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids) -> Verdicts
     wrong = repeated | (other & ~_equally_good(search, queries, claimed, proved, in_question))
     ranks = np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
     return Verdicts(proved=proved, ranks=ranks, tied=(proved.ties > 0) | other.any(axis=1))
+
+
+def _said(scores: Claimed | None) -> Float32 | None:
+    """Return what the k-th scores are said to reach, less what may have been rounded; None if they are no scores."""
+    if scores is None:
+        return None
+    kth = scores[:, -1].astype(np.float64)
+    if not (np.abs(kth) <= 1 + ROUNDED).all():  # which they are not where one is no number
+        return None
+    return below(kth - ROUNDED)
 
 
 def _repeated(claimed: Ids) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pipeline import bounded
 from pipeline.bounded import Bounded
 from pipeline.encode import encoder_of
 from pipeline.encoders import EncoderSpec
@@ -200,12 +201,17 @@ def test_bounds_that_rule_nothing_out_leave_every_row(name: str, spec: EncoderSp
     same(made.search().prove(queries, K, seeds=proved.ids), proved)
 
 
-def test_queries_whose_bounds_fail_are_answered_beside_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("many", [0.25, 0.9])
+def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_few(
+    many: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MANY_FAILING", many)
     made = small(tmp_path, "intersection", BinBoundSpec(n_groups=12), histograms(N, D, seed=6))
     queries = histograms(40, D, seed=7)
     proved = made.search().prove(queries, 5)
     every = proved.evaluated == N
-    assert 0 < every.sum() < 40
+    assert 10 < every.sum() <= 40
+    assert every.all() == (many < 0.5)
     np.testing.assert_array_equal(np.isneginf(proved.greatest), every)
     np.testing.assert_array_equal(proved.ids, made.true_ids(queries, 5))
 

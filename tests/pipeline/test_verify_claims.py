@@ -67,11 +67,26 @@ def true(rows: NDArray[Any], queries: NDArray[Any]) -> Ids:
 
 
 def verdicts(search: ExactSearch, queries: NDArray[Any], claimed: Ids, true: Ids) -> Verdicts:
-    """What is found of claims; the truth comes with it whatever is claimed."""
+    """What is found of claims; the truth comes with it whatever is claimed, and whatever scores are."""
     found = verify(search, queries, claimed)
     np.testing.assert_array_equal(found.proved.ids, true[:, : claimed.shape[1]])
     assert [word == "refuted" for word in found.words()] == (found.ranks >= 0).tolist()
+    for scores in said_of(found.proved.scores):
+        again = verify(search, queries, claimed, scores)
+        assert (again.words(), again.ranks.tolist()) == (found.words(), found.ranks.tolist())
+        np.testing.assert_array_equal(again.proved.ids, found.proved.ids)
+        np.testing.assert_array_equal(again.proved.scores, found.proved.scores)
+        assert (again.proved.greatest < again.proved.scores[:, -1]).all()
     return found
+
+
+def said_of(scores: NDArray[np.float64]) -> list[NDArray[Any]]:
+    """What someone may say scores are: those, rounded, too high or too low, of one query only, or no scores at all."""
+    mixed = scores.copy()
+    mixed[::2] += 0.01
+    wrong = np.full_like(scores, np.nan)
+    others = scores.astype(np.float32), scores + 2e-5, mixed, scores / 2, 0 * scores, -scores, 40 * scores, wrong
+    return [scores, *others]
 
 
 def test_true_claims_are_proved(search: ExactSearch, queries: NDArray[Any], true: Ids) -> None:
