@@ -22,12 +22,18 @@ from pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_ei
 from pipeline.simd.vectors import (
     add,
     add_saturated,
+    first_of_four,
+    fourth_of_four,
     high_product,
     load_int16,
     lowest_bit,
     prefetch,
+    prefetch_for_later,
     reaches,
+    second_of_four,
+    splat_four_int16,
     splat_int16,
+    third_of_four,
     zero_int16,
 )
 
@@ -144,8 +150,10 @@ def scan_filtered(
             if residuals is not None:
                 prefetch(residuals, row)
         waiting, side = count, TILE - side
-        if alpha == 8:
-            count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side, wide)
+        if alpha == 8 and wide:
+            count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
+        elif alpha == 8:
+            count = half_reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
         else:
             count = reaching(flat, pairs, alpha // 2, start, stop, table8, bounds, least, rows, bits, side)
         tile = min(TILE, 2 * tile) if count < FEW_HITS else FIRST_TILE
@@ -187,9 +195,8 @@ def reaching(
         for p in range(begin + fours, begin + np.uint64(count), one):
             more_low, more_high = pair(table, atoms, weights, p)
             low, high = add(low, more_low), add(high, more_high)
-        row = i - np.uint64(start)
-        high_hits = half_reaching(high, bounds, row, high_least) << np.uint64(LANES)
-        hits = half_reaching(low, bounds, row, low_least) | high_hits
+        limits = limits_of_one(bounds, i - np.uint64(start))
+        hits = half_reaching(low, limits, low_least) | half_reaching(high, limits, high_least) << np.uint64(LANES)
         if hits:
             rows[found] = i
             bits[found] = hits
@@ -209,51 +216,93 @@ def reaching_of_eight(
     rows: NDArray[np.int64],
     bits: NDArray[np.uint64],
     at: int,
-    wide: bool,
 ) -> int:
-    """Do what ``reaching`` does for α = 8, without a loop over pairs and four rows at a time: a quarter faster.
-
-    A table that is not ``wide`` has 32 columns, not 64.
-    """
-    found = at
-    low_least, high_least = load_int16(least, 0), load_int16(least, LANES)
-    begin, end, four = np.uint64(start), np.uint64(stop), np.uint64(4)
-    fours = end - (end - begin) % four
-    for i in range(begin, fours, four):
-        prefetch(atoms, (i + np.uint64(AHEAD)) * np.uint64(8))
-        prefetch(weights, (i + np.uint64(4 * AHEAD)) * np.uint64(4))
-        hits0 = row_of_eight(table, atoms, weights, i, begin, bounds, low_least, high_least, wide)
-        hits1 = row_of_eight(table, atoms, weights, i + np.uint64(1), begin, bounds, low_least, high_least, wide)
-        hits2 = row_of_eight(table, atoms, weights, i + np.uint64(2), begin, bounds, low_least, high_least, wide)
-        hits3 = row_of_eight(table, atoms, weights, i + np.uint64(3), begin, bounds, low_least, high_least, wide)
+    """Do what ``reaching`` does for α = 8, without a loop over pairs and four rows at a time: a quarter faster."""
+    found, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
+    begin, end, leasts = np.uint64(start), np.uint64(stop), (load_int16(least, 0), load_int16(least, LANES))
+    fours = end - (end - begin) % np.uint64(4)
+    for i in range(begin, fours, np.uint64(4)):
+        ask_for_codes(atoms, weights, i)
+        hits0 = row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
+        hits1 = row_of_eight(table, atoms, weights, i + one, limits_of_one(bounds, i + one - begin), leasts)
+        hits2 = row_of_eight(table, atoms, weights, i + two, limits_of_one(bounds, i + two - begin), leasts)
+        hits3 = row_of_eight(table, atoms, weights, i + three, limits_of_one(bounds, i + three - begin), leasts)
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
-                if hits:
-                    rows[found] = i + np.uint64(j)
-                    bits[found] = hits
-                    found += 1
+                found = listed(rows, bits, found, i + np.uint64(j), hits)
     for i in range(fours, end):
-        hits = row_of_eight(table, atoms, weights, i, begin, bounds, low_least, high_least, wide)
-        if hits:
-            rows[found] = i
-            bits[found] = hits
-            found += 1
+        hits = row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
+        found = listed(rows, bits, found, i, hits)
+    return found - at
+
+
+@njit(nogil=True, cache=True)
+def half_reaching_of_eight(
+    atoms: NDArray[np.uint16],
+    weights: NDArray[np.int16],
+    start: int,
+    stop: int,
+    table: NDArray[np.int8],
+    bounds: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]],
+    least: NDArray[np.uint16],
+    rows: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    at: int,
+) -> int:
+    """Do what ``reaching_of_eight`` does for a table of 32 columns; rows share loads, which limit so short a loop."""
+    found, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
+    begin, end, leasts = np.uint64(start), np.uint64(stop), load_int16(least, 0)
+    fours = end - (end - begin) % np.uint64(4)
+    for i in range(begin, fours, np.uint64(4)):
+        ask_for_codes(atoms, weights, i)
+        first, second, third, fourth = limits_of_four(bounds, i - begin)
+        hits0 = half_row_of_eight(table, atoms, weights, i, first, leasts)
+        hits1 = half_row_of_eight(table, atoms, weights, i + one, second, leasts)
+        hits2 = half_row_of_eight(table, atoms, weights, i + two, third, leasts)
+        hits3 = half_row_of_eight(table, atoms, weights, i + three, fourth, leasts)
+        if hits0 | hits1 | hits2 | hits3:
+            for j, hits in enumerate((hits0, hits1, hits2, hits3)):
+                found = listed(rows, bits, found, i + np.uint64(j), hits)
+    for i in range(fours, end):
+        hits = half_row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
+        found = listed(rows, bits, found, i, hits)
     return found - at
 
 
 @njit(nogil=True, cache=True, inline="always")
-def row_of_eight(
-    table: Any, atoms: Any, weights: Any, i: Any, begin: Any, bounds: Any, low_least: Any, high_least: Any, wide: bool
-) -> np.uint64:
-    """Return the lanes that a row of eight atoms reaches: 64 if ``wide``, else 32."""
-    at, row = i * np.uint64(4), i - begin
-    if wide:
-        low, high = four_pairs(table, atoms, weights, at)
-        high_hits = half_reaching(high, bounds, row, high_least) << np.uint64(LANES)
-        return half_reaching(low, bounds, row, low_least) | high_hits
-    a, b = half_pair(table, atoms, weights, at), half_pair(table, atoms, weights, at + np.uint64(1))
-    c, d = half_pair(table, atoms, weights, at + np.uint64(2)), half_pair(table, atoms, weights, at + np.uint64(3))
-    return half_reaching(add(add(a, b), add(c, d)), bounds, row, low_least)
+def listed(rows: Any, bits: Any, found: int, row: Any, hits: np.uint64) -> int:
+    """Put a row at ``found`` of the list if it hits; return where the next goes."""
+    if hits:
+        rows[found] = row
+        bits[found] = hits
+        return found + 1
+    return found
+
+
+@njit(nogil=True, cache=True, inline="always")
+def row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, leasts: tuple[Any, Any]) -> np.uint64:
+    """Return the lanes, of 64, that a row of eight atoms reaches."""
+    low, high = four_pairs(table, atoms, weights, i * np.uint64(4))
+    return half_reaching(low, limits, leasts[0]) | half_reaching(high, limits, leasts[1]) << np.uint64(LANES)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def ask_for_codes(atoms: Any, weights: Any, row: Any) -> None:
+    """Ask for the codes of rows to come: their weights a tile ahead, for ``row_sums`` reads a tile's in one go."""
+    prefetch(atoms, (row + np.uint64(AHEAD)) * np.uint64(8))
+    prefetch_for_later(weights, (row + np.uint64(TILE)) * np.uint64(4))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, least: Any) -> np.uint64:
+    """Return the lanes, of 32, that a row of eight atoms reaches."""
+    at = i * np.uint64(4)
+    four = splat_four_int16(weights, at)
+    a = half_pair(table, atoms, first_of_four(four), at)
+    b = half_pair(table, atoms, second_of_four(four), at + np.uint64(1))
+    c = half_pair(table, atoms, third_of_four(four), at + np.uint64(2))
+    d = half_pair(table, atoms, fourth_of_four(four), at + np.uint64(3))
+    return half_reaching(add(add(a, b), add(c, d)), limits, least)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -279,19 +328,38 @@ def pair(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any) -> object:
+def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: Any, at: Any) -> object:
     """Return the products of one pair of atoms of a row, added, for all of 32 columns."""
     a = at + at
     first, second = np.uint64(atoms[a]) * np.uint64(LANES), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(LANES)
-    return half_pair_products(table, first, second, splat_int16(weights[at]))
+    return half_pair_products(table, first, second, weights)
 
 
 @njit(nogil=True, cache=True, inline="always")
-def half_reaching(sums: Any, bounds: tuple[Any, Any, Any], row: Any, least: Any) -> np.uint64:
-    """Return a bit for each of 32 lanes whose sum, lifted, reaches its threshold times 1/σ."""
+def limits_of_one(bounds: tuple[Any, Any, Any], row: Any) -> tuple[object, object, object]:
+    """Return a row's lift, gap and 1/σ, each in every lane."""
     lifts, gaps, inverses = bounds
-    thresholds = add_saturated(high_product(least, splat_int16(inverses[row])), splat_int16(gaps[row]))
-    return np.uint64(reaches(add(sums, splat_int16(lifts[row])), thresholds))
+    return splat_int16(lifts[row]), splat_int16(gaps[row]), splat_int16(inverses[row])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, Any, Any]:
+    """Return ``limits_of_one`` of the four rows from ``row`` on, loaded at once: loads are what limits the loop."""
+    lifts, gaps, inverses = bounds
+    lift, gap, inverse = splat_four_int16(lifts, row), splat_four_int16(gaps, row), splat_four_int16(inverses, row)
+    return (
+        (first_of_four(lift), first_of_four(gap), first_of_four(inverse)),
+        (second_of_four(lift), second_of_four(gap), second_of_four(inverse)),
+        (third_of_four(lift), third_of_four(gap), third_of_four(inverse)),
+        (fourth_of_four(lift), fourth_of_four(gap), fourth_of_four(inverse)),
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def half_reaching(sums: Any, limits: tuple[Any, Any, Any], least: Any) -> np.uint64:
+    """Return a bit for each of 32 lanes whose sum, lifted, reaches its threshold times 1/σ."""
+    lift, gap, inverse = limits
+    return np.uint64(reaches(add(sums, lift), add_saturated(high_product(least, inverse), gap)))
 
 
 @njit(nogil=True, cache=True)

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 Generator = Callable[..., Any]
 Typed = tuple[Any, Generator]
 
-INT32 = ir.IntType(32)
+INT32, INT64 = ir.IntType(32), ir.IntType(64)
 _ELEMENTS = {
     types.int8: ir.IntType(8),
     types.int16: ir.IntType(16),
@@ -117,6 +117,33 @@ exceeds = comparison(lambda builder, x, y: builder.fcmp_ordered(">", x, y), type
 
 
 @intrinsic
+def splat_four_int16(_typing: Any, array: Any, index: Any) -> Typed:
+    """Return an int16 vector of copies of the four elements ``array[index:]``; bounds are the caller's."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = builder.load(address(context, builder, signature, arguments, INT64), align=2)
+        four = builder.bitcast(copies(builder, word, ir.VectorType(INT64, INT16.count // 4)), INT16.llvm)
+        return opaque(builder, four) if "+avx512bw" in features(context) else four
+
+    return INT16(array, index), generate
+
+
+def one_of_four(place: int) -> Any:
+    """Return the intrinsic that fills an int16 vector with one of the four elements that it holds copies of."""
+
+    def splat(_typing: Any, four: Any) -> Typed:
+        order = ir.Constant(ir.VectorType(INT32, four.count), [lane // 4 * 4 + place for lane in range(four.count)])
+        return four(four), lambda _context, builder, _signature, arguments: builder.shuffle_vector(
+            arguments[0], arguments[0], order
+        )
+
+    return intrinsic(splat)
+
+
+first_of_four, second_of_four, third_of_four, fourth_of_four = (one_of_four(place) for place in range(4))
+
+
+@intrinsic
 def high_product(_typing: Any, x: Any, y: Any) -> Typed:
     """Return floor(x y / 2¹⁶) of int16 vectors taken as uint16."""
 
@@ -155,20 +182,26 @@ def store(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
     return types.void(array, index, vector), generate
 
 
-@intrinsic
-def prefetch(_typing: Any, array: Any, index: Any) -> Typed:
-    """Ask for the cache line of ``array[index]``; an index beyond the array is harmless."""
+def prefetcher(locality: int) -> Any:
+    """Return the intrinsic that asks for the cache line of ``array[index]``; an index beyond the array is harmless."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8)
-        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), INT32, INT32, INT32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        to_read, to_every_cache, of_data = (ir.Constant(INT32, value) for value in (0, 3, 1))
-        place = address(context, builder, signature, arguments, byte)
-        builder.call(function, [place, to_read, to_every_cache, of_data])
-        return context.get_dummy_value()
+    def ask(_typing: Any, array: Any, index: Any) -> Typed:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            byte = ir.IntType(8)
+            kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), INT32, INT32, INT32])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            to_read, near, of_data = (ir.Constant(INT32, value) for value in (0, locality, 1))
+            place = address(context, builder, signature, arguments, byte)
+            builder.call(function, [place, to_read, near, of_data])
+            return context.get_dummy_value()
 
-    return types.void(array, index), generate
+        return types.void(array, index), generate
+
+    return intrinsic(ask)
+
+
+prefetch = prefetcher(3)  # into every cache
+prefetch_for_later = prefetcher(2)  # into all but the nearest, which has no room for what is not due yet
 
 
 @intrinsic
@@ -210,6 +243,14 @@ def copies(builder: Any, value: Any, kind: Any) -> Any:
     return builder.shuffle_vector(
         first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(INT32, kind.count), None)
     )
+
+
+def opaque(builder: Any, vector: Any) -> Any:
+    """Return a vector that one register holds, unchanged, but so that LLVM forgets where it is from.
+
+    Else it takes a shuffle of what was loaded or copied apart into loads and copies that are slower together.
+    """
+    return builder.asm(ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], side_effect=False)
 
 
 def address(

@@ -18,7 +18,12 @@ from pipeline.encoders.encoder import METRICS
 from pipeline.scanners import sparse
 from pipeline.scanners.sparse import QueryGroup, SparseScanner
 from pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
-from pipeline.scanners.sparse_filter_numba import row_bounds, row_sums
+from pipeline.scanners.sparse_filter_numba import (
+    half_reaching_of_eight,
+    reaching_of_eight,
+    row_bounds,
+    row_sums,
+)
 from pipeline.simd.bytes import COLUMNS
 from tests import reference
 from tests.strategies import steady
@@ -228,6 +233,32 @@ def test_rows_are_summed_exactly() -> None:
             row_sums(columns["weights"].reshape(-1), alpha, start, stop, sums[0], sums[1])
             expected = np.abs(weights).sum(axis=1), weights.sum(axis=1)
             np.testing.assert_array_equal(sums, np.array(expected)[:, start:stop])
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 40, 301])
+def test_rows_of_eight_atoms_that_reach_a_threshold_are_listed_once(count: int, wide: bool) -> None:
+    lanes, start, stop, at = 64 if wide else 32, 5, 5 + count, 3
+    rng = np.random.default_rng(count)
+    table = rng.integers(0, 128, (9, lanes)).astype(np.int8)
+    atoms = rng.integers(0, 9, (stop, 8)).astype(np.uint16)
+    weights = rng.integers(-2, 127, (stop, 8)).astype(np.int8)
+    lifts, gaps, inverses = rng.integers(3000, 9000, (3, count)).astype(np.uint16)
+    least = rng.integers(0, 65536, 64).astype(np.uint16)
+    columns = np.array(COLUMNS) if wide else np.arange(lanes)
+    sums = np.einsum("na,naq->nq", weights.astype(np.int64), table[atoms][:, :, columns].astype(np.int64))[start:]
+    limits = np.minimum((least[:lanes].astype(np.int64) * inverses[:, None] >> 16) + gaps[:, None], 65535)
+    limits[rng.random(count) < 0.5] = 0  # such a row is a hit, whatever its sums
+    inverses[limits[:, 0] == 0] = gaps[limits[:, 0] == 0] = 0
+    reached = (sums + lifts[:, None]) % 2**16 >= limits
+    rows, bits = np.empty(at + count, np.int64), np.empty(at + count, np.uint64)
+    arrays = atoms.reshape(-1), weights.reshape(-1).view(np.int16), start, stop, table.reshape(-1)
+    loop = reaching_of_eight if wide else half_reaching_of_eight
+    found = loop(*arrays, (lifts, gaps, inverses), least, rows, bits, at)
+    expected = np.flatnonzero(reached.any(axis=1))
+    np.testing.assert_array_equal(rows[at : at + found], start + expected)
+    powers = np.uint64(1) << np.arange(lanes, dtype=np.uint64)
+    np.testing.assert_array_equal(bits[at : at + found], (reached * powers).sum(axis=1, dtype=np.uint64)[expected])
 
 
 def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
