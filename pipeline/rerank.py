@@ -153,5 +153,6 @@ def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first:
 
 def distinct(values: Ids) -> tuple[Ids, Ids]:
     """Return the distinct ones of ascending values, and the place of each value among them."""
-    first = np.diff(values, prepend=-1) > 0
+    first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
     return values[first], np.cumsum(first) - 1
