@@ -17,6 +17,7 @@ COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and 
 PAIR, A_DIMENSION = 100.0, 1.0  # of a row that is fetched and scored in float32, and of its dimensions
 EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # of a score in float64, and of its dimensions
 STEPS = 4  # times k rows are scored in float64 to raise the k-th score: seeds, and the greatest bounds of windows
+BATCH = 8e6  # of a batch: the parts that seeds lie in are read twice, windows begin and end
 RAISED = 1.3  # times as many rows are scored as reach the last k-th score
 
 
@@ -46,7 +47,8 @@ def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]],
     landmarks, components = model["projection"].shape if "projection" in model else (0, 0)
     query = landmarks * (EXACT_TERM * search.dims + PROJECTION * components)
     query += STEPS * search.k * (EXACT_PAIR + EXACT_DIMENSION * search.dims)
-    return float(scan + query / search.rows + RAISED * share * pair)
+    fixed = query + BATCH / search.queries
+    return float(scan + fixed / search.rows + RAISED * share * pair)
 
 
 def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
