@@ -13,9 +13,7 @@ from pipeline.parallel import over_parts
 from stores.vectors import Vectors
 
 PAIRS = 1 << 12  # scored in float32 at a time
-EXACT_BYTES = (
-    1 << 17
-)  # of prepared rows that are scored in float64 at a time: what is larger is paged in anew each time
+EXACT_BYTES = 1 << 20  # of prepared rows that are scored in float64 at a time: they stay in cache
 Ids = NDArray[np.int64]
 
 

@@ -42,7 +42,7 @@ class Screen:
 
         Parameters
         ----------
-        rows : dtype[n, d], raw
+        rows : uint8, float16 or float32 [n, d], raw: float32 holds them as they are
         pairs : int64[p] twice: rows, ascending, and queries
         """
         at, of = pairs
