@@ -28,7 +28,7 @@ PARTS = 12
 SMALL, SMALL_PARTS = (*ENCODE, "--part-rows", 50), 60
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def server() -> Iterator[ObjectServer]:
     """A server whose environment every test and command of this module has."""
     with object_server() as running:
