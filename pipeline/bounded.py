@@ -19,7 +19,7 @@ SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, o
 SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 4, 3  # of so many parts, or of four if more are over a third of the vectors'
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 FIRST_SHARE, GROWTH = 4, 4  # the first window is so many times smaller, the next ones grow
-MANY_FAILING = 0.25  # of a batch
+MANY_FAILING = 0.5  # of a batch
 PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
 
 
