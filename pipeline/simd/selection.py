@@ -7,21 +7,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import Typed, comparison
+from pipeline.simd.vectors import Typed, comparison, unary
 
 attains = comparison(lambda builder, x, y: builder.fcmp_ordered(">=", x, y), types.uint16)
-
-
-@intrinsic
-def magnitude(_typing: Any, x: Any) -> Typed:
-    """Return |x| of a float32 vector."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(x.llvm, [x.llvm])
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fabs.v{x.count}f32")
-        return builder.call(function, arguments)
-
-    return x(x), generate
+magnitude = unary("fabs")
 
 
 @intrinsic

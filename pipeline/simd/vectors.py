@@ -295,16 +295,21 @@ def multiply_add(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
     return x(x, x, x), generate
 
 
-@intrinsic
-def square_root(_typing: Any, x: Any) -> Typed:
-    """Return √x of a float32 vector, rounded once."""
+def unary(name: str) -> Any:
+    """Return the intrinsic of an LLVM function of one float32 vector, element by element."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(x.llvm, [x.llvm])
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.sqrt.v{x.count}f32")
-        return builder.call(function, arguments)
+    def operation(_typing: Any, x: Any) -> Typed:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(x.llvm, [x.llvm])
+            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{x.count}f32")
+            return builder.call(function, arguments)
 
-    return x(x), generate
+        return x(x), generate
+
+    return intrinsic(operation)
+
+
+square_root = unary("sqrt")
 
 
 @intrinsic
