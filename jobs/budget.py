@@ -13,6 +13,7 @@ from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import block_rows
 from pipeline.ingest import BLOCK_BYTES
+from pipeline.rerank import KEPT_BYTES
 from pipeline.search import SearchOptions
 from stores.codes import CodeStore
 from stores.distinct import HELD
@@ -207,6 +208,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         + search_bytes(codes, options, queries=queries)
         + PAIR_BYTES * pairs
         + rows_left
+        + KEPT_BYTES
         + 9 * rows
         + vectors.rows
     )

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from jobs import queue_verbs
+from jobs.heap import keep_freed_blocks
 from jobs.options import BATCH, ENCODER, KERNEL, MEMORY, PROCESSES, SCHEDULER, THREADS, as_json, echo_json
 from jobs.planning import plan_of
 from jobs.runner import wake_quietly
@@ -37,6 +38,7 @@ class Verbs(click.Group):
 @click.pass_context
 def main(context: click.Context) -> None:
     """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
+    keep_freed_blocks()
     if context.invoked_subcommand != "runner":
         wake_quietly()
 

@@ -14,6 +14,7 @@ import click
 import dask
 from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
 
+from jobs.heap import KEPT
 from jobs.workplace import Workplace
 from stores.errors import ClusterError
 
@@ -26,7 +27,10 @@ LOGGERS = ("distributed", "distributed.client", "distributed.scheduler", "distri
 SETTINGS = {
     "distributed.admin.large-graph-warning-threshold": "64GiB",  # a task is told a batch of queries: no reason to warn
     # Dask's own has a process give every block that it frees back to the system, and fault it in again for the next.
-    "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1},
+    "distributed.nanny.pre-spawn-environ": {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
+        **{name: size for name, (_, size) in KEPT.items()},
+    },
     "distributed.worker.profile.enabled": False,
 }
 

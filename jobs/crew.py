@@ -25,7 +25,7 @@ from pipeline.exact import ExactSearch
 from pipeline.kernels import kernel_from_spec
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.proofs import Proved
-from pipeline.rerank import Cut
+from pipeline.rerank import Cut, fetch
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
 from stores.codes import CodeStore, open_code_store
@@ -307,6 +307,11 @@ class WorkersBatch:
         scores = np.empty(len(rows))
         scores[order] = np.concatenate([np.empty(0), *found])
         return scores
+
+    def raw(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[p, d], read here: they are few."""
+        assert self.crew.vectors is not None
+        return fetch(self.crew.vectors, rows, threads=1)
 
     def fetched(self, rows: Ids) -> ScorePairs:
         """Have rows int64[p], ascending, fetched by workers, who keep them; return what gives scores of pairs."""

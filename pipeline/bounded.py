@@ -16,7 +16,7 @@ from pipeline.truth import Truth
 from stores.codes import CodeStore
 
 SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most
-SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 4, 3  # of so many parts, or of four if more are over a third of the vectors'
+SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3  # of so many parts, or of two if more are over a third of the vectors'
 WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
 FIRST_SHARE, GROWTH = 4, 4  # the first window is so many times smaller, the next ones grow
 MANY_FAILING = 0.5  # of a batch
@@ -91,7 +91,7 @@ class Bounded:
         """Return the proofs; those of queries that were given up prove nothing."""
         every = self.scored.counts == self.truth.vectors.rows
         greatest = np.where(every, -np.inf, self.greatest)
-        return self.scored.proved(self.truth, self.batch.queries, greatest)
+        return self.scored.proved(self.truth, self.batch.queries, greatest, self.batch.raw)
 
     def _know(self, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
         """Remember pairs that bounds need not find."""

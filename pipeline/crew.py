@@ -16,7 +16,7 @@ from pipeline.encoders.kpca_bound import KpcaBound
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.proofs import Proved
-from pipeline.rerank import Cut, Prepared, fetch, pair_scores, scores_of_pairs
+from pipeline.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_pairs
 from pipeline.scan import OpenCodes, scan_parts
 from pipeline.scanners.bounds import BoundScanner
 from pipeline.scanners.scanner import Scanner
@@ -55,6 +55,10 @@ class Batch(Protocol):
 
     def fetched(self, rows: Ids) -> ScorePairs:
         """Fetch rows int64[p], ascending; return what scores pairs (see ``pair_scores``)."""
+        ...
+
+    def raw(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[p, d]; ``rows`` int64[p] ascend."""
         ...
 
 
@@ -162,7 +166,18 @@ class ThreadsBatch:
     def fetched(self, rows: Ids) -> ScorePairs:
         """Fetch rows int64[p], ascending; return what scores pairs (see ``pair_scores``)."""
         values = self.crew.fetch(rows)
-        return lambda at, queries, cut: self.scores_of(values, at, queries, cut)
+
+        def scores(at: Ids, queries: Ids, cut: Cut) -> Float64:
+            found = self.scores_of(values, at, queries, cut)
+            near = np.unique(at[found > -np.inf])
+            self._kept.keep(rows[near], values[near])
+            return found
+
+        return scores
+
+    def raw(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[p, d]; those that came near a query are not read again."""
+        return self._kept.fetch(rows)
 
     def scores_of(self, values: NDArray[Any], at: Ids, queries: Ids, cut: Cut) -> Float64:
         """Return the true scores of pairs (values[at], queries), −inf where the cut leaves one out."""
@@ -193,6 +208,10 @@ class ThreadsBatch:
             return encoder.scanner(self.queries)
         assert isinstance(encoder, KpcaBound)
         return encoder.relaxed_scanner(self.queries, self.beta)
+
+    @cached_property
+    def _kept(self) -> Kept:
+        return Kept(self._vectors, self.crew.threads)
 
     @cached_property
     def _prepared(self) -> Prepared:

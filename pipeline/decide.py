@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline.kernels import Kernel
 from pipeline.kernels.decimals import TIE, decimal_score
 from pipeline.kernels.kernel import Float64
-from pipeline.rerank import fetch
+from pipeline.rerank import FetchRows
 from pipeline.truth import Truth
 
 
@@ -36,13 +36,14 @@ class Decided(NamedTuple):
     ties: NDArray[np.int64]
 
 
-def decide(truth: Truth, queries: NDArray[Any], candidates: Candidates, k: int) -> Decided:
+def decide(truth: Truth, queries: NDArray[Any], candidates: Candidates, k: int, raw: FetchRows) -> Decided:
     """Return the k best of each query by their real scores; those no further apart than ``decimals.TIE`` go by row.
 
     Parameters
     ----------
     queries : dtype[nq, d], raw
     candidates : at least k of each query, and all whose score is within ``truth.slack`` of its k-th best
+    raw : what returns raw rows, dtype[p, d], of int64[p], ascending
     """
     found = candidates.ordered()
     starts = np.searchsorted(found.queries, np.arange(len(queries) + 1))
@@ -51,10 +52,10 @@ def decide(truth: Truth, queries: NDArray[Any], candidates: Candidates, k: int) 
     runs = list(_near_runs(found, starts[:-1], k, truth.slack))
     if runs:
         chosen, at = np.unique(np.concatenate([found.rows[run] for run in runs]), return_inverse=True)
-        raw = fetch(truth.vectors, chosen, threads=truth.threads)
+        values = raw(chosen)
         ends = np.cumsum([run.stop - run.start for run in runs])
         for run, places in zip(runs, np.split(at, ends[:-1]), strict=True):
-            settled = settle(truth.kernel, raw[places], queries[found.queries[run.start]], found.rows[run])
+            settled = settle(truth.kernel, values[places], queries[found.queries[run.start]], found.rows[run])
             if settled is not None:
                 order, found.scores[run], apart[run.start + 1 : run.stop] = settled
                 found.rows[run] = found.rows[run][order]

@@ -109,4 +109,4 @@ class ExactSearch:
         scores = np.asarray(best.scores, np.float64)
         scored.add(np.repeat(np.arange(len(queries)), kept), best.ids.ravel(), scores.ravel())
         scored.counts[:] = rows
-        return scored.proved(truth, queries, np.full(len(queries), -np.inf))
+        return scored.proved(truth, queries, np.full(len(queries), -np.inf), batch.raw)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.best import Best
 from pipeline.decide import Candidates, decide
 from pipeline.kernels.kernel import Float32, Float64
+from pipeline.rerank import FetchRows
 from pipeline.truth import Truth
 
 
@@ -62,12 +63,15 @@ class Scored:
         """The bound, float32[nq], that a row must reach to be among the k best or tie with the last of them."""
         return below(self.best.kth - self.slack)
 
-    def proved(self, truth: Truth, queries: NDArray[Any], greatest: Float64) -> Proved:
-        """Return the proofs of raw queries [nq, d]; ``greatest`` are the greatest bounds of what was not taken in."""
+    def proved(self, truth: Truth, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> Proved:
+        """Return the proofs of raw queries [nq, d]; ``greatest`` are the greatest bounds of what was not taken in.
+
+        ``raw`` returns raw rows, for ties to be told apart.
+        """
         of, rows, scores = (np.concatenate(values) for values in zip(*self._pairs, strict=True))
         close = scores >= (self.best.kth - self.slack)[of]
         found = Candidates(of[close], rows[close], scores[close])
-        decided = decide(truth, queries, found, self.best.ids.shape[1])
+        decided = decide(truth, queries, found, self.best.ids.shape[1], raw)
         return Proved(
             ids=decided.ids, scores=decided.scores, greatest=greatest, evaluated=self.counts, ties=decided.ties
         )

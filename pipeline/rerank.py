@@ -1,6 +1,6 @@
 """Score chosen rows by the true kernel: fetched from the vector store in whole parts, each part read once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from pipeline.best import Best
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
+from pipeline.kernels.screen import distinct
 from pipeline.parallel import over_parts
 from stores.vectors import Vectors
 
 PAIRS = 1 << 12  # scored in float32 at a time
 EXACT_BYTES = 1 << 20  # of prepared rows that are scored in float64 at a time: they stay in cache
+KEPT_BYTES = 1 << 22  # of raw rows that were scored in float64
 Ids = NDArray[np.int64]
+FetchRows = Callable[[Ids], NDArray[Any]]
 
 
 class Cut(NamedTuple):
@@ -84,11 +87,37 @@ def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray
         for part in parts:
             first, last = vectors.bounds(part)
             here = slice(*np.searchsorted(rows, [first, last]))
-            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here])
+            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here], mode="clip")  # else buffered
 
     parts = rows // vectors.part_rows
     over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
     return out
+
+
+class Kept:
+    """Raw rows of vectors, as many as 4 MiB hold, so that the parts that they lie in need not be read again."""
+
+    def __init__(self, vectors: Vectors, threads: int) -> None:
+        self._vectors, self._threads = vectors, threads
+        self._some: list[tuple[Ids, NDArray[Any]]] = []
+        self._room = KEPT_BYTES
+
+    def keep(self, rows: Ids, values: NDArray[Any]) -> None:
+        """Keep rows int64[p], ascending, dtype[p, d], if there is room."""
+        if 0 < values.nbytes <= self._room:
+            self._some.append((rows, values))
+            self._room -= values.nbytes
+
+    def fetch(self, rows: Ids) -> NDArray[Any]:
+        """Return the named rows, int64[p], ascending, dtype[p, d]; those that are not kept are read."""
+        out, left = np.empty((len(rows), self._vectors.dims), self._vectors.dtype), np.ones(len(rows), np.bool_)
+        for some, values in self._some:
+            at = np.minimum(np.searchsorted(some, rows), len(some) - 1)
+            here = left & (some[at] == rows)
+            out[here] = values[at[here]]
+            left &= ~here
+        out[left] = fetch(self._vectors, rows[left], threads=self._threads)
+        return out
 
 
 def pair_scores(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], cut: Cut, *, threads: int) -> Float64:
@@ -126,8 +155,7 @@ def _of_account(
     def work(slices: Iterator[int]) -> None:
         for number in slices:
             some = slice(number * PAIRS, (number + 1) * PAIRS)
-            wanted, places = distinct(at[some])
-            scores[some] = screen.scores(rows[wanted], (places, of[some]))
+            scores[some] = screen.scores(rows, (at[some], of[some]))
 
     over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
     best, known = Best(len(cut.least), cut.k, np.float64), ~np.isnan(scores)
@@ -147,10 +175,3 @@ def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first:
         prepared = queries.kernel.prepare(rows[wanted], first=first)
         scores[some] = queries.kernel.exact_pairs(prepared, queries.values, places, of[some])
     return scores
-
-
-def distinct(values: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct ones of ascending values, and the place of each value among them."""
-    first = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return values[first], np.cumsum(first) - 1

@@ -27,6 +27,13 @@ class Sums(NamedTuple):
     error: float
 
 
+def distinct(values: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct ones of ascending values, and the place of each value among them."""
+    first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first], np.cumsum(first) - 1
+
+
 class Screen:
     """A batch of prepared queries, float64[nq, d], that pairs with raw rows are ruled out for."""
 
@@ -46,16 +53,16 @@ class Screen:
         pairs : int64[p] twice: rows, ascending, and queries
         """
         at, of = pairs
-        scores = np.empty(len(at), np.float32)
+        scores, (wanted, places) = np.empty(len(at), np.float32), distinct(at)
         stride = self.queries.shape[1]
         count = max(1, ROOM_BYTES // (4 * stride))
-        room = aligned((min(count, len(rows)), stride), np.float32)
-        for first in range(0, len(rows), count):
-            some = rows[first : first + count]
-            room[: len(some), : self.dims] = some
+        room = aligned((min(count, len(wanted)), stride), np.float32)
+        for first in range(0, len(wanted), count):
+            some = wanted[first : first + count]
+            room[: len(some), : self.dims] = rows[some]
             screen_numba.scale_rows(self.sums.scaling, room, len(some))
-            here = slice(*np.searchsorted(at, [first, first + count]))
-            screen_numba.sum_pairs(self.sums.terms, room, self.queries, at[here], of[here], first, scores[here])
+            here = slice(*np.searchsorted(places, [first, first + count]))
+            screen_numba.sum_pairs(self.sums.terms, room, self.queries, places[here], of[here], first, scores[here])
         return self._finished(scores)
 
     def _finished(self, sums: NDArray[np.float32]) -> NDArray[np.float64]:

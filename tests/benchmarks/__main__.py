@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from jobs import verbs
+from jobs.heap import keep_freed_blocks
 from jobs.options import Verb
 from tests.benchmarks import tables
 
@@ -18,6 +19,7 @@ KERNELS = "cosine,hellinger,chi2,intersection"
 @click.group(context_settings={"max_content_width": 110})
 def main() -> None:
     """Measure mercore on your own vectors; each command prints a Markdown table."""
+    keep_freed_blocks()  # as the command line does
 
 
 def _option(name: str, default: str, text: str) -> Callable[[Verb], Verb]:

@@ -51,7 +51,7 @@ def candidates(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], *, noi
 
 
 def decided(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], k: int, *, noise: int | None = None) -> Decided:
-    return decide(truth_of(kernel, rows), queries, candidates(kernel, rows, queries, noise=noise), k)
+    return decide(truth_of(kernel, rows), queries, candidates(kernel, rows, queries, noise=noise), k, rows.__getitem__)
 
 
 @each_kernel
@@ -101,7 +101,7 @@ def test_queries_have_candidates_of_their_own_number() -> None:
     least = -np.take_along_axis(np.sort(-scores, axis=1), fewest[:, None], axis=1)[:, 0]
     kept = every.scores >= least[every.queries]
     some = Candidates(every.queries[kept], every.rows[kept], every.scores[kept])
-    result = decide(truth_of(kernel, rows), queries, some, 3)
+    result = decide(truth_of(kernel, rows), queries, some, 3, rows.__getitem__)
     np.testing.assert_array_equal(result.ids, np.argsort(-scores, axis=1)[:, :3])
     np.testing.assert_array_equal(result.scores, -np.sort(-scores, axis=1)[:, :3])
 
@@ -130,7 +130,7 @@ def test_without_a_formula_float64_is_all_there_is() -> None:
     found = adversary("permuted", N, NQ)
     rows, queries = found.rows, found.queries
     every = candidates(Plain(), rows, queries).ordered()
-    result = decide(truth_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K)
+    result = decide(truth_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K, rows.__getitem__)
     np.testing.assert_array_equal(result.ids, every.rows.reshape(NQ, N)[:, :K])
     scores = every.scores.reshape(NQ, N)
     np.testing.assert_array_equal(result.scores, scores[:, :K])

@@ -1,4 +1,4 @@
-"""Scoring chosen rows takes the memory of the parts they lie in, one after the other, not that of all rows."""
+"""Scoring chosen rows takes the memory of the parts they lie in, one after the other; rows that are kept stay few."""
 
 import tracemalloc
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.kernels import make_kernel
-from pipeline.rerank import true_scores
+from pipeline.rerank import KEPT_BYTES, Kept, true_scores
+from stores.vectors import WatchedVectors
 from tests import reference
 from tests.making import histograms, make_vectors
 
@@ -24,3 +25,25 @@ def test_rows_of_many_parts_are_never_in_memory_together(tmp_path: Path) -> None
     points, others = (reference.prepare("intersection", values) for values in (queries, rows))
     true = reference.kernel("intersection", points, others)
     np.testing.assert_allclose(scores, true[:, every[0]], rtol=0, atol=1e-12)
+
+
+def test_parts_are_read_for_rows_that_are_not_kept(tmp_path: Path) -> None:
+    rows = histograms(64, 8, seed=3)
+    vectors = WatchedVectors(make_vectors(tmp_path / "vectors", rows, part_rows=16))
+    kept = Kept(vectors, threads=1)
+    for some in ([3, 17, 18], [], [18, 40]):
+        kept.keep(np.array(some, np.int64), rows[some])
+    np.testing.assert_array_equal(kept.fetch(np.array([3, 18, 40])), rows[[3, 18, 40]])
+    assert vectors.seen == []
+    np.testing.assert_array_equal(kept.fetch(np.array([0, 3, 17, 63])), rows[[0, 3, 17, 63]])
+    assert vectors.seen == [0, 3]
+
+
+def test_no_more_rows_are_kept_than_there_is_room_for(tmp_path: Path) -> None:
+    rows = histograms(64, 8, seed=4)
+    vectors = WatchedVectors(make_vectors(tmp_path / "vectors", rows, part_rows=16))
+    kept, many = Kept(vectors, threads=1), KEPT_BYTES // 8
+    wide = np.broadcast_to(rows[:1], (many + 1, 8))
+    kept.keep(np.arange(many + 1), wide)
+    np.testing.assert_array_equal(kept.fetch(np.array([20])), rows[[20]])
+    assert vectors.seen == [1]
