@@ -1,14 +1,35 @@
 """Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
 
+import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
+
+_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)  # by their threads
+os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
+
+
+@contextmanager
+def idle_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool that nobody else uses, and keep it for the next: starting threads takes longer than a short search.
+
+    All that it was given has to be done at the end.
+    """
+    try:
+        pool = _idle[threads].pop()
+    except IndexError:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="parts")
+    try:
+        yield pool
+    finally:
+        _idle[threads].append(pool)
 
 
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
@@ -36,9 +57,13 @@ def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], R
             failed.set()
             raise
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="scan") as pool:
+    with idle_pool(threads) as pool:
         futures = [pool.submit(guarded) for _ in range(threads)]
-        return [future.result() for future in futures]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            failed.set()  # so that after an error here, or Ctrl-C, they stop soon
+            wait(futures)
 
 
 def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
@@ -46,15 +71,18 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
 
     ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read anew only when its value is done with.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
-        pending: tuple[int, Future[Value]] | None = None
-        for turn, part in enumerate(parts):
-            future = pool.submit(read, part, turn % 2)
-            if pending is not None:
-                yield pending[0], pending[1].result()
-            pending = part, future
-        if pending is not None:
-            yield pending[0], pending[1].result()
+    with idle_pool(1) as pool:
+        pending: list[tuple[int, Future[Value]]] = []
+        try:
+            for turn, part in enumerate(parts):
+                pending.append((part, pool.submit(read, part, turn % 2)))
+                if turn > 0:
+                    yield pending[0][0], pending[0][1].result()
+                    del pending[0]
+            for part, value in pending:
+                yield part, value.result()
+        finally:
+            wait([value for _, value in pending])
 
 
 def in_order(items: Iterable[Item], work: Callable[[Item], Result], at_once: int) -> Iterator[Result]:

@@ -1,10 +1,22 @@
-"""Work on several items at once, in their order."""
+"""Work on several items at once, in their order; on parts, by threads that are kept."""
 
+import os
+import signal
 import threading
+import warnings
+from collections.abc import Iterator
 
 import pytest
 
-from pipeline.parallel import in_order
+from pipeline.parallel import in_order, over_parts, read_ahead
+
+
+def parts_read(count: int) -> list[int]:
+    return [value for _, value in read_ahead(iter(range(count)), lambda part, slot: 10 * part + slot)]
+
+
+def sums(threads: int, count: int) -> int:
+    return sum(over_parts(list(range(count)), threads, lambda parts: sum(part for part in parts)))
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
@@ -25,3 +37,63 @@ def test_an_error_ends_it_and_is_raised_in_its_turn(at_once: int) -> None:
     with pytest.raises(ZeroDivisionError):
         next(found)
     assert list(found) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_parts_are_read_ahead_into_two_slots(count: int) -> None:
+    assert parts_read(count) == [10 * part + part % 2 for part in range(count)]
+
+
+def test_threads_are_kept_for_the_next_search() -> None:
+    assert (parts_read(3), sums(3, 100)) == ([0, 11, 20], 4950)
+    before = threading.active_count()
+    for _ in range(10):
+        assert (parts_read(3), sums(3, 100)) == ([0, 11, 20], 4950)
+    assert threading.active_count() <= before + 2  # those of a pool start one by one
+
+
+def test_an_error_in_reading_is_raised_and_the_next_search_is_whole() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(read_ahead(iter([1, 0, 2]), lambda part, _: 1 // part))
+    assert parts_read(2) == [0, 11]
+
+
+def test_a_reading_that_nobody_wants_any_more_is_over_before_its_buffers_are_used_again() -> None:
+    go_on, over = threading.Event(), threading.Event()
+
+    def read(part: int, _: int) -> int:
+        if part == 1:
+            go_on.wait(30)
+            over.set()
+        return part
+
+    reading = read_ahead(iter([0, 1]), read)
+    threading.Timer(0.05, go_on.set).start()
+    assert next(reading) == (0, 0)
+    reading.close()  # type: ignore[attr-defined]
+    assert over.is_set()
+
+
+def test_an_error_on_one_thread_stops_the_others() -> None:
+    taken: list[int] = []
+
+    def work(parts: Iterator[int]) -> None:
+        for part in parts:
+            taken.append(part)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        over_parts(list(range(1000)), 2, work)
+    assert len(taken) <= 2
+    assert sums(2, 100) == 4950
+
+
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    assert (parts_read(3), sums(2, 10)) == ([0, 11, 20], 45)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not come along is what this is about
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if (parts_read(3), sums(2, 10)) == ([0, 11, 20], 45) else 1)
+    assert os.waitpid(child, 0)[1] == 0
