@@ -200,8 +200,8 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         return needed
     batch = min(options.batch, queries)
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
-    listed = Allowance.of(options.k, roomy=options.window is None).listed
-    pairs = int((FAILING * batch + listed.a_row) * rows)
+    allowance = Allowance.of(options.k, roomy=options.window is None)
+    pairs = int((FAILING * batch + allowance.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     return (
         needed

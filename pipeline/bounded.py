@@ -100,9 +100,9 @@ class Bounded:
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
-        found = self.batch.collect(parts, least, self.allowance.listed)
+        found = self.batch.collect(parts, least, self.allowance)
         counts, rows = np.bincount(found.pairs.queries, minlength=self.nq), self._rows_of(parts)
-        self.failing |= found.failing | too_many(counts, rows, self.allowance.listed)
+        self.failing |= found.failing | too_many(counts, rows, self.allowance)
         return found.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:

@@ -12,8 +12,7 @@ from pipeline.parallel import over_parts
 from pipeline.scan import OpenCodes, read_parts
 from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 
-FAILING, A_ROW = 0.05, 2  # the true score of every row costs so much of a pair a query, and so many pairs a row
-LISTED = 8  # of pairs that are listed only: most need no score once the greatest of their bounds have raised the least
+FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a query, and so many pairs a row
 
 
 class Allowance(NamedTuple):
@@ -24,13 +23,8 @@ class Allowance(NamedTuple):
 
     @classmethod
     def of(cls, k: int, *, roomy: bool) -> "Allowance":
-        """Return that for pairs to be scored, of a search that need not save memory if there is room."""
+        """Return that of a search, which need not save memory if there is room."""
         return cls(k, A_ROW if roomy else 0)
-
-    @property
-    def listed(self) -> "Allowance":
-        """That for pairs which are only listed."""
-        return self._replace(a_row=self.a_row and LISTED)
 
 
 class Collected(NamedTuple):
