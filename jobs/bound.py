@@ -32,7 +32,7 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -
     check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=options.get("random_state") or 0)
-    every = every_row(Search(vectors.rows, vectors.dims, kernel, BATCH, NEIGHBOURS))
+    every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
     _tell(measured, every)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
         click.echo(

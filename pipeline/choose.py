@@ -38,7 +38,7 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
     """
     rng = np.random.default_rng(random_state)
     rows = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows))))
-    search = Search(vectors.rows, vectors.dims, kernel, BATCH, k)
+    search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)
     measured = []
     for spec, model in _bounds(vectors, kernel, random_state):
         share = expected_share(sample_shares(spec.encoder(kernel, model), kernel, rows), vectors.rows / k)

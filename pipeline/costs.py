@@ -12,7 +12,7 @@ from pipeline.kernels.kernel import Float64
 TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
 TERM = 0.012  # of one of any other kernel
 EXACT_TERM, PROJECTION = 0.28, 0.09  # of a float64 term, and of a multiplication with the components
-PREPARED = 2.5  # of a row's dimension that is read and prepared
+PREPARED = {"u": 2.5, "f": 5.0}  # of a row's dimension that is read and prepared: floats are looked at, and widened
 COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and of a row's byte that is read
 PAIR, A_DIMENSION = 100.0, 1.0  # of a row that is fetched and scored in float32, and of its dimensions
 EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # of a score in float64, and of its dimensions
@@ -25,10 +25,11 @@ SMALL = 1 << 14  # rows: a store with fewer is searched fast in either way
 
 
 class Search(NamedTuple):
-    """A search: rows and dimensions of the store, its kernel, queries of a batch, neighbours."""
+    """A search: rows, dimensions and dtype of the store, its kernel, queries of a batch, neighbours."""
 
     rows: int
     dims: int
+    dtype: np.dtype[Any]
     kernel: Kernel
     queries: int
     k: int
@@ -37,7 +38,7 @@ class Search(NamedTuple):
 def every_row(search: Search) -> float:
     """Return what a row and query cost where every row is scored."""
     term = TERMS.get(search.kernel.ranking.name, TERM)
-    return 1.28 * search.dims * term + PREPARED * search.dims / search.queries
+    return 1.28 * search.dims * term + PREPARED[search.dtype.kind] * search.dims / search.queries
 
 
 def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float) -> float:

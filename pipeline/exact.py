@@ -75,11 +75,11 @@ class ExactSearch:
     def _pays(self, queries: int, k: int) -> bool:
         """Return whether bounds are expected to be faster than every row: of a small store, either is fast."""
         assert self.bounds is not None
-        store, rows = self.bounds.store, self.truth.vectors.rows
-        if rows < SMALL or "shares" not in store.model:  # which no sample was measured for when it was made
+        store, vectors = self.bounds.store, self.truth.vectors
+        if vectors.rows < SMALL or "shares" not in store.model:  # which no sample was measured for when it was made
             return True
-        search = Search(rows, self.truth.vectors.dims, self.truth.kernel, queries, k)
-        share = expected_share(store.model["shares"], rows / k)
+        search = Search(vectors.rows, vectors.dims, vectors.dtype, self.truth.kernel, queries, k)
+        share = expected_share(store.model["shares"], vectors.rows / k)
         return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> Proved:

@@ -57,9 +57,13 @@ class Screen:
         stride = self.queries.shape[1]
         count = max(1, ROOM_BYTES // (4 * stride))
         room = aligned((min(count, len(wanted)), stride), np.float32)
+        halves = np.ascontiguousarray(rows).view(np.uint16) if rows.dtype == np.float16 else None
         for first in range(0, len(wanted), count):
             some = wanted[first : first + count]
-            room[: len(some), : self.dims] = rows[some]
+            if halves is None:
+                room[: len(some), : self.dims] = rows[some]
+            else:  # which NumPy would widen one by one
+                screen_numba.widen_rows(halves, some, room)
             screen_numba.scale_rows(self.sums.scaling, room, len(some))
             here = slice(*np.searchsorted(places, [first, first + count]))
             screen_numba.sum_pairs(self.sums.terms, room, self.queries, places[here], of[here], first, scores[here])

@@ -16,6 +16,7 @@ from pipeline.simd.vectors import (
     divide,
     lesser,
     load_float32,
+    load_halves,
     multiply,
     multiply_add,
     splat_float32,
@@ -31,6 +32,22 @@ LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # of a sum: beyond it
 
 Single = NDArray[np.float32]
 Ids = NDArray[np.int64]
+
+
+@njit(nogil=True, cache=True)
+def widen_rows(halves: NDArray[np.uint16], some: Ids, out: Single) -> None:
+    """Set the first rows of ``out`` [·, stride] to the named ones of float16 [n, d], given as their bits."""
+    flat, room = halves.reshape(-1), out.reshape(-1)
+    d, stride, step = np.uint64(halves.shape[1]), np.uint64(out.shape[1]), np.uint64(VECTOR)
+    whole, rest = d - d % step, np.zeros(VECTOR, np.uint16)
+    for i in range(np.uint64(some.size)):
+        begin, to = np.uint64(some[i]) * d, i * stride
+        for v in range(np.uint64(0), whole, step):
+            store(room, to + v, load_halves(flat, begin + v))
+        if whole < d:
+            for k in range(whole, d):
+                rest[k - whole] = flat[begin + k]
+            store(room, to + whole, load_halves(rest, 0))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

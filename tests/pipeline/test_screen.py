@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.kernels import Kernel, make_kernel
+from pipeline.kernels.blocks_numba import VECTOR
 from pipeline.kernels.screen import ROOM_BYTES
+from pipeline.kernels.screen_numba import widen_rows
 from pipeline.rerank import PAIRS, Cut, Prepared, pair_scores
 from tests.making import histograms
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
@@ -88,6 +90,19 @@ def test_rows_in_more_than_one_room(d: int) -> None:
     kernel, rows, queries = make_kernel("chi2"), histograms(3 * ROOM_BYTES // (4 * 48) + 5, d, seed=1), histograms(3, d)
     off, error = errors(kernel, rows, queries)
     assert off.max() <= error
+
+
+@pytest.mark.parametrize("d", [1, 15, 16, 37, 384])
+def test_float16_is_widened_as_numpy_does(d: int) -> None:
+    every = np.resize(np.arange(1 << 16, dtype=np.uint16), (-(-(1 << 16) // d), d))
+    some = np.random.default_rng(d).permutation(len(every))
+    out = np.zeros((len(every), -(-d // VECTOR) * VECTOR), np.float32)
+    widen_rows(every, some, out)
+    with np.errstate(invalid="ignore"):
+        expected = every.view(np.float16).astype(np.float32)[some]
+    np.testing.assert_array_equal(out[:, :d], expected)
+    np.testing.assert_array_equal(np.signbit(out[:, :d]), np.signbit(expected))
+    assert not out[:, d:].any()
 
 
 def made_pairs(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], seed: int) -> tuple[Pairs, Any]:
