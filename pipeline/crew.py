@@ -169,8 +169,7 @@ class ThreadsBatch:
 
         def scores(at: Ids, queries: Ids, cut: Cut) -> Float64:
             found = self.scores_of(values, at, queries, cut)
-            near = np.unique(at[found > -np.inf])
-            self._kept.keep(rows[near], values[near])
+            self._kept.keep(rows, values, np.unique(at[found > -np.inf]))
             return found
 
         return scores

@@ -102,11 +102,12 @@ class Kept:
         self._some: list[tuple[Ids, NDArray[Any]]] = []
         self._room = KEPT_BYTES
 
-    def keep(self, rows: Ids, values: NDArray[Any]) -> None:
-        """Keep rows int64[p], ascending, dtype[p, d], if there is room."""
-        if 0 < values.nbytes <= self._room:
-            self._some.append((rows, values))
-            self._room -= values.nbytes
+    def keep(self, rows: Ids, values: NDArray[Any], at: Ids) -> None:
+        """Keep those rows of int64[p], dtype[p, d], that ``at`` names, ascending, if there is room for all of them."""
+        size = len(at) * values[:1].nbytes
+        if 0 < size <= self._room:
+            self._some.append((rows[at], values[at]))
+            self._room -= size
 
     def fetch(self, rows: Ids) -> NDArray[Any]:
         """Return the named rows, int64[p], ascending, dtype[p, d]; those that are not kept are read."""
