@@ -1,35 +1,16 @@
 """Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
 
-import os
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import TypeVar
+
+from stores.pools import idle_pool
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
-
-_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)  # by their threads
-os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
-
-
-@contextmanager
-def idle_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool that nobody else uses, and keep it for the next: starting threads takes longer than a short search.
-
-    All that it was given has to be done at the end.
-    """
-    try:
-        pool = _idle[threads].pop()
-    except IndexError:
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="parts")
-    try:
-        yield pool
-    finally:
-        _idle[threads].append(pool)
 
 
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
