@@ -23,7 +23,10 @@ FORGET_SECONDS = 5
 ALONE_SECONDS, LOOK_SECONDS = 60, 5  # a cluster may be without any worker so long, and is looked at so often
 LOOPBACK = "127.0.0.1"
 Value = TypeVar("Value")
-LOGGERS = ("distributed", "distributed.client", "distributed.scheduler", "distributed.worker")
+LOGGERS = (  # those that Dask sets the levels of, one by one, and asyncio's, which speaks of what Dask left behind
+    *("distributed", "distributed.client", "distributed.gc", "distributed.scheduler", "distributed.worker"),
+    *("tornado.application", "asyncio"),
+)
 SETTINGS = {
     "distributed.admin.large-graph-warning-threshold": "64GiB",  # a task is told a batch of queries: no reason to warn
     # Dask's own has a process give every block that it frees back to the system, and fault it in again for the next.

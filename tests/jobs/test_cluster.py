@@ -1,0 +1,23 @@
+"""What Dask says is not said: a command tells once, in its own words, what failed."""
+
+import logging
+import subprocess
+import sys
+
+SPEAKING = """
+import logging
+from jobs.cluster import connect
+from jobs.workplace import Workplace
+
+with connect(Workplace(threads=1)):
+    known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    theirs = [each for each in known if each.name.split(".")[0] in ("distributed", "tornado", "asyncio")]
+    assert len(theirs) > 20, theirs
+    print(*(each.name for each in theirs if each.isEnabledFor(LEVEL)))
+"""
+
+
+def test_no_logger_of_dask_speaks_while_a_cluster_is_connected() -> None:
+    script = SPEAKING.replace("LEVEL", str(logging.ERROR))
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("\n", "")
