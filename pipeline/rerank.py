@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from pipeline.best import Best
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
-from pipeline.kernels.screen import distinct
 from pipeline.parallel import over_parts
 from stores.vectors import Vectors
 
@@ -172,7 +171,14 @@ def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first:
     scores, size = np.empty(len(at)), max(1, EXACT_BYTES // (8 * rows.shape[1]))
     for start in range(0, len(at), size):
         some = slice(start, start + size)
-        wanted, places = distinct(at[some])
+        wanted, places = _distinct(at[some])
         prepared = queries.kernel.prepare(rows[wanted], first=first)
         scores[some] = queries.kernel.exact_pairs(prepared, queries.values, places, of[some])
     return scores
+
+
+def _distinct(values: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct ones of ascending values, and the place of each value among them."""
+    first = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values[first], np.cumsum(first) - 1

@@ -9,8 +9,6 @@ from pipeline.aligned import aligned
 from pipeline.kernels import screen_numba
 from pipeline.kernels.blocks_numba import VECTOR
 
-ROOM_BYTES = 1 << 17  # of float32 rows at a time: they stay in cache
-
 Ids = NDArray[np.int64]
 
 
@@ -25,13 +23,6 @@ class Sums(NamedTuple):
     share: float
     exponential: bool
     error: float
-
-
-def distinct(values: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct ones of ascending values, and the place of each value among them."""
-    first = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return values[first], np.cumsum(first) - 1
 
 
 class Screen:
@@ -53,20 +44,10 @@ class Screen:
         pairs : int64[p] twice: rows, ascending, and queries
         """
         at, of = pairs
-        scores, (wanted, places) = np.empty(len(at), np.float32), distinct(at)
-        stride = self.queries.shape[1]
-        count = max(1, ROOM_BYTES // (4 * stride))
-        room = aligned((min(count, len(wanted)), stride), np.float32)
-        halves = np.ascontiguousarray(rows).view(np.uint16) if rows.dtype == np.float16 else None
-        for first in range(0, len(wanted), count):
-            some = wanted[first : first + count]
-            if halves is None:
-                room[: len(some), : self.dims] = rows[some]
-            else:  # which NumPy would widen one by one
-                screen_numba.widen_rows(halves, some, room)
-            screen_numba.scale_rows(self.sums.scaling, room, len(some))
-            here = slice(*np.searchsorted(places, [first, first + count]))
-            screen_numba.sum_pairs(self.sums.terms, room, self.queries, places[here], of[here], first, scores[here])
+        raw, scores = np.ascontiguousarray(rows), np.empty(len(at), np.float32)
+        raw = raw.view(np.uint16) if raw.dtype == np.float16 else raw
+        form, room = (self.sums.terms, self.sums.scaling), aligned(self.queries.shape[1], np.float32)
+        screen_numba.sum_pairs(form, raw, at, self.queries, of, room, scores)
         return self._finished(scores)
 
     def _finished(self, sums: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from pipeline.simd.vectors import (
     divide,
     lesser,
     load_float32,
-    load_halves,
+    load_widened,
     multiply,
     multiply_add,
     splat_float32,
@@ -31,43 +31,41 @@ AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a kernel wants its rows
 LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # of a sum: beyond it, digits may be lost
 
 Single = NDArray[np.float32]
+Raw = NDArray[np.uint8 | np.uint16 | np.float32]
 Ids = NDArray[np.int64]
 
 
-@njit(nogil=True, cache=True)
-def widen_rows(halves: NDArray[np.uint16], some: Ids, out: Single) -> None:
-    """Set the first rows of ``out`` [·, stride] to the named ones of float16 [n, d], given as their bits."""
-    flat, room = halves.reshape(-1), out.reshape(-1)
-    d, stride, step = np.uint64(halves.shape[1]), np.uint64(out.shape[1]), np.uint64(VECTOR)
-    whole, rest = d - d % step, np.zeros(VECTOR, np.uint16)
-    for i in range(np.uint64(some.size)):
-        begin, to = np.uint64(some[i]) * d, i * stride
-        for v in range(np.uint64(0), whole, step):
-            store(room, to + v, load_halves(flat, begin + v))
-        if whole < d:
-            for k in range(whole, d):
-                rest[k - whole] = flat[begin + k]
-            store(room, to + whole, load_halves(rest, 0))
+@njit(nogil=True, cache=True, inline="always")
+def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
+    """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, uint8, float32 or a float16's bits.
+
+    Zeros follow. ``rest`` is room for sixteen elements, zeros from d modulo 16 on.
+    """
+    step = np.uint64(VECTOR)
+    whole = d - d % step
+    for v in range(np.uint64(0), whole, step):
+        store(out, v, load_widened(flat, begin + v))
+    if whole < d:
+        for k in range(whole, d):
+            rest[k - whole] = flat[begin + k]
+        store(out, whole, load_widened(rest, np.uint64(0)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def scale_rows(scaling: int, X: Single, n: int) -> None:
-    """Scale the first n rows of X [·, stride], zeros behind their dimensions; one that may lose digits becomes NaN."""
-    if scaling == AS_IT_IS:
-        return
-    flat, stride, step = X.reshape(-1), np.uint64(X.shape[1]), np.uint64(VECTOR)
-    for i in range(np.uint64(n)):
-        begin, sums = i * stride, zero_float32()
-        for v in range(begin, begin + stride, step):
-            x = load_float32(flat, v)
-            sums = multiply_add(x, x, sums) if scaling == NORM_ONE else add(sums, x)
-        total = sum_of(sums)
-        factor = np.float32(1) / (np.sqrt(total) if scaling == NORM_ONE else total)
-        if not LEAST < total < MOST:
-            factor = np.float32(np.nan)
-        for v in range(begin, begin + stride, step):
-            x = multiply(load_float32(flat, v), splat_float32(factor))
-            store(flat, v, square_root(x) if scaling == ROOTS else x)
+@njit(nogil=True, cache=True, inline="always")
+def scale_row(scaling: int, row: Single) -> None:
+    """Scale a row [stride], zeros behind its dimensions; one that may lose digits becomes NaN."""
+    stride, step = np.uint64(row.size), np.uint64(VECTOR)
+    sums = zero_float32()
+    for v in range(np.uint64(0), stride, step):
+        x = load_float32(row, v)
+        sums = multiply_add(x, x, sums) if scaling == NORM_ONE else add(sums, x)
+    total = sum_of(sums)
+    factor = np.float32(1) / (np.sqrt(total) if scaling == NORM_ONE else total)
+    if not LEAST < total < MOST:
+        factor = np.float32(np.nan)
+    for v in range(np.uint64(0), stride, step):
+        x = multiply(load_float32(row, v), splat_float32(factor))
+        store(row, v, square_root(x) if scaling == ROOTS else x)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -87,14 +85,35 @@ def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
     return multiply_add(apart, apart, total)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
+    """Return the sum of the terms of a row [stride] and a query, which begins at ``begin`` of ``queries``, flat."""
+    total = zero_float32()
+    for v in range(np.uint64(0), np.uint64(row.size), np.uint64(VECTOR)):
+        total = with_terms(terms, total, load_float32(row, v), load_float32(queries, begin + v))
+    return sum_of(total)
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
-def sum_pairs(terms: int, X: Single, Y: Single, x_rows: Ids, y_rows: Ids, first: int, out: Single) -> None:
-    """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p] - first]`` and ``Y[y_rows[p]]``, both [·, stride]."""
-    x_flat, y_flat = X.reshape(-1), Y.reshape(-1)
-    stride, step = np.uint64(X.shape[1]), np.uint64(VECTOR)
+def sum_pairs(form: tuple[int, int], X: Raw, at: Ids, Y: Single, of: Ids, row: Single, out: Single) -> None:
+    """Set ``out[p]`` to the sum of the terms of row ``at[p]`` of X and query ``of[p]`` of Y, in float32.
+
+    Parameters
+    ----------
+    form : which terms, and how rows are scaled
+    X : uint8, float32, or uint16 (the bits of float16) [n, d], raw
+    at, of : int64[p]; ``at`` ascending, for a row is made ready once
+    Y : float32[nq, stride], ready, zeros behind their dimensions
+    row : float32[stride]
+        Room for one that is made ready.
+    """
+    terms, scaling = form
+    x_flat, y_flat, rest = X.reshape(-1), Y.reshape(-1), np.zeros(VECTOR, X.dtype)
+    d, stride, current = np.uint64(X.shape[1]), np.uint64(Y.shape[1]), np.int64(-1)
     for p in range(out.size):
-        x_begin, y_begin = np.uint64(x_rows[p] - first) * stride, np.uint64(y_rows[p]) * stride
-        total = zero_float32()
-        for v in range(np.uint64(0), stride, step):
-            total = with_terms(terms, total, load_float32(x_flat, x_begin + v), load_float32(y_flat, y_begin + v))
-        out[p] = sum_of(total)
+        if at[p] != current:
+            current = at[p]
+            widen_row(x_flat, np.uint64(current) * d, d, rest, row)
+            if scaling != AS_IT_IS:
+                scale_row(scaling, row)
+        out[p] = sum_of_terms(terms, row, y_flat, np.uint64(of[p]) * stride)

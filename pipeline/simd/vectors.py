@@ -370,22 +370,35 @@ def _whole(value: int) -> Any:
 
 
 @intrinsic
-def load_halves(_typing: Any, array: Any, index: Any) -> Typed:
-    """Return the sixteen float16 whose bits are ``array[index:]``, uint16, as float32; bounds are the caller's."""
+def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
+    """Return sixteen elements of ``array[index:]`` as float32; bounds are the caller's.
+
+    ``array`` is uint8, float32, or uint16: the bits of float16.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = address(context, builder, signature, arguments, ir.VectorType(ir.IntType(16), FLOAT32.count))
-        bits = builder.zext(builder.load(place, align=2), INT32X16)
-        magnitude = builder.and_(bits, _whole(0x7FFF))
-        shifted = builder.shl(magnitude, _whole(13))  # into place, and the exponent is to be mended
-        mended = builder.fmul(builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16))
-        without_end = builder.icmp_unsigned(">=", magnitude, _whole(0x7C00))  # infinite, or no number
-        endless = builder.or_(shifted, _whole(0x7F800000))
-        value = builder.select(without_end, endless, builder.bitcast(mended, INT32X16))
-        sign = builder.shl(builder.and_(bits, _whole(0x8000)), _whole(16))
-        return builder.bitcast(builder.or_(value, sign), FLOAT32.llvm)
+        width = array.dtype.bitwidth
+        kind = FLOAT32.llvm if array.dtype == types.float32 else ir.VectorType(ir.IntType(width), FLOAT32.count)
+        values = builder.load(address(context, builder, signature, arguments, kind), align=1)
+        if array.dtype == types.float32:
+            return values
+        whole = builder.zext(values, INT32X16)
+        return _halves_widened(builder, whole) if width > 8 else builder.uitofp(whole, FLOAT32.llvm)
 
+    assert array.dtype in (types.uint8, types.uint16, types.float32)
     return FLOAT32(array, index), generate
+
+
+def _halves_widened(builder: Any, bits: Any) -> Any:
+    """Return sixteen float16, given as the bits of whole numbers, as float32."""
+    magnitude = builder.and_(bits, _whole(0x7FFF))
+    shifted = builder.shl(magnitude, _whole(13))  # into place, and the exponent is to be mended
+    mended = builder.fmul(builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16))
+    without_end = builder.icmp_unsigned(">=", magnitude, _whole(0x7C00))  # infinite, or no number
+    endless = builder.or_(shifted, _whole(0x7F800000))
+    value = builder.select(without_end, endless, builder.bitcast(mended, INT32X16))
+    sign = builder.shl(builder.and_(bits, _whole(0x8000)), _whole(16))
+    return builder.bitcast(builder.or_(value, sign), FLOAT32.llvm)
 
 
 _BYTES = ir.VectorType(ir.IntType(8), 2 * INT16.count)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.kernels import Kernel, make_kernel
 from pipeline.kernels.blocks_numba import VECTOR
-from pipeline.kernels.screen import ROOM_BYTES
-from pipeline.kernels.screen_numba import widen_rows
+from pipeline.kernels.screen_numba import widen_row
 from pipeline.rerank import PAIRS, Cut, Prepared, pair_scores
 from tests.making import histograms
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
@@ -85,21 +85,23 @@ def test_the_error_is_small_enough_to_be_of_use(name: str, dtype: str) -> None:
     assert name == "rbf" or off.max() > error / 1000  # whole numbers' distances are exact
 
 
-@pytest.mark.parametrize("d", [3, 40])
-def test_rows_in_more_than_one_room(d: int) -> None:
-    kernel, rows, queries = make_kernel("chi2"), histograms(3 * ROOM_BYTES // (4 * 48) + 5, d, seed=1), histograms(3, d)
-    off, error = errors(kernel, rows, queries)
-    assert off.max() <= error
+@njit
+def widen(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
+    rest, d = np.zeros(VECTOR, rows.dtype), np.uint64(rows.shape[1])
+    for i in range(len(rows)):
+        widen_row(rows.reshape(-1), np.uint64(i) * d, d, rest, out[i])
 
 
 @pytest.mark.parametrize("d", [1, 15, 16, 37, 384])
-def test_float16_is_widened_as_numpy_does(d: int) -> None:
-    every = np.resize(np.arange(1 << 16, dtype=np.uint16), (-(-(1 << 16) // d), d))
-    some = np.random.default_rng(d).permutation(len(every))
-    out = np.zeros((len(every), -(-d // VECTOR) * VECTOR), np.float32)
-    widen_rows(every, some, out)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_rows_are_widened_as_numpy_does(dtype: str, d: int) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)  # of every float16 that there is
+    values = bits.view(np.float16) if dtype == "float16" else (bits >> 8).astype(dtype)
+    every = np.resize(values, (-(-(1 << 16) // d), d))
+    out = np.full((len(every), -(-d // VECTOR) * VECTOR), 7, np.float32)
+    widen(every.view(np.uint16) if dtype == "float16" else every, out)
     with np.errstate(invalid="ignore"):
-        expected = every.view(np.float16).astype(np.float32)[some]
+        expected = every.astype(np.float32)
     np.testing.assert_array_equal(out[:, :d], expected)
     np.testing.assert_array_equal(np.signbit(out[:, :d]), np.signbit(expected))
     assert not out[:, d:].any()
