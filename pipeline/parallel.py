@@ -48,22 +48,22 @@ def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], R
 
 
 def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
-    """Yield (part, value) while a thread reads the part after it.
+    """Yield (part, value) while a thread reads the part after it; the first is read by the caller's own.
 
     ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read anew only when its value is done with.
     """
+    turn, part = 0, next(parts, None)
+    ahead: Future[Value] | None = None
     with idle_pool(1) as pool:
-        pending: list[tuple[int, Future[Value]]] = []
         try:
-            for turn, part in enumerate(parts):
-                pending.append((part, pool.submit(read, part, turn % 2)))
-                if turn > 0:
-                    yield pending[0][0], pending[0][1].result()
-                    del pending[0]
-            for part, value in pending:
-                yield part, value.result()
+            while part is not None:
+                after = next(parts, None)
+                here, ahead = ahead, None if after is None else pool.submit(read, after, (turn + 1) % 2)
+                yield part, read(part, 0) if here is None else here.result()
+                turn, part = turn + 1, after
         finally:
-            wait([value for _, value in pending])
+            if ahead is not None:
+                wait([ahead])
 
 
 def in_order(items: Iterable[Item], work: Callable[[Item], Result], at_once: int) -> Iterator[Result]:

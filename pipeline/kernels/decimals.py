@@ -4,7 +4,9 @@ A row of floats is a row of integers times one power of two, so sums, products a
 no integer, a term's ratio or root, is an integer multiple of 2^−BITS, rounded down.
 """
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
 from typing import Any
@@ -53,18 +55,29 @@ def _score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
 
 
 def _integers(x: Row, y: Row) -> tuple[Integers, Integers, int]:
-    """Return integers a, b and an exponent e with x = a 2^e and y = b 2^e, where either is not zero."""
-    values = np.stack([x, y]).astype(np.float64)
-    fractions, exponents = np.frexp(values[:, values.any(axis=0)])
+    """Return integers a, b and an exponent e with x = a 2^e and y = b 2^e, where either is not zero, e the greatest."""
+    values = np.stack([x, y])
+    values = values[:, values.any(axis=0)]
+    (a, b), exponent = (values.tolist(), 0) if values.dtype.kind == "u" else _shifted_mantissas(values)
+    common = functools.reduce(operator.or_, a + b, 0)
+    zeros = max(0, (common & -common).bit_length() - 1)
+    if zeros:
+        a, b = ([value >> zeros for value in row] for row in (a, b))
+    return a, b, exponent + zeros
+
+
+def _shifted_mantissas(values: Row) -> tuple[list[Integers], int]:
+    """Return the integers, [2, d], and an exponent that make floats [2, d]."""
+    fractions, exponents = np.frexp(values.astype(np.float64))
     mantissas = np.ldexp(fractions, MANTISSA).astype(np.int64)
     filled = mantissas != 0
     least = int(exponents.min(where=filled, initial=1024))
     shifts = np.where(filled, exponents - least, 0)
-    a, b = (
+    lists = [
         [value << shift for value, shift in zip(row, by, strict=True)]
         for row, by in zip(mantissas.tolist(), shifts.tolist(), strict=True)
-    )
-    return a, b, least - MANTISSA
+    ]
+    return lists, least - MANTISSA
 
 
 def _shared(x: Integers, y: Integers) -> Iterator[tuple[int, int]]:
