@@ -9,6 +9,7 @@ import click
 from jobs.workplace import Workplace
 from pipeline.bounded import PARTS_AT_ONCE, window_rows
 from pipeline.collect import FAILING, Allowance
+from pipeline.crew import HELD_BYTES
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
 from pipeline.exhaustive import block_rows
@@ -209,6 +210,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         + PAIR_BYTES * pairs
         + rows_left
         + KEPT_BYTES
+        + HELD_BYTES
         + 9 * rows
         + vectors.rows
     )

@@ -108,7 +108,8 @@ class Bounded:
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""
         first, behind = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
-        pairs = joined([self._claimed(first, behind), chosen(pairs, ~self._known(pairs))])
+        known = self._known(pairs)
+        pairs = joined([self._claimed(first, behind), chosen(pairs, ~known) if known.any() else pairs])
         wanted = np.zeros(behind - first, np.bool_)
         wanted[pairs.rows - first] = True
         places = np.cumsum(wanted) - 1

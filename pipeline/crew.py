@@ -20,8 +20,9 @@ from pipeline.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_p
 from pipeline.scan import OpenCodes, scan_parts
 from pipeline.scanners.bounds import BoundScanner
 from pipeline.scanners.scanner import Scanner
-from stores.vectors import Vectors, WatchedVectors
+from stores.vectors import HeldVectors, Vectors, WatchedVectors
 
+HELD_BYTES = 1 << 24  # of the parts that rows are fetched from first: those of a small store are read once a batch
 Ids = NDArray[np.int64]
 ScorePairs = Callable[[Ids, Ids, Cut], Float64]
 
@@ -165,11 +166,13 @@ class ThreadsBatch:
 
     def fetched(self, rows: Ids) -> ScorePairs:
         """Fetch rows int64[p], ascending; return what scores pairs (see ``pair_scores``)."""
-        values = self.crew.fetch(rows)
+        values = fetch(self._held, rows, threads=self.crew.threads)
 
         def scores(at: Ids, queries: Ids, cut: Cut) -> Float64:
             found = self.scores_of(values, at, queries, cut)
-            self._kept.keep(rows, values, np.unique(at[found > -np.inf]))
+            near = np.zeros(len(rows), np.bool_)
+            near[at[found > -np.inf]] = True
+            self._kept.keep(rows, values, np.flatnonzero(near))
             return found
 
         return scores
@@ -209,8 +212,12 @@ class ThreadsBatch:
         return encoder.relaxed_scanner(self.queries, self.beta)
 
     @cached_property
+    def _held(self) -> Vectors:
+        return HeldVectors(self._vectors, HELD_BYTES)
+
+    @cached_property
     def _kept(self) -> Kept:
-        return Kept(self._vectors, self.crew.threads)
+        return Kept(self._held, self.crew.threads)
 
     @cached_property
     def _prepared(self) -> Prepared:

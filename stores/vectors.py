@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,29 @@ class WatchedVectors(Vectors):
         """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was ingested."""
         for part in sorted(self._unread):
             self.read_part(part)
+
+
+class HeldVectors(Vectors):
+    """Vectors whose first parts to be read stay in memory, as many as ``room`` bytes hold. Threads may share it."""
+
+    def __init__(self, vectors: Vectors, room: int) -> None:
+        self.vectors = vectors
+        self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
+        self.where, self.fingerprint = vectors.where, vectors.fingerprint
+        self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+        self._held: dict[int, NDArray[Any]] = {}
+        self._lock = Lock()
+        self._most = room // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part."""
+        values = self._held.get(part)
+        if values is None:
+            values = self.vectors.read_part(part)
+            with self._lock:
+                if len(self._held) < self._most:
+                    self._held[part] = values
+        return values
 
 
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
