@@ -42,6 +42,7 @@ class Bounded:
         self.failing = np.zeros(self.nq, np.bool_)
         self._seeds = np.empty(0, np.int64)  # the pairs scored first, or claimed, as query · n + row
         self._seed_rows = np.zeros(truth.vectors.rows, np.bool_)
+        self._first_share = 1  # where it is said which rows are near, k-th scores hardly rise
         self._claims, self._said = pairs_of(np.empty((self.nq, 0), np.int64)), np.full(self.nq, np.float32(-np.inf))
 
     def seed(self) -> None:
@@ -54,6 +55,7 @@ class Bounded:
         scores = self.batch.fetched(every)(places, queries, Cut(self.k, self.scored.least))
         self.scored.add(queries, named, scores)
         self._know(queries, named)
+        self._first_share = FIRST_SHARE
 
     def start(self, rows: NDArray[np.int64]) -> None:
         """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
@@ -79,7 +81,7 @@ class Bounded:
 
     def sweep(self) -> None:
         """Score what the bounds leave, window by window; give all queries up once bounds fail for many of them."""
-        for parts in windows(self.codes.parts, self._part_rows, self.nq, self.truth.window):
+        for parts in windows(self.codes.parts, self._part_rows, self.nq, self.truth.window, self._first_share):
             if self.failing.mean() > MANY_FAILING:  # every row's score costs others little more than it does those
                 self.failing[:] = True
                 return
@@ -179,10 +181,15 @@ def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
     return part_rows * max(PARTS_AT_ONCE, WINDOW_PAIRS // (part_rows * queries))
 
 
-def windows(parts: int, part_rows: int, queries: int, window: int | None = None) -> Iterator[range]:
-    """Yield runs of parts for a batch of queries, ascending; the first are small, for k-th scores rise most there."""
+def windows(
+    parts: int, part_rows: int, queries: int, window: int | None = None, first_share: int = 1
+) -> Iterator[range]:
+    """Yield runs of parts for a batch of queries, ascending, the first so many times smaller than they become.
+
+    K-th scores are raised between them, and rise most in the first.
+    """
     start, most = 0, window_rows(part_rows, queries, window) // part_rows
-    size = max(1, min(most, parts) // FIRST_SHARE)
+    size = max(1, min(most, parts) // first_share)
     while start < parts:
         stop = min(parts, start + size)
         yield range(start, stop)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from stores.errors import FormatError, NotFoundError
 from stores.foreign import SourceVectors, StoredRows, is_store, open_rows, open_vectors
 from stores.vector_writer import CHUNK_BYTES, chunk_rows
-from stores.vectors import Vectors, VectorStore, blocks, gather, open_vector_store
+from stores.vectors import HeldVectors, Vectors, VectorStore, blocks, gather, open_vector_store
 from tests.making import Rows, histograms, make_vectors
 from tests.strategies import steady
 
@@ -84,6 +85,17 @@ def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(d
     assert rows.bit_count() == 1
     assert rows * row_bytes <= CHUNK_BYTES or rows == 1
     assert 2 * rows * row_bytes > CHUNK_BYTES
+
+
+def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(
+    vectors: VectorStore, rows: NDArray[Any]
+) -> None:
+    with patch.object(VectorStore, "read_part", autospec=True, side_effect=VectorStore.read_part) as reading:
+        held = HeldVectors(vectors, room=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
+        for part in (3, 0, 6, 3, 0, 6, 3):
+            np.testing.assert_array_equal(held.read_part(part), rows[slice(*held.bounds(part))], strict=True)
+    assert [each.args[1] for each in reading.call_args_list] == [3, 0, 6, 6]
+    assert (held.rows, held.dims, held.dtype, held.parts) == (100, 4, vectors.dtype, 7)
 
 
 def test_a_store_of_queries_is_a_source_of_rows(vectors: VectorStore, rows: NDArray[Any], tmp_path: Path) -> None:
