@@ -30,8 +30,9 @@ from pipeline.simd.dots import add_line_products, load_dots, load_lines, to_floa
 from pipeline.simd.selection import attains
 from pipeline.simd.vectors import add, lesser, load_float32, lowest_bit, multiply, multiply_add, splat_float32, store
 
-# Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 64 lanes.
-SPARSE_COST, GATHER_COST = 2.3, 0.6
+# Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
+SPARSE_COST, GATHER_COST = 2.2, 0.75
+MARKS = 64  # that are looked at together
 
 Single = NDArray[np.float32]
 
@@ -86,10 +87,10 @@ def list_marked(
     count: int,
 ) -> int:
     """List the pairs of n rows from ``first`` on and a panel that are marked; return how many there are."""
-    for m in range(-(-n * width // PANEL)):
+    for m in range(-(-n * width // MARKS)):
         mask = marks[m]
         while mask:
-            j = m * PANEL + np.int64(lowest_bit(mask))
+            j = m * MARKS + np.int64(lowest_bit(mask))
             if j >= n * width:  # what was marked before
                 break
             if count < rows.size:

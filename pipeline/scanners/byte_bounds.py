@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from pipeline.aligned import aligned
 from pipeline.kernels.kernel import Float32
 
-WORD, PANEL, LANES = 4, 64, 16  # bytes of a word; queries of a wide panel, and of a narrow one
-NARROW = 32  # queries that narrow panels take faster than a wide one
+WORD, PANEL, LANES = 4, 32, 16  # bytes of a word; queries of a wide panel, and of a narrow one
 MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds
 CHUNK_ROWS = 256  # scored against every panel while they are in cache
 SAMPLE_ROWS = 16  # of a chunk, whose words that are not zero are counted
@@ -29,11 +28,11 @@ class Form(NamedTuple):
 
 
 class PackedQueries(NamedTuple):
-    """A batch of queries in panels of 64 lanes, up to two of 16 behind, as the loops read them.
+    """A batch of queries in panels of 32 lanes, one of 16 behind if that holds the rest, as the loops read them.
 
     ``words`` int32[lanes · depth], flat: of each panel [depth, width]; ``start`` int32[lanes]; ``terms`` float32, flat:
     of each panel [2 + factors (+ 1), width] step, const, the factors, and over in the minimum form. ``wide`` is the
-    first lane of a narrow panel. Lanes of no query hold zeros.
+    first lane of the narrow panel. Lanes of no query hold zeros.
     """
 
     words: NDArray[np.int32]
@@ -65,7 +64,7 @@ class Sink(NamedTuple):
 
 
 class SparseWords(NamedTuple):
-    """The words of rows that are not zero, each row's from ``i · stride`` on, zeros behind to a multiple of four.
+    """The words of rows that are not zero, each row's from ``i · stride`` on, three zeros behind, and room for sixteen.
 
     ``words`` int32[n · stride]; ``places`` uint32[n · stride], where they stood; ``counts`` uint64[n].
     """
@@ -108,9 +107,8 @@ def pack_queries(  # noqa: PLR0913
     nq, E = codes.shape
     assert codes.dtype == (np.int8 if over is None else np.uint8)
     assert E <= MOST_BYTES
-    rest = nq % PANEL
-    wide = nq - rest if rest <= NARROW else nq - rest + PANEL
-    lanes = max(wide, -(-nq // LANES) * LANES)
+    lanes = -(-nq // LANES) * LANES
+    wide = lanes - lanes % PANEL
     depth = -(-E // WORD)
     padded = np.zeros((lanes, depth * WORD), np.uint8)
     padded[:nq, :E] = codes.view(np.uint8)
@@ -158,7 +156,7 @@ def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, si
     assert numbers.shape == (len(rows), 1 + len(form.factors) + form.minimum)
     words = _words(rows)
     assert words.shape[1] == form.depth
-    stride = -(-form.depth // WORD) * WORD
+    stride = form.depth + LANES
     n = min(CHUNK_ROWS, len(rows))
     room = SparseWords(np.empty(n * stride, np.int32), np.empty(n * stride, np.uint32), np.empty(n, np.uint64), stride)
     return int(bound_rows(words, np.ascontiguousarray(numbers), queries, room, sink))
@@ -184,7 +182,7 @@ def _words(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _in_panels(lines: NDArray[Any], wide: int) -> NDArray[Any]:
-    """Return lines [depth, lanes] panel after panel, flat: those below lane ``wide`` are of 64, the others of 16."""
+    """Return lines [depth, lanes] panel after panel, flat: those below lane ``wide`` are of 32, the others of 16."""
     depth, _ = lines.shape
     out = aligned(lines.size, lines.dtype)
     out[: depth * wide] = lines[:, :wide].reshape(depth, -1, PANEL).swapaxes(0, 1).reshape(-1)

@@ -7,34 +7,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.scanners.byte_bounds import LANES, PANEL, SparseWords
-from pipeline.simd.dots import dot_bytes, load_dots, splat_word
+from pipeline.simd.dots import dot_bytes, load_dots, pack_filled, splat_word
 from pipeline.simd.vectors import add, lesser_bytes, store
 
 ONES = np.int32(0x01010101)  # four bytes
-TILE_ROWS, NARROW_ROWS = 4, 8  # rows whose sums with 64 lanes, and with 16, are kept in registers
+TILE_ROWS = 8  # taken at a time: their sums are kept in registers
 V, WIDE, ONE = np.uint64(LANES), np.uint64(PANEL), np.uint64(1)
 
 Words = NDArray[np.int32]
-
-
-@njit(nogil=True, cache=True, inline="always")
-def load_four(words: Words, at: np.uint64) -> Any:
-    """Return 64 words as four vectors."""
-    return (
-        load_dots(words, at),
-        load_dots(words, at + V),
-        load_dots(words, at + V + V),
-        load_dots(words, at + V + V + V),
-    )
-
-
-@njit(nogil=True, cache=True, inline="always")
-def store_four(words: Words, at: np.uint64, four: Any) -> None:
-    """Set 64 words to four vectors."""
-    store(words, at, four[0])
-    store(words, at + V, four[1])
-    store(words, at + V + V, four[2])
-    store(words, at + V + V + V, four[3])
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -43,17 +23,6 @@ def add_word(total: Any, word: np.int32, y: Any, minimum: bool) -> Any:
     if minimum:
         return dot_bytes(total, lesser_bytes(splat_word(word), y), splat_word(ONES))
     return dot_bytes(total, splat_word(word), y)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def add_to_four(sums: Any, word: np.int32, y: Any, minimum: bool) -> Any:
-    """Return four sums, those of a row's four bytes and 64 lanes added."""
-    return (
-        add_word(sums[0], word, y[0], minimum),
-        add_word(sums[1], word, y[1], minimum),
-        add_word(sums[2], word, y[2], minimum),
-        add_word(sums[3], word, y[3], minimum),
-    )
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -74,41 +43,52 @@ def four_rows(first: int, last: int, deep: Any) -> Any:
     return p, q, np.uint64(min(first + 2, last - 1)) * deep, np.uint64(min(first + 3, last - 1)) * deep
 
 
+@njit(nogil=True, cache=True, inline="always")
+def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
+    """Set sixteen lanes of four rows of ``width``."""
+    store(sums, at, four[0])
+    store(sums, at + width, four[1])
+    store(sums, at + width + width, four[2])
+    store(sums, at + width + width + width, four[3])
+
+
 @njit(nogil=True, cache=True)
 def wide_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
-    """Set ``sums`` [rows · 64] to those of rows ``first`` to ``last`` of x, flat, and 64 lanes: four rows at a time."""
+    """Set ``sums`` [rows · 32] to those of rows ``first`` to ``last`` of x, flat, and 32 lanes."""
     deep = np.uint64(depth)
-    base, begin = np.uint64(lane) * deep, load_four(start, np.uint64(lane))
+    base = np.uint64(lane) * deep
+    s, t = load_dots(start, np.uint64(lane)), load_dots(start, np.uint64(lane) + V)
     for i in range(first, last, TILE_ROWS):
-        p, q, r, s = four_rows(i, last, deep)
-        a, b, c, e = begin, begin, begin, begin
+        p, q = four_rows(i, last, deep), four_rows(i + 4, last, deep)
+        a, b, c, e = (s, s, s, s), (s, s, s, s), (t, t, t, t), (t, t, t, t)
         if minimum:
             for w in range(deep):
-                y = load_four(words, base + w * WIDE)
-                a, b = add_to_four(a, x[p + w], y, True), add_to_four(b, x[q + w], y, True)
-                c, e = add_to_four(c, x[r + w], y, True), add_to_four(e, x[s + w], y, True)
+                y, z = load_dots(words, base + w * WIDE), load_dots(words, base + w * WIDE + V)
+                a, b = add_four_rows(a, x, p, w, y, True), add_four_rows(b, x, q, w, y, True)
+                c, e = add_four_rows(c, x, p, w, z, True), add_four_rows(e, x, q, w, z, True)
         else:
             for w in range(deep):
-                y = load_four(words, base + w * WIDE)
-                a, b = add_to_four(a, x[p + w], y, False), add_to_four(b, x[q + w], y, False)
-                c, e = add_to_four(c, x[r + w], y, False), add_to_four(e, x[s + w], y, False)
+                y, z = load_dots(words, base + w * WIDE), load_dots(words, base + w * WIDE + V)
+                a, b = add_four_rows(a, x, p, w, y, False), add_four_rows(b, x, q, w, y, False)
+                c, e = add_four_rows(c, x, p, w, z, False), add_four_rows(e, x, q, w, z, False)
         at = np.uint64(i - first) * WIDE
-        store_four(sums, at, a)
-        store_four(sums, at + WIDE, b)
-        store_four(sums, at + WIDE + WIDE, c)
-        store_four(sums, at + WIDE + WIDE + WIDE, e)
+        behind = at + WIDE + WIDE + WIDE + WIDE
+        store_four(sums, at, WIDE, a)
+        store_four(sums, behind, WIDE, b)
+        store_four(sums, at + V, WIDE, c)
+        store_four(sums, behind + V, WIDE, e)
 
 
 @njit(nogil=True, cache=True)
 def narrow_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
-    """Set ``sums`` [rows · 16] to those of rows ``first`` to ``last`` and 16 lanes, eight rows at a time."""
+    """Set ``sums`` [rows · 16] to those of rows ``first`` to ``last`` and 16 lanes."""
     deep = np.uint64(depth)
     base, s = np.uint64(lane) * deep, load_dots(start, np.uint64(lane))
-    for i in range(first, last, NARROW_ROWS):
+    for i in range(first, last, TILE_ROWS):
         p, q = four_rows(i, last, deep), four_rows(i + 4, last, deep)
         a, b = (s, s, s, s), (s, s, s, s)
         if minimum:
@@ -120,8 +100,15 @@ def narrow_sums(
                 y = load_dots(words, base + w * V)
                 a, b = add_four_rows(a, x, p, w, y, False), add_four_rows(b, x, q, w, y, False)
         at = np.uint64(i - first) * V
-        store_four(sums, at, a)
-        store_four(sums, at + WIDE, b)
+        store_four(sums, at, V, a)
+        store_four(sums, at + V + V + V + V, V, b)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def add_to_two(sums: Any, word: np.int32, words: Words, at: np.uint64, minimum: bool) -> Any:
+    """Return two sums, those of a row's word and 32 lanes, which begin at ``at``, added."""
+    y, z = load_dots(words, at), load_dots(words, at + V)
+    return add_word(sums[0], word, y, minimum), add_word(sums[1], word, z, minimum)
 
 
 @njit(nogil=True, cache=True)
@@ -138,23 +125,24 @@ def sparse_wide(
 ) -> None:
     """Set ``sums`` as ``wide_sums`` does, by the words of rows that are not zero.
 
-    Every other word is added to sums of its own: one sum would wait for itself.
+    Each of four words is added to sums of its own: one sum would wait for itself.
     """
     values, places, counts, stride = rows
     zero = splat_word(np.int32(0))
-    base, begin = np.uint64(lane) * np.uint64(depth), load_four(start, np.uint64(lane))
+    base, none = np.uint64(lane) * np.uint64(depth), (zero, zero)
+    begin = load_dots(start, np.uint64(lane)), load_dots(start, np.uint64(lane) + V)
     for i in range(first, last):
         at = np.uint64(i * stride)
-        a, b = begin, (zero, zero, zero, zero)
-        for k in range(at, at + counts[i], np.uint64(2)):
-            y = load_four(words, base + np.uint64(places[k]) * WIDE)
-            z = load_four(words, base + np.uint64(places[k + ONE]) * WIDE)
-            if minimum:
-                a, b = add_to_four(a, values[k], y, True), add_to_four(b, values[k + ONE], z, True)
-            else:
-                a, b = add_to_four(a, values[k], y, False), add_to_four(b, values[k + ONE], z, False)
-        total = add(a[0], b[0]), add(a[1], b[1]), add(a[2], b[2]), add(a[3], b[3])
-        store_four(sums, np.uint64(i - first) * WIDE, total)
+        a, b, c, e = begin, none, none, none
+        for k in range(at, at + counts[i], np.uint64(4)):
+            m, n, o = k + ONE, k + ONE + ONE, k + ONE + ONE + ONE
+            a = add_to_two(a, values[k], words, base + np.uint64(places[k]) * WIDE, minimum)
+            b = add_to_two(b, values[m], words, base + np.uint64(places[m]) * WIDE, minimum)
+            c = add_to_two(c, values[n], words, base + np.uint64(places[n]) * WIDE, minimum)
+            e = add_to_two(e, values[o], words, base + np.uint64(places[o]) * WIDE, minimum)
+        to = np.uint64(i - first) * WIDE
+        store(sums, to, add(add(a[0], b[0]), add(c[0], e[0])))
+        store(sums, to + V, add(add(a[1], b[1]), add(c[1], e[1])))
 
 
 @njit(nogil=True, cache=True)
@@ -190,15 +178,18 @@ def gather(x: Words, first: int, n: int, depth: int, rows: SparseWords) -> None:
     """Set ``rows`` to the words that are not zero of n rows from ``first`` on of x, flat."""
     values, places, counts, stride = rows
     deep = np.uint64(depth)
+    whole = deep - deep % V
     for i in range(np.uint64(n)):
         at, begin = (np.uint64(first) + i) * deep, i * np.uint64(stride)
         to = begin
-        for w in range(deep):
+        for w in range(np.uint64(0), whole, V):
+            to += pack_filled(x, at + w, values, places, to, np.uint32(w))
+        for w in range(whole, deep):
             word = x[at + w]
             values[to], places[to] = word, w
             to += np.uint64(word != 0)
         counts[i] = to - begin
-        for k in range(to, min(to + np.uint64(3), begin + np.uint64(stride))):
+        for k in range(to, to + np.uint64(3)):
             values[k], places[k] = 0, 0
 
 

@@ -13,6 +13,7 @@ from pipeline.simd.vectors import FLOAT32, INT32, INT32X16, Typed, Vector, addre
 DOTS = Vector(types.int32, FLOAT32.count)
 FOUR_BYTES = 4  # of each element
 
+_LONG = ir.IntType(64)
 _HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
 
 load_dots = loader(DOTS)
@@ -80,6 +81,39 @@ def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: A
         return bound
 
     return total(total, array, types.uint64, lines), generate
+
+
+@intrinsic
+def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to: Any, first: Any) -> Typed:
+    """Write the words of ``words[at : at + 16]`` that are not zero side by side, and return how many they are.
+
+    They go to ``values[to:]``, and where they stood, counted from ``first`` on, to ``places[to:]``; what is behind them
+    up to the sixteenth is overwritten.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def place(array: int, index: Any, kind: Any = INT32X16) -> Any:
+            return address(context, builder, signature, arguments, kind, array, index)
+
+        found = builder.load(place(0, 1), align=4)
+        filled = builder.icmp_signed("!=", found, ir.Constant(INT32X16, None))
+        numbers = builder.add(copies(builder, arguments[5], INT32X16), ir.Constant(INT32X16, list(range(DOTS.count))))
+        if "+avx512f" in features(context):
+            kind = ir.FunctionType(INT32X16, [INT32X16, INT32X16, filled.type])
+            pack = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.mask.compress.v16i32")
+            for array, vector in ((2, found), (3, numbers)):
+                packed = builder.call(pack, [vector, ir.Constant(INT32X16, None), filled])
+                builder.store(packed, place(array, 4), align=4)
+            return builder.zext(builder.ctpop(builder.bitcast(filled, ir.IntType(DOTS.count))), _LONG)
+        count = ir.Constant(_LONG, 0)
+        for j in range(DOTS.count):
+            lane, end = ir.Constant(INT32, j), builder.add(arguments[4], count)
+            for array, vector in ((2, found), (3, numbers)):
+                builder.store(builder.extract_element(vector, lane), place(array, end, INT32))
+            count = builder.add(count, builder.zext(builder.extract_element(filled, lane), _LONG))
+        return count
+
+    return types.uint64(words, types.uint64, values, places, types.uint64, types.uint32), generate
 
 
 def _halves(builder: Any, unsigned: Any, signed: Any) -> list[tuple[Any, Any]]:

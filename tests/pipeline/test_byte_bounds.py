@@ -191,7 +191,8 @@ def test_rows_need_not_be_contiguous() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nq", "lanes", "wide"), [(1, 16, 0), (32, 32, 0), (33, 64, 64), (64, 64, 64), (90, 96, 64), (100, 128, 128)]
+    ("nq", "lanes", "wide"),
+    [(1, 16, 0), (16, 16, 0), (17, 32, 32), (33, 48, 32), (64, 64, 64), (90, 96, 96), (100, 112, 96)],
 )
 def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq: int, lanes: int, wide: int) -> None:
     queries = made(1, nq, 5).packed()
