@@ -107,9 +107,9 @@ class BinBound:
     def _merged(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
         """Return the groups' sums, float64[b, g]: a row's sum to one, whatever the kernel."""
         histograms = histograms_of(self.kernel, rows, first=first, label=label)
-        ordered = histograms[:, self._order]
-        alone = len(self._starts) == len(self._order)  # each bin is a group
-        return ordered if alone else np.add.reduceat(ordered, self._starts, axis=1)
+        if len(self._starts) == len(self._order):  # each bin is a group
+            return np.take(histograms, self._order, axis=1)  # row by row in memory, as rounded sums of it should be
+        return np.add.reduceat(histograms[:, self._order], self._starts, axis=1)
 
 
 class MinimumBound(BinBound):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pipeline.encoders import groups as grouping
-from pipeline.encoders.bin_bound import histograms_of
+from pipeline.encoders.bin_bound import BinBound, histograms_of
 from pipeline.encoders.groups import learn_groups, merging_costs, near_pairs
 from pipeline.kernels import make_kernel
 from tests import reference
@@ -94,3 +94,15 @@ def test_near_pairs_are_each_querys_nearest_but_itself(name: str, n: int) -> Non
         found = second[query * near : (query + 1) * near]
         at = [int(np.flatnonzero((shares == row).all(axis=1))[0]) for row in found]
         assert sorted(at) == sorted(np.argsort(-scores[query])[:near].tolist())
+
+
+@pytest.mark.parametrize("groups", [40, 39])
+def test_sums_of_groups_lie_row_by_row_in_memory_on_which_the_rounding_of_their_sums_depends(groups: int) -> None:
+    rows, order = histograms(300, 40, seed=1), np.random.default_rng(2).permutation(40)
+    encoder = BinBound(make_kernel("chi2"), {"order": order, "starts": np.arange(groups), "cap": np.array([0.1])})
+    summed = encoder._merged(rows, first=0, label="row")
+    assert summed.flags.c_contiguous
+    expected = histograms_of(make_kernel("chi2"), rows)[:, order]
+    if groups < 40:
+        expected = np.column_stack([expected[:, :38], expected[:, 38] + expected[:, 39]])
+    np.testing.assert_array_equal(summed, expected, strict=True)
