@@ -8,21 +8,20 @@ from numpy.typing import NDArray
 
 from stores.codes import CodeStore
 from stores.receipts import Receipt
-from stores.vectors import Vectors
+from stores.vectors import Vectors, WrappedVectors
 
 
-class FirstRows(Vectors):
+class FirstRows(WrappedVectors):
     """The first rows of vectors."""
 
     def __init__(self, vectors: Vectors, rows: int) -> None:
-        self.whole, self.rows = vectors, rows
-        self.dims, self.dtype, self.part_rows = vectors.dims, vectors.dtype, vectors.part_rows
-        self.where, self.fingerprint, self.dropped = vectors.where, vectors.fingerprint, vectors.dropped
+        super().__init__(vectors)
+        self.rows = rows
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d]."""
         first, last = self.bounds(part)
-        return self.whole.read_part(part)[: last - first]
+        return self.vectors.read_part(part)[: last - first]
 
 
 class FirstParts(CodeStore):

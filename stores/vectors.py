@@ -73,14 +73,21 @@ class Vectors(ABC):
         """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
 
 
-class WatchedVectors(Vectors):
-    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+class WrappedVectors(Vectors):
+    """Vectors whose parts come from others."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+
+
+class WatchedVectors(WrappedVectors):
+    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        super().__init__(vectors)
         self._unread = set(range(vectors.parts))
 
     def read_part(self, part: int) -> NDArray[Any]:
@@ -100,14 +107,11 @@ class WatchedVectors(Vectors):
             self.read_part(part)
 
 
-class HeldVectors(Vectors):
+class HeldVectors(WrappedVectors):
     """Vectors whose first parts to be read stay in memory, as many as ``room`` bytes hold. Threads may share it."""
 
     def __init__(self, vectors: Vectors, room: int) -> None:
-        self.vectors = vectors
-        self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
-        self.where, self.fingerprint = vectors.where, vectors.fingerprint
-        self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+        super().__init__(vectors)
         self._held: dict[int, NDArray[Any]] = {}
         self._lock = Lock()
         self._most = room // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)

@@ -8,12 +8,23 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import FLOAT32, INT32, INT32X16, Typed, Vector, address, copies, features, loader, splatter
+from pipeline.simd.vectors import (
+    FLOAT32,
+    INT32,
+    INT32X16,
+    INT64,
+    Typed,
+    Vector,
+    address,
+    copies,
+    features,
+    loader,
+    splatter,
+)
 
 DOTS = Vector(types.int32, FLOAT32.count)
 FOUR_BYTES = 4  # of each element
 
-_LONG = ir.IntType(64)
 _HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
 
 load_dots = loader(DOTS)
@@ -104,13 +115,13 @@ def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to:
             for array, vector in ((2, found), (3, numbers)):
                 packed = builder.call(pack, [vector, ir.Constant(INT32X16, None), filled])
                 builder.store(packed, place(array, 4), align=4)
-            return builder.zext(builder.ctpop(builder.bitcast(filled, ir.IntType(DOTS.count))), _LONG)
-        count = ir.Constant(_LONG, 0)
+            return builder.zext(builder.ctpop(builder.bitcast(filled, ir.IntType(DOTS.count))), INT64)
+        count = ir.Constant(INT64, 0)
         for j in range(DOTS.count):
             lane, end = ir.Constant(INT32, j), builder.add(arguments[4], count)
             for array, vector in ((2, found), (3, numbers)):
                 builder.store(builder.extract_element(vector, lane), place(array, end, INT32))
-            count = builder.add(count, builder.zext(builder.extract_element(filled, lane), _LONG))
+            count = builder.add(count, builder.zext(builder.extract_element(filled, lane), INT64))
         return count
 
     return types.uint64(words, types.uint64, values, places, types.uint64, types.uint32), generate
