@@ -1,14 +1,15 @@
 """Loops over the bytes of rows."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from stores.loops import loop
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio, odd
 SHIFT = np.uint64(29)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def digest_rows(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to a 64-bit digest of row ``words[i]``: multiply and fold, word by word."""
     for i in range(words.shape[0]):

@@ -1,15 +1,16 @@
 """The projection of kernel values in float64: a row's sums come in one order, whatever stands beside it."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from stores.loops import loop
 
 ROWS = 4  # that share a line of the projection
 
 Values = NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def project(scores: Values, projection: Values, out: Values) -> None:
     """Set ``out`` [n, E] to scores [n, M] times the projection [M, E], landmarks ascending."""
     n, landmarks = scores.shape

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from stores.loops import loop
 
-@njit(nogil=True, cache=True)
+
+@loop
 def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
     """Round to integers within ±limit so that their sum is the rounded sum: the values nearest to a half give way.
 
@@ -31,7 +32,7 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
             rounded[which] += step
 
 
-@njit(nogil=True, cache=True)
+@loop
 def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
     """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are about max |weight| / 127."""
     scaled = np.empty(weights.shape[1])
@@ -42,7 +43,7 @@ def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rou
         round_keeping_sum(scaled, 127, rounded[row])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def residuals(
     start: NDArray[np.float32],
     gram: NDArray[np.float32],

@@ -5,7 +5,6 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.simd.vectors import (
@@ -17,6 +16,7 @@ from pipeline.simd.vectors import (
     splat_four_bytes,
     zero_int16,
 )
+from stores.loops import loop
 
 LANES = INT16.count
 COLUMNS = LANES // 2  # of a vector: four bytes each
@@ -27,7 +27,7 @@ STEPS = 128  # words of four bytes whose minima a uint16 holds: 2 · 255 · 128 
 Words = NDArray[np.int32]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pack_columns(Y: Words, first: int, panel: Words) -> None:
     """Copy rows ``first``… of ``Y`` [m, words] to the columns of ``panel`` [words · 64]; zeros where there are none."""
     m, words = Y.shape
@@ -38,7 +38,7 @@ def pack_columns(Y: Words, first: int, panel: Words) -> None:
             panel[w * wide + j] = flat[column * deep + w] if column < np.uint64(m) else np.int32(0)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def load_four(halves: NDArray[np.int16], at: np.uint64) -> Any:
     """Return 128 int16 as four vectors."""
     v = np.uint64(LANES)
@@ -50,7 +50,7 @@ def load_four(halves: NDArray[np.int16], at: np.uint64) -> Any:
     )
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def add_four(sums: Any, word: np.int32, y: Any) -> Any:
     """Return four sums, the minima of a row's four bytes and those of 64 columns added."""
     x = splat_four_bytes(word)
@@ -62,7 +62,7 @@ def add_four(sums: Any, word: np.int32, y: Any) -> Any:
     )
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def widen_four(totals: Words, at: np.uint64, sums: Any) -> None:
     """Add four vectors of sums to 64 totals."""
     v = np.uint64(COLUMNS)
@@ -72,7 +72,7 @@ def widen_four(totals: Words, at: np.uint64, sums: Any) -> None:
     add_to_words(totals, at + v + v + v, sums[3])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def intersection_panel(
     X: Words, panel: NDArray[np.int16], totals: Words, out: NDArray[np.int32], first: int, width: int
 ) -> None:
@@ -99,7 +99,7 @@ def intersection_panel(
                 flat[at + t] = totals[begin + t]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def intersections(X: Words, Y: Words, panel: Words, totals: Words, out: NDArray[np.int32]) -> None:
     """Set ``out`` [n, m] to Σ min of the bytes of X [n, words] and Y [m, words]."""
     m = Y.shape[0]

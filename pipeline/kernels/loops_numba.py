@@ -1,8 +1,9 @@
 """Kernel loops: sums over dimensions in one fixed order, so that a pair's score is the same in whatever block."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from stores.loops import loop
 
 Real = float | np.floating
 Reals = NDArray[np.floating]
@@ -17,7 +18,7 @@ SQRT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA_BITS = np.int64(52)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def log2(value: Real) -> Real:
     """Return log2 of a positive normal float64 to within 4 ulp; infinity gives 1024.
 
@@ -35,26 +36,26 @@ def log2(value: Real) -> Real:
     return exponent + s * series
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def chi2_term(x: Real, y: Real, tiny: Real) -> Real:
     """Return 2xy / (x + y); ``tiny`` makes it 0 where both are."""
     return (x + x) * y / ((x + y) + tiny)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def jensen_shannon_term(x: Real, y: Real) -> Real:
     """Return ½ [x log2((x+y)/x) + y log2((x+y)/y)] for x > 0, y ≥ 0."""
     total = np.float64(x) + np.float64(y)
     return 0.5 * (x * log2(total / x) + y * log2(total / y))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def squared_term(x: Real, y: Real) -> Real:
     """Return (x − y)²."""
     return (x - y) * (x - y)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@loop(error_model="numpy")
 def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
@@ -76,7 +77,7 @@ def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
                 add_one(terms, X[i, dims[c]], YT[dims[c], first:last], tiny, sums)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@loop(error_model="numpy")
 def add_four(
     terms: int,
     x: Reals,
@@ -118,7 +119,7 @@ def add_four(
         add_one(terms, e, s, tiny, sums)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@loop(error_model="numpy")
 def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
     """Add the terms of one dimension to the sums."""
     if terms == JENSEN_SHANNON:
@@ -129,7 +130,7 @@ def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
         sums[j] = sums[j] + cheap_term(terms, x, y[j], tiny)
 
 
-@njit(nogil=True, cache=True, inline="always", error_model="numpy")
+@loop(inline="always", error_model="numpy")
 def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     """Return one term that needs no logarithm."""
     if terms == PRODUCT:
@@ -141,7 +142,7 @@ def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     return squared_term(x, y)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@loop(error_model="numpy")
 def pairs(
     terms: int,
     X: NDArray[np.float64],
@@ -170,7 +171,7 @@ def pairs(
         out[p] = total
 
 
-@njit(nogil=True, cache=True)
+@loop
 def filled(terms: int, x: Reals, dims: NDArray[np.int64]) -> int:
     """List the dimensions whose terms may not be zero, ascending; return how many they are."""
     count = 0

@@ -1,15 +1,16 @@
 """Loops that normalise rows, in float64 and in the order in which NumPy adds: eight sums, and halves of long rows."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from stores.loops import loop
 
 Values = NDArray[np.float64]
 
 LANES, LONGEST = 8, 128  # of NumPy's pairwise summation
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@loop(error_model="numpy")
 def l1_normalise(values: Values, out: Values) -> None:
     """Set ``out`` [n, d] to rows that sum to one."""
     flat = out.reshape(-1)
@@ -23,13 +24,13 @@ def l1_normalise(values: Values, out: Values) -> None:
             out[i, k] = out[i, k] / total
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def greater(value: float, other: float) -> float:
     """Return the greater of two numbers, as one instruction does."""
     return value if value > other else other
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def greatest(row: Values) -> float:
     """Return the greatest of a row: every eighth together, so that vectors hold them."""
     a = b = c = d = e = f = g = h = row[0]
@@ -43,7 +44,7 @@ def greatest(row: Values) -> float:
     return peak
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pairwise_sum(values: Values, start: int, count: int) -> float:
     """Return the sum of ``values[start : start + count]`` as NumPy adds a contiguous row, to the bit."""
     if count <= LONGEST:
@@ -54,7 +55,7 @@ def pairwise_sum(values: Values, start: int, count: int) -> float:
     return first + pairwise_sum(values, start + half, count - half)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def short_sum(values: Values, start: int, count: int) -> float:
     """Return the sum of at most 128 values: every eighth together, then those eight, then what is left over."""
     total, done = 0.0, 0

@@ -1,7 +1,6 @@
 """Loops of the bounds: a float32 bound of each exact sum of bytes, and the pairs that matter."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.scanners.byte_bounds import (
@@ -29,6 +28,7 @@ from pipeline.scanners.byte_sums_numba import (
 from pipeline.simd.dots import add_line_products, load_dots, load_lines, to_float32
 from pipeline.simd.selection import attains
 from pipeline.simd.vectors import add, lesser, load_float32, lowest_bit, multiply, multiply_add, splat_float32, store
+from stores.loops import loop
 
 # Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
 SPARSE_COST, GATHER_COST = 2.2, 0.75
@@ -37,7 +37,7 @@ MARKS = 64  # that are looked at together
 Single = NDArray[np.float32]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def finish(
     sums: Words,
     bounds: Single,
@@ -73,7 +73,7 @@ def finish(
             at += wide
 
 
-@njit(nogil=True, cache=True)
+@loop
 def list_marked(
     bounds: Single,
     marks: NDArray[np.uint64],
@@ -100,7 +100,7 @@ def list_marked(
     return count
 
 
-@njit(nogil=True, cache=True)
+@loop
 def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: int, out: Single) -> None:
     """Copy the bounds of n rows from ``first`` on and a panel to ``out`` [n · nq], flat."""
     used = np.uint64(min(width, nq - lane))
@@ -110,14 +110,14 @@ def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: i
             out[to + j] = bounds[at + j]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
     """Return whether rows like x from ``begin`` to ``end`` are faster by their words that are not zero."""
     panels, size = lanes / PANEL, end - begin
     return GATHER_COST * size + SPARSE_COST * panels * words_not_zero(x, begin, end) < panels * size
 
 
-@njit(nogil=True, cache=True)
+@loop
 def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
     """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
 

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
@@ -24,6 +23,7 @@ from pipeline.simd.bits import (
     zero_words,
 )
 from pipeline.simd.vectors import lowest_bit, prefetch, store
+from stores.loops import loop
 
 MOST_WORDS = 8  # of a code, that loops are unrolled for
 TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes, in L2 while all queries pass over them
@@ -33,7 +33,7 @@ AHEAD = 512  # words, that one query asks for early
 Words = NDArray[np.uint64]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -> None:
     """Copy rows of ``width`` bytes, flat, to rows of whole words, zeros behind.
 
@@ -58,7 +58,7 @@ def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -
 def batch_scan(count: int) -> Callable[..., None]:
     """Return the loop over rows of ``count`` words, 0 for any number, for queries eight at a time."""
 
-    @njit(nogil=True, cache=True)
+    @loop
     def scan(
         words: Words,
         width: int,
@@ -96,7 +96,7 @@ def batch_scan(count: int) -> Callable[..., None]:
 def one_scan(count: int) -> Callable[..., None]:
     """Return the loop over rows of ``count`` words for one query."""
 
-    @njit(nogil=True, cache=True)
+    @loop
     def scan(
         words: Words,
         width: int,
@@ -133,7 +133,7 @@ def one_scan(count: int) -> Callable[..., None]:
     return scan
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def list_near(
     words: Words, width: Any, start: Any, stop: Any, queries: Words, limits: Any, rows: Words, hits: Words
 ) -> Any:
@@ -161,7 +161,7 @@ def list_near(
     return found
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
     """Return the greatest distance at which ``row`` and those behind may enter a list with this k-th score and row.
 
@@ -173,7 +173,7 @@ def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
     return distance if row < last else distance - 1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def set_limits(
     scores: NDArray[np.float32], ids: NDArray[np.int64], row: int, most: int, bits: int, limits: NDArray[np.int64]
 ) -> None:
@@ -184,7 +184,7 @@ def set_limits(
         limits[query] = limit(scores[query, k - 1], ids[query, k - 1], row, most, bits)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def take(
     near: tuple[Words, Words, Words],
     queries: Words,

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
@@ -18,6 +17,7 @@ from pipeline.simd.lookups import (
 )
 from pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
 from pipeline.simd.vectors import lowest_bit, prefetch
+from stores.loops import loop
 
 ROWS = 64  # looked up at once
 TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that
@@ -26,13 +26,13 @@ AHEAD = 1 << 10  # rows whose codes are asked for early
 ORDER, ORDER_OF_TWO = np.array(ROW_OF_BYTE), np.array(ROW_OF_BYTE_OF_TWO)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def pays() -> bool:
     """Return whether this filter is faster than the plain loop on this processor."""
     return bool(bytes_are_looked_up())
 
 
-@njit(nogil=True, cache=True)
+@loop
 def scan_one_filtered(
     codes: NDArray[np.uint8],
     table8: NDArray[np.uint8],
@@ -78,7 +78,7 @@ def scan_one_filtered(
 def reaching_of(fixed: int) -> Any:
     """Return the loop that lists runs of 64 rows with one within the limit, for rows of so many words, or 0 for any."""
 
-    @njit(nogil=True, cache=True)
+    @loop
     def reaching(
         words: NDArray[np.uint64],
         width: int,
@@ -117,7 +117,7 @@ def reaching_of(fixed: int) -> Any:
 reaching_1, reaching_2, reaching_any = reaching_of(1), reaching_of(2), reaching_of(0)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def score_one(
     codes: NDArray[np.uint8],
     row: int,

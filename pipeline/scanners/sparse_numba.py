@@ -1,7 +1,6 @@
 """Scan loops over sparse codes: α look-ups a row and query, the k best kept as they pass."""
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
@@ -16,11 +15,12 @@ from pipeline.simd.vectors import (
     store,
     zero_float32,
 )
+from stores.loops import loop
 
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 
 
-@njit(nogil=True, cache=True)
+@loop
 def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n, α] to int8 weights times their row's scale, the bits of a float16."""
     for i in range(np.uint64(weights.shape[0])):
@@ -29,27 +29,27 @@ def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: ND
             out[i, a] = np.float32(weights[i, a]) * scale
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def widened(half: np.uint16) -> np.float32:
     """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
     return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@loop(inline="always")
 def half_square(half: np.uint16) -> np.float32:
     """Return ρ² / 2 of a non-negative float16, given as its bits: float32 holds it exactly."""
     residual = widened(half)
     return residual * residual * np.float32(0.5)
 
 
-@njit(nogil=True, cache=True)
+@loop
 def half_squares(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n] to ρ² / 2 of float16, given as their bits."""
     for i in range(np.uint64(halves.size)):
         out[i] = half_square(halves[i])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def scan_batch(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
@@ -70,7 +70,7 @@ def scan_batch(
         scan_panel(atoms, weights, biases, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
 
 
-@njit(nogil=True, cache=True)
+@loop
 def scan_panel(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
@@ -101,7 +101,7 @@ def scan_panel(
                 least[query] = scores[query, -1]
 
 
-@njit(nogil=True, cache=True)
+@loop
 def scan_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],

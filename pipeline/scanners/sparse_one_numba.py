@@ -5,7 +5,6 @@ pass cost less than to add it up.
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from pipeline.best_numba import insert
@@ -13,11 +12,12 @@ from pipeline.scanners.sparse_filter_numba import AHEAD
 from pipeline.scanners.sparse_numba import half_square, widened
 from pipeline.simd.bytes import look_up_eight, rows_reaching
 from pipeline.simd.vectors import lowest_bit, prefetch
+from stores.loops import loop
 
 PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
 
 
-@njit(nogil=True, cache=True)
+@loop
 def scan_one_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
@@ -69,7 +69,7 @@ def scan_one_filtered(
     return rescored
 
 
-@njit(nogil=True, cache=True)
+@loop
 def score_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],

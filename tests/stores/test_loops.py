@@ -1,0 +1,103 @@
+"""Machine code on disk: used again while nothing has changed, and never once a source that it was made of has."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+
+LOOPS = """
+from made.helpers import STEP, raised
+from stores.loops import loop
+
+@loop
+def total(x):
+    return raised(x) + STEP
+"""
+HELPERS = """
+from made import far
+from stores.loops import loop
+
+STEP = 10
+
+@loop(inline="always")
+def raised(x):
+    return x + far.MORE
+"""
+RUN = "from made.loops import total; print(total(1), sum(total.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Return a package of three modules, the first of which has a loop that is made of all."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    for name, text in (("__init__", ""), ("loops", LOOPS), ("helpers", HELPERS), ("far", "MORE = 100\n")):
+        (folder / f"{name}.py").write_text(text)
+    return folder
+
+
+def run(made: Path, *, full: bool = False) -> tuple[int, int]:
+    """Return what the loop gives, and how often its machine code came from disk, in a process of its own."""
+
+    def limit() -> None:
+        if full:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    paths = os.pathsep.join([str(made.parent), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": ""}
+    command = [sys.executable, "-c", RUN]
+    done = subprocess.run(
+        command, env=environment, cwd=made.parent, preexec_fn=limit, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    result, hits = done.stdout.split()
+    return int(result), int(hits)
+
+
+def kept(made: Path) -> list[Path]:
+    """Return the files of the machine code of the loop."""
+    return sorted((made / "__pycache__").glob("loops.total-*"))
+
+
+def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made: Path) -> None:
+    assert run(made) == (111, 0)
+    first = kept(made)
+    assert run(made) == (111, 1)
+    assert kept(made) == first
+    (made / "helpers.py").write_text(HELPERS.replace("x + far", "2 * x + far"))
+    assert run(made) == (112, 0)
+    assert run(made) == (112, 1)
+    assert not set(first) & set(kept(made))  # what nobody can use is removed
+    (made / "far.py").write_text("MORE = 200\n")  # a constant, of a module that the loop's own does not import
+    assert run(made) == (212, 0)
+    (made / "loops.py").touch()
+    assert run(made) == (212, 1)
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("left", [0, 100])
+def test_files_that_a_crash_cut_short_are_made_anew(made: Path, suffix: str, left: int) -> None:
+    run(made)
+    (path,) = (path for path in kept(made) if path.suffix == suffix)
+    path.write_bytes(path.read_bytes()[:left])
+    assert run(made) == (111, 0)
+    assert run(made) == (111, 1)
+
+
+def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None:
+    assert run(made, full=True) == (111, 0)
+    assert run(made, full=True) == (111, 0)
+    assert run(made) == (111, 0)
+    assert run(made, full=True) == (111, 1)
+
+
+def test_all_loops_are_compiled_so() -> None:
+    folder = Path(__file__).parents[2]
+    sources = [path for package in ("stores", "pipeline", "jobs") for path in (folder / package).rglob("*.py")]
+    numba_keeps = [path.name for path in sources if "cache=True" in path.read_text()]
+    assert numba_keeps == ["loops.py"]
