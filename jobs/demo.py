@@ -14,7 +14,11 @@ from jobs import verbs
 from jobs.gallery import Gallery, GalleryRow, Table, render_gallery
 from jobs.options import available_cores
 from pipeline import tiles as tiling
+from pipeline.encoders.aska import AskaSpec
+from pipeline.encoders.encoder import check_range
 from pipeline.gist import DIMENSION, gist
+from pipeline.kernels import KERNELS as EVERY_KERNEL
+from pipeline.kernels.sums import Rbf
 from stores.errors import ExistsError, InputError
 from stores.hits import Hits
 from stores.place import refuse_url
@@ -23,7 +27,9 @@ from stores.publish import publish
 Report = dict[str, Any]
 
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+KERNELS = tuple(name for name in EVERY_KERNEL if name != Rbf.name)
 SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
+MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
 DEFINITIONS = {
     "k-recall": "k-recall@{}: share of the true {} found among the first {}",
@@ -72,7 +78,9 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     folder = Path(out)
     if folder.exists():
         raise ExistsError(f"{out} exists: expected a new folder. Mend: remove it, or name another with --out.")
+    spec = _chosen(kernel, atoms, tiles)
     held = _cut(tiles)
+    spec.check_dictionary(len(held.base))
     click.echo(f"{len(held.base):,} tiles to search, {len(held.queries)} held out", err=True)
     folder.mkdir(parents=True)
     began = time.perf_counter()
@@ -106,6 +114,20 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     return report
 
 
+def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
+    """Return the spec of the codes, or refuse options that need no photographs to be found wrong."""
+    if kernel not in KERNELS:
+        raise InputError(
+            f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which need no parameter. "
+            "Mend: --kernel chi2"
+        )
+    spec = AskaSpec(n_atoms=atoms, n_nonzero_coefs=SPARSITY)
+    if tiles is not None:
+        check_range("tiles", tiles, (RERANKED, MOST_TILES), "leave --tiles out.")
+    spec.check_dictionary(MOST_TILES if tiles is None else tiles)
+    return spec
+
+
 def tell(report: Report) -> None:
     """Print the recalls, and where the page is."""
     for search, recalls in report["recall"].items():
@@ -122,10 +144,7 @@ def _cut(count: int | None) -> tiling.HeldOut:
     held = tiling.hold_out(tiling.add_mirror_images(cut), QUERIES, random_state=SEED)
     if count is None:
         return held
-    if not RERANKED <= count <= len(held.base):
-        raise InputError(
-            f"tiles is out of range: found {count}, expected {RERANKED} to {len(held.base)}. Mend: leave --tiles out."
-        )
+    check_range("tiles", count, (RERANKED, len(held.base)), "leave --tiles out.")
     rows = np.linspace(0, len(held.base) - 1, count).astype(np.int64)
     return tiling.HeldOut(base=held.base.take(rows), queries=held.queries, windows=held.windows)
 

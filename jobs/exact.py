@@ -137,6 +137,8 @@ def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
         If it would take more than ``memory``.
     """
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
+    if options.get("exact"):
+        refuse(options, ("relaxed",), "relaxed bounds prove nothing, and --exact is to prove all")
     workplace = workplace_of(options)
     settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=workplace.threads)
     codes = open_code_store(store) if kind_of(store) == "codes" else None

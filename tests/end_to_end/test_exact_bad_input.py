@@ -125,7 +125,15 @@ def relaxed_by_vectors(folder: Path) -> Words:
 
 @case(2, RELAXES_NOTHING % "bins")
 def relaxed_by_bins(folder: Path) -> Words:
-    return search(folder, "--exact", "--relaxed", 0.9, store="bins")
+    return search(folder, "--relaxed", 0.9, store="bins")
+
+
+@case(
+    2,
+    "--relaxed has no use here: relaxed bounds prove nothing, and --exact is to prove all. Mend: leave --relaxed out.",
+)
+def exact_and_relaxed(folder: Path) -> Words:
+    return search(folder, "--exact", "--relaxed", 0.9)
 
 
 @case(2, "k is out of range: found 3001, expected 1 to 3000, the rows of the store. Mend: -k 100")
