@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.costs import Search, by_bounds, expected_share
 from pipeline.encoders.bin_bound import ADDITIVE, BinBoundSpec, grouping
 from pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from pipeline.encoders.groups import learn_groups, near_pairs
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.sampled import QUERIES, sample_shares
+from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from pipeline.encoders.sampled import QUERIES, Sample, sample_shares, true_scores
 from pipeline.kernels import Kernel
+from pipeline.kernels.kernel import Float64
 from stores.header import row_bytes
 from stores.vectors import Vectors, gather
 
@@ -40,19 +43,19 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
     rows = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows))))
     search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)
     measured = []
-    for spec, model in _bounds(vectors, kernel, random_state):
-        share = expected_share(sample_shares(spec.encoder(kernel, model), kernel, rows), vectors.rows / k)
+    for spec, model, shares in _bounds(vectors, kernel.ranking, rows, random_state):
+        share = expected_share(shares, vectors.rows / k)
         size = row_bytes(spec.columns("none"))
         measured.append(Measured(spec=spec, bytes=size, share=share, cost=by_bounds(search, size, model, share)))
     return sorted(measured, key=lambda bound: bound.cost)
 
 
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
-    """Return the memory that choosing takes: the sample, raw and prepared, a model, and blocks of rows in bytes."""
+    """Return the memory that choosing takes: the sample, raw, prepared and as landmark values, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=dims)
     specs = (kpca, bins) if isinstance(kernel.ranking, ADDITIVE) else (kpca,)
-    sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES)
+    sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks)
     block = max(spec.block_rows * spec.row_bytes(dims) for spec in specs)
     fit = max(spec.fit_bytes(rows, dims) for spec in specs)
     return sample + kpca.shared_bytes(dims) + fit + block
@@ -64,20 +67,29 @@ def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
     return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state)
 
 
-def _bounds(vectors: Vectors, kernel: Kernel, random_state: int) -> Iterator[tuple[EncoderSpec, Model]]:
-    """Yield the bounds that serve a kernel, fitted: each family once, its members are nested."""
+def _bounds(
+    vectors: Vectors, kernel: Kernel, rows: NDArray[Any], random_state: int
+) -> Iterator[tuple[EncoderSpec, Model, Float64]]:
+    """Yield the bounds that serve a kernel, fitted, and what each leaves of a sample of rows.
+
+    The members of a family are nested: what they share is computed once.
+    """
+    prepared = kernel.prepare(rows)
+    scores = true_scores(kernel, prepared)
     widest = _widest(vectors, random_state)
-    learned = widest.learn(vectors, kernel.ranking)
+    learned = widest.learn(vectors, kernel)
+    sample = Sample(landmark_values(kernel, prepared, learned.landmarks), scores)
     for count in sorted({min(count, widest.n_components) for count in COMPONENTS}):
         shorter = replace(widest, n_components=count)
-        yield shorter, shorter.turned(learned, kernel.ranking)
-    if not isinstance(kernel.ranking, ADDITIVE):
+        model = shorter.turned(learned, kernel)
+        yield shorter, model, sample_shares(Projected(model), sample)
+    if not isinstance(kernel, ADDITIVE):
         return
     bins = BinBoundSpec(random_state=random_state)
     rng = np.random.default_rng(random_state)
-    sample = gather(vectors, draw_rows(rng, vectors.rows, min(bins.n_training, vectors.rows)))
-    pairs = near_pairs(kernel.ranking, sample)
+    training = gather(vectors, draw_rows(rng, vectors.rows, min(bins.n_training, vectors.rows)))
+    pairs = near_pairs(kernel, training)
     counts = sorted({vectors.dims, *(count for count in GROUPS if count < vectors.dims)}, reverse=True)
     for groups in learn_groups(*pairs, counts):
-        spec = replace(bins, n_groups=len(groups))
-        yield spec, grouping(groups, *pairs)
+        spec, model = replace(bins, n_groups=len(groups)), grouping(groups, *pairs)
+        yield spec, model, sample_shares(spec.encoder(kernel, model), Sample(rows, scores))

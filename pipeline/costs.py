@@ -11,7 +11,7 @@ from pipeline.kernels.kernel import Float64
 
 TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
 TERM = 0.012  # of one of any other kernel
-EXACT_TERM, PROJECTION = 0.28, 0.09  # of a float64 term, and of a multiplication with the components
+EXACT_TERM, PROJECTION = 0.28, 0.05  # of a float64 term, and of a multiplication with the components
 PREPARED = {"u": 2.5, "f": 5.0}  # of a row's dimension that is read and prepared: floats are looked at, and widened
 COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and of a row's byte that is read
 PAIR, A_DIMENSION = 100.0, 1.0  # of a row that is fetched and scored in float32, and of its dimensions

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
-from pipeline.encoders.groups import learn_groups, near_pairs
+from pipeline.encoders.groups import PAIR_VALUES, learn_groups, near_pairs
 from pipeline.encoders.rounding import float16_above, float32_above, norms_above
-from pipeline.encoders.sampled import sample_shares
+from pipeline.encoders.sampled import Sample, sample_shares, true_scores
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
@@ -69,7 +69,8 @@ class BinBoundSpec:
         pairs = near_pairs(kernel, sample)
         (groups,) = learn_groups(*pairs, [self.n_groups])
         model = grouping(groups, *pairs)
-        return model | {"shares": sample_shares(self.encoder(kernel, model), kernel, sample)}
+        scores = true_scores(kernel, kernel.prepare(sample))
+        return model | {"shares": sample_shares(self.encoder(kernel, model), Sample(sample, scores))}
 
     def encoder(self, kernel: Kernel, model: Model) -> "MinimumBound | RootBound":
         """Return the encoder of a model."""
@@ -211,6 +212,8 @@ def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:
 def best_cap(first: Float64, second: Float64) -> float:
     """Return the cap of bytes whose bounds of pairs of rows [p, g] are least on average."""
     largest = max(float(first.max()), float(second.max()))
+    step = max(1, first.size // PAIR_VALUES)
+    first, second = first[::step], second[::step]
 
     def mean_bound(cap: float) -> float:
         (codes, lost, over), (others, also_lost, also_over) = capped(first, cap), capped(second, cap)

@@ -8,7 +8,7 @@ from pipeline.kernels.kernel import Float64
 
 QUERIES, NEAR = 256, 32  # rows taken for queries, and how many of their nearest each is paired with
 SHARE = 8  # of the groups, so many-th part is merged between two measurements
-PAIR_VALUES = 1 << 20  # of differences that a measurement looks at
+PAIR_VALUES = 1 << 20  # of the rows of pairs that a measurement looks at
 Group = NDArray[np.int64]
 
 
@@ -65,9 +65,13 @@ def _merged(
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
-    alone = np.abs(differences).mean(axis=0)
-    together = np.stack([np.abs(differences + column[:, None]).mean(axis=0) for column in differences.T])
-    return np.asarray((alone[:, None] + alone - together) / 2)
+    from pipeline.encoders.groups_numba import summed_magnitudes
+
+    count, groups = differences.shape
+    above = np.empty((groups, groups), np.float32)
+    summed_magnitudes(np.ascontiguousarray(differences), above)
+    alone, together = np.abs(differences).mean(axis=0), np.triu(above) / count
+    return np.asarray((alone[:, None] + alone - together - np.triu(together, 1).T) / 2)
 
 
 def _disjoint(costs: NDArray[np.float32], count: int) -> list[tuple[int, int]]:

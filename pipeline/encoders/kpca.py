@@ -52,7 +52,7 @@ class Landmarks:
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
         landmarks = gather(vectors, rows)
-        eigenvalues, components = principal_components(kernel, landmarks, self.n_components)
+        eigenvalues, components = principal_components(gram_matrix(kernel, landmarks), self.n_components)
         return {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues}, components, rng
 
     def gram_bytes(self, dims: int) -> int:
@@ -157,18 +157,22 @@ class Kpca:
         return DenseScanner(self.embedding(queries, label="query"), "embedding")
 
 
-def principal_components(kernel: Kernel, landmarks: NDArray[Any], count: int) -> tuple[Float64, Float64]:
-    """Return the greatest eigenvalues σ² of the landmarks' Gram matrix, float64[E], and u / σ, float64[M, E] (Eq. 11).
+def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:
+    """Return K of raw landmarks with each other, float64[M, M]."""
+    prepared = kernel.prepare(landmarks, label="landmark")
+    return kernel.exact(prepared, np.ascontiguousarray(prepared.T))
+
+
+def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
+    """Return the greatest eigenvalues σ² of a Gram matrix, float64[E], and u / σ, float64[M, E] (Eq. 11).
 
     Components whose eigenvalue is next to nothing are zero: landmarks that repeat or depend on each other have such.
-    A component's sign is that which makes its greatest entry positive.
+    A component's sign is that which makes its greatest entry positive. The matrix is overwritten.
     """
     from scipy.linalg import eigh
     from threadpoolctl import threadpool_limits
 
-    prepared = kernel.prepare(landmarks, label="landmark")
-    m = len(prepared)
-    gram = kernel.exact(prepared, np.ascontiguousarray(prepared.T))
+    m = len(gram)
     with threadpool_limits(1):  # SciPy's BLAS is its own: a limit from before that import does not hold for it
         found, vectors = eigh(gram.T, subset_by_index=(m - count, m - 1), overwrite_a=True, check_finite=False)
     eigenvalues, vectors = found[::-1], vectors[:, ::-1]

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.encoders.encoder import Model, draw_rows
-from pipeline.encoders.kpca import Landmarks, principal_components, random_rotation
+from pipeline.encoders.kpca import Landmarks, gram_matrix, principal_components, random_rotation
 from pipeline.encoders.rounding import float16_above, float32_above, norms_above
-from pipeline.encoders.sampled import sample_shares
+from pipeline.encoders.sampled import QUERIES, Sample, sample_shares, true_scores
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
@@ -22,7 +22,7 @@ LEAST_SCALE = 2.0**-20  # of a row's bytes, so that a float16 holds it
 U = 2.0**-53
 BIAS = 128  # of a row's bytes, which are unsigned; a query's are not
 MOST = 127
-NEAR_ROWS, NEAR_QUERIES, NEAR = 4096, 64, 32  # a sample, its queries, and the nearest rows of each
+NEAR_ROWS, NEAR = 4096, 32  # a sample, and the nearest rows of each that stands for a query
 QUANTILES = 257
 BLOCK_ROWS = 256
 
@@ -60,14 +60,16 @@ class KpcaBoundSpec(Landmarks):
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
         landmarks = gather(vectors, rows)
-        eigenvalues, components = principal_components(kernel, landmarks, self.n_components)
-        prepared = kernel.prepare(landmarks, label="landmark")
+        gram = gram_matrix(kernel, landmarks)
+        eigenvalues, components = principal_components(gram.copy(), self.n_components)
+        near = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))))
+        prepared = kernel.prepare(near)
         return Learned(
             rows=rows,
             landmarks=landmarks,
-            gram=kernel.exact(prepared, np.ascontiguousarray(prepared.T)),
+            gram=gram,
             components=components[:, eigenvalues >= LEAST_EIGENVALUE],
-            sample=gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS)))),
+            sample=Sample(landmark_values(kernel, prepared, landmarks), true_scores(kernel, prepared)),
         )
 
     def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
@@ -85,9 +87,8 @@ class KpcaBoundSpec(Landmarks):
             "centre": (learned.gram @ projection).mean(axis=0),
             "slack": np.array([slack]),
         }
-        encoder = KpcaBound(kernel, model)
-        cosines, shares = encoder.near_cosines(learned.sample), sample_shares(encoder, kernel, learned.sample)
-        return model | {"cosines": cosines, "shares": shares}
+        bound = Projected(model)
+        return model | {"cosines": bound.near_cosines(learned.sample), "shares": sample_shares(bound, learned.sample)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "KpcaBound":
         """Return the encoder of a model."""
@@ -95,7 +96,8 @@ class KpcaBoundSpec(Landmarks):
 
     def fit_bytes(self, rows: int, dims: int) -> int:
         """Return the memory that fitting takes."""
-        return self.gram_bytes(dims) + 8 * self.n_landmarks**2
+        sample = NEAR_ROWS * (2 * dims + self.n_landmarks + QUERIES)
+        return self.gram_bytes(dims) + 8 * (self.n_landmarks**2 + sample)
 
     def shared_bytes(self, dims: int) -> int:
         """Return the memory that all threads share while encoding."""
@@ -111,13 +113,13 @@ class KpcaBoundSpec(Landmarks):
 
 
 class Learned(NamedTuple):
-    """Landmarks, their numbers, their Gram matrix and components in order, and a sample of rows."""
+    """Landmarks, their numbers, their Gram matrix and components in order, and a sample of rows as landmark values."""
 
     rows: NDArray[np.int64]
     landmarks: NDArray[Any]
     gram: Float64
     components: Float64
-    sample: NDArray[Any]
+    sample: Sample
 
 
 class Relaxation(NamedTuple):
@@ -135,8 +137,8 @@ class Coordinates(NamedTuple):
     along: Float64
 
 
-class KpcaBound:
-    """Encode rows so that an upper bound of their kernel value with any query can be computed from bytes.
+class Projected:
+    """Encode rows, given as their landmark values, so that a bound of their kernel with any can be computed from bytes.
 
     With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + ⟨x̃ − μ, ỹ − μ⟩ +
     R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ becomes t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤
@@ -144,20 +146,18 @@ class KpcaBound:
     is in ``slack``.
     """
 
-    def __init__(self, kernel: Kernel, model: Model) -> None:
-        self.kernel = kernel.ranking
+    def __init__(self, model: Model) -> None:
         self.block_rows = BLOCK_ROWS
-        self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
-        self._projection = np.ascontiguousarray(model["projection"])
+        self._panels = projection_panels(model["projection"])
         self._centre = model["centre"]
         self._slack = float(model["slack"][0])
 
     def prepare_encoding(self) -> None:
         """Do nothing: queries need all that rows need."""
 
-    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
+    def encode(self, rows: Float64, *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the bytes v + 128, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up, of a block of rows."""
-        points = self._coordinates(rows, first=first, label="row")
+        points = self._coordinates(rows)
         values = points.centred
         scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
         whole = np.rint(values / scale[:, None])
@@ -166,13 +166,13 @@ class KpcaBound:
         terms = np.column_stack([scale, points.residual, lost, norms_above(rounded), points.along])
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
 
-    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
+    def scanner(self, queries: Float64) -> BoundScanner:
         """Return queries ready to be bounded."""
         return self.relaxed_scanner(queries, 1.0)
 
-    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> BoundScanner:
+    def relaxed_scanner(self, queries: Float64, beta: float) -> BoundScanner:
         """Return queries ready to be scored with β R(x) R(y) in the place of R(x) R(y) (Eq. 28): no bound if β < 1."""
-        points = self._coordinates(queries, first=0, label="query")
+        points = self._coordinates(queries)
         values = points.centred
         step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
         whole = np.rint(values / step[:, None])
@@ -191,35 +191,85 @@ class KpcaBound:
             ),
         )
 
-    def near_cosines(self, rows: NDArray[Any]) -> Float64:
+    def near_cosines(self, sample: Sample) -> Float64:
         """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
 
         K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y): the cosine of what the components leave of both. One row has no
         other: then all are one, as for any bound.
         """
-        if len(rows) == 1:
+        others = len(sample.rows) - 1
+        if others == 0:
             return np.ones(QUANTILES)
-        points = self._coordinates(rows, first=0, label="row")
+        points = self._coordinates(sample.rows)
         whole = points.centred + self._centre
-        prepared = self.kernel.prepare(rows)
-        queries = np.arange(min(NEAR_QUERIES, len(rows) - 1))
-        scores = self.kernel.exact(prepared[queries], np.ascontiguousarray(prepared.T))
+        queries = np.arange(min(len(sample.scores), others))
+        scores = sample.scores[queries]
         scores[queries, queries] = -np.inf
-        nearest = np.argpartition(scores, -min(NEAR, len(rows) - 1), axis=1)[:, -min(NEAR, len(rows) - 1) :]
+        nearest = np.argpartition(scores, -min(NEAR, others), axis=1)[:, -min(NEAR, others) :]
         left = np.take_along_axis(scores, nearest, axis=1) - np.einsum("qe,qne->qn", whole[queries], whole[nearest])
         cosines = left / (points.residual[queries, None] * points.residual[nearest])
         return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
 
-    def _coordinates(self, rows: NDArray[Any], *, first: int, label: str) -> Coordinates:
+    def _coordinates(self, values: Float64) -> Coordinates:
         """Return a block of rows in the span of the components; a row's coordinates are its own to the bit."""
-        from pipeline.encoders.kpca_bound_numba import project
-
-        scores = self.kernel.exact(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
-        points = np.empty((len(scores), self._projection.shape[1]))
-        project(scores, self._projection, points)
+        points = projected(values, self._panels)[:, : len(self._centre)]
         left = np.maximum(1 - np.square(points).sum(axis=1), 0) + self._slack
         centred = points - self._centre
         return Coordinates(centred, np.sqrt(left), (centred * self._centre).sum(axis=1))
+
+
+class KpcaBound:
+    """Do what ``Projected`` does, of raw rows."""
+
+    def __init__(self, kernel: Kernel, model: Model) -> None:
+        self.kernel = kernel.ranking
+        self.block_rows = BLOCK_ROWS
+        self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
+        self._projected = Projected(model)
+
+    def prepare_encoding(self) -> None:
+        """Do nothing: queries need all that rows need."""
+
+    def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
+        """Return the bytes and terms of a block of rows."""
+        return self._projected.encode(self._values(rows, first=first, label="row"))
+
+    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
+        """Return queries ready to be bounded."""
+        return self.relaxed_scanner(queries, 1.0)
+
+    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> BoundScanner:
+        """Return queries ready to be scored: no bound if β < 1."""
+        return self._projected.relaxed_scanner(self._values(queries, first=0, label="query"), beta)
+
+    def _values(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
+        """Return K of raw rows with the landmarks, float64[b, M]."""
+        return self.kernel.exact(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
+
+
+def projection_panels(projection: Float64) -> Float64:
+    """Return a projection [M, E] as [⌈E / 32⌉, M, 32], zero where no column is: what ``projected`` reads."""
+    from pipeline.encoders.kpca_bound_numba import PANEL
+
+    landmarks, width = projection.shape
+    panels = np.zeros((-(-width // PANEL), landmarks, PANEL))
+    for panel, columns in zip(panels, np.split(projection, range(PANEL, width, PANEL), axis=1), strict=True):
+        panel[:, : columns.shape[1]] = columns
+    return panels
+
+
+def projected(values: Float64, panels: Float64) -> Float64:
+    """Return landmark values [n, M] times a projection in panels, float64[n, 32 ⌈E / 32⌉]."""
+    from pipeline.encoders.kpca_bound_numba import PANEL, project
+
+    points = np.empty((len(values), len(panels) * PANEL))
+    project(values, panels, points)
+    return points
+
+
+def landmark_values(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) -> Float64:
+    """Return K of prepared rows with raw landmarks, float64[n, M]."""
+    return kernel.exact(prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T))
 
 
 def relaxation(model: Model, share: float) -> Relaxation:
@@ -229,7 +279,7 @@ def relaxation(model: Model, share: float) -> Relaxation:
     (Dvoretzky, Kiefer & Wolfowitz): a neighbour is missed with at most that probability and 1 − share.
     """
     beta = float(np.interp(share, np.linspace(0, 1, QUANTILES), model["cosines"]))
-    confidence = math.sqrt(math.log(2 / 0.05) / (2 * NEAR_QUERIES * NEAR))
+    confidence = math.sqrt(math.log(2 / 0.05) / (2 * QUERIES * NEAR))
     return Relaxation(beta, min(1.0, 1 - share + confidence))
 
 

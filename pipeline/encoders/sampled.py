@@ -1,6 +1,6 @@
 """What a bound leaves of a sample: measured when it is fitted, so that a search knows whether it pays."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +14,26 @@ from pipeline.scanners.bounds import BoundScanner
 QUERIES = 64  # rows of a sample that stand for queries
 
 
-def sample_shares(encoder: Encoder, kernel: Kernel, rows: NDArray[Any]) -> Float64:
-    """Return ``costs.measured_shares`` of a sample, the first rows of which stand for queries.
+class Sample(NamedTuple):
+    """Rows drawn at random, [n, …] as an encoder takes them, and the true scores of the first of them with all."""
 
-    Parameters
-    ----------
-    rows : dtype[n, d], raw, drawn at random
-    """
+    rows: NDArray[Any]
+    scores: Float64
+
+
+def true_scores(kernel: Kernel, prepared: Float64) -> Float64:
+    """Return K of the first prepared rows with all, float64[≤ 64, n]."""
+    return kernel.exact(prepared[:QUERIES], np.ascontiguousarray(prepared.T))
+
+
+def sample_shares(encoder: Encoder, sample: Sample) -> Float64:
+    """Return ``costs.measured_shares`` of a sample, the first rows of which stand for queries."""
+    rows = sample.rows
     count = min(QUERIES, max(1, len(rows) // 8))
-    queries, others = rows[:count], rows[min(count, len(rows) - 1) :]  # a store of one row is both
-    prepared = kernel.ranking.prepare(queries)
-    scores = kernel.ranking.exact(prepared, np.ascontiguousarray(kernel.ranking.prepare(others).T))
-    scanner = encoder.scanner(queries)
+    first = min(count, len(rows) - 1)  # a store of one row is both
+    scanner = encoder.scanner(rows[:count])
     assert isinstance(scanner, BoundScanner)
     size = encoder.block_rows
-    blocks = [encoder.encode(others[start : start + size]) for start in range(0, len(others), size)]
+    blocks = [encoder.encode(rows[start : start + size]) for start in range(first, len(rows), size)]
     codes, terms = (np.concatenate([block[name] for block in blocks]) for name in scanner.names)
-    return measured_shares(scanner.bounds(codes, terms.astype(np.float32)).T, scores)
+    return measured_shares(scanner.bounds(codes, terms.astype(np.float32)).T, sample.scores[:count, first:])

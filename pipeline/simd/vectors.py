@@ -47,6 +47,7 @@ class _VectorModel(PrimitiveModel):
 
 INT16 = Vector(types.int16, 32)
 FLOAT32 = Vector(types.float32, 16)
+FLOAT64 = Vector(types.float64, 8)
 
 
 def loader(kind: Vector) -> Any:
@@ -106,10 +107,13 @@ def comparison(generate_mask: Callable[[Any, Any, Any], Any], bits: Any) -> Any:
 
 load_int16 = loader(INT16)
 load_float32 = loader(FLOAT32)
+load_float64 = loader(FLOAT64)
 splat_int16 = splatter(INT16)
 splat_float32 = splatter(FLOAT32)
+splat_float64 = splatter(FLOAT64)
 zero_int16 = zeros(INT16)
 zero_float32 = zeros(FLOAT32)
+zero_float64 = zeros(FLOAT64)
 add = binary("add", "fadd")
 multiply = binary("mul", "fmul")
 reaches = comparison(lambda builder, x, y: builder.icmp_unsigned(">=", x, y), types.uint32)

@@ -25,6 +25,7 @@ def pairs(count: int, d: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArr
     return first, second
 
 
+@pytest.mark.loops
 @given(differences=hnp.arrays(np.float32, SHAPES, elements=st.floats(-1, 1, width=32)))
 @steady(60)
 def test_the_costs_of_merging_are_what_it_adds_to_the_minima(differences: NDArray[np.float32]) -> None:

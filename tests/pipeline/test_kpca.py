@@ -12,7 +12,7 @@ from pipeline.best import Best, merge
 from pipeline.encode import plan_encode
 from pipeline.encoders.aska import Aska
 from pipeline.encoders.encoder import METRICS, EncoderSpec
-from pipeline.encoders.kpca import LEAST_EIGENVALUE, Embedding, KpcaSpec, principal_components
+from pipeline.encoders.kpca import LEAST_EIGENVALUE, Embedding, KpcaSpec, gram_matrix, principal_components
 from pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from pipeline.encoders.kpca_jl import KpcaJlSpec
 from pipeline.encoders.kpca_lsh import KpcaLshSpec
@@ -95,7 +95,7 @@ def test_a_component_is_scaled_by_its_eigenvalue_and_its_greatest_entry_is_posit
     name: str, rows: NDArray[Any]
 ) -> None:
     gram = truth(name, rows[:50], rows[:50])
-    eigenvalues, components = principal_components(kernel_of(name), rows[:50], 15)
+    eigenvalues, components = principal_components(gram_matrix(kernel_of(name), rows[:50]), 15)
     assert (np.diff(eigenvalues) <= 0).all()
     kept = eigenvalues > 0
     np.testing.assert_allclose(components.T @ gram @ components, np.diag(kept.astype(float)), atol=1e-8)
@@ -178,8 +178,9 @@ def test_one_row_many_times_over_is_one_component() -> None:
 def test_a_component_of_next_to_nothing_is_zero() -> None:
     rows = np.eye(3, DIMS, dtype=np.float32)
     near = rows[:1] + np.float32(1e-5) * rows[1:2]
-    eigenvalues, components = principal_components(kernel_of("cosine"), np.concatenate([rows[:1], near]), 2)
-    gram = truth("cosine", np.concatenate([rows[:1], near]), np.concatenate([rows[:1], near]))
+    two = np.concatenate([rows[:1], near])
+    eigenvalues, components = principal_components(gram_matrix(kernel_of("cosine"), two), 2)
+    gram = truth("cosine", two, two)
     assert 0 < np.linalg.eigvalsh(gram)[0] < LEAST_EIGENVALUE
     assert (eigenvalues[0], eigenvalues[1]) == (pytest.approx(2), 0)
     assert not components[:, 1].any()
@@ -222,7 +223,7 @@ def test_directions_are_gaussian(rows: NDArray[Any]) -> None:
     """Components times directions: the coordinates' share of the projection is the one thing that is drawn."""
     spec = KpcaLshSpec(n_landmarks=40, n_bits=2000, n_components=10)
     model = model_of(spec, rows, kernel_of("chi2"))
-    _, components = principal_components(kernel_of("chi2"), model["landmarks"], 10)
+    _, components = principal_components(gram_matrix(kernel_of("chi2"), model["landmarks"]), 10)
     directions, *_ = np.linalg.lstsq(components, model["projection"].astype(float), rcond=None)
     np.testing.assert_allclose(components @ directions, model["projection"], atol=1e-4)
     assert abs(directions.mean()) < 0.05
