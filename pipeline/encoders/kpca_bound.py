@@ -96,7 +96,7 @@ class KpcaBoundSpec(Landmarks):
 
     def fit_bytes(self, rows: int, dims: int) -> int:
         """Return the memory that fitting takes."""
-        sample = NEAR_ROWS * (2 * dims + self.n_landmarks + QUERIES)
+        sample = NEAR_ROWS * (2 * dims + self.n_landmarks + QUERIES + 4 * self.n_components)
         return self.gram_bytes(dims) + 8 * (self.n_landmarks**2 + sample)
 
     def shared_bytes(self, dims: int) -> int:
