@@ -1,4 +1,4 @@
-"""No test touches the state folder of whoever runs the tests."""
+"""Slow tests come first, and no test touches the state folder of whoever runs the tests."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from jobs.state import FOLDER
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long, so that no core waits at the end for one long test."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,8 +1,5 @@
 """Bounds by exact sums of bytes: their bits depend on row and query alone; the pairs listed are those that reach."""
 
-import os
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.scanners.byte_bounds import Hits, PackedQueries, bound_block, bound_hits, pack_queries
 from tests import reference
 from tests.pipeline.test_loops import compiled
+from tests.processors import assert_passed_on
 from tests.strategies import steady
 
 Single = NDArray[np.float32]
@@ -206,16 +204,5 @@ def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq
 )
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same properties in a process whose code is made for a processor without AVX-512, or parts of it."""
-    names = ("test_bounds_are_those_of_the_slow_truth", "test_the_greatest_sums_are_exact")
-    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *(f"{__file__}::{name}" for name in names),
-    ]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    names = "test_bounds_are_those_of_the_slow_truth", "test_the_greatest_sums_are_exact"
+    assert_passed_on(cpu, features, __file__, *names)

@@ -1,8 +1,5 @@
 """The Hamming scanner: scores to the bit and ids as the slow truth has them, in whatever order parts come."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -17,6 +14,7 @@ from pipeline.best import Best, merge
 from pipeline.scanners.hamming import HammingScanner, whole_words
 from tests import reference
 from tests.pipeline.test_loops import compiled
+from tests.processors import assert_passed_on
 from tests.strategies import steady
 
 Codes = NDArray[np.uint8]
@@ -140,8 +138,4 @@ def test_whole_words_are_not_copied() -> None:
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same in a process whose code is made for a processor that counts no bits in vectors, or has none so wide."""
-    test = f"{__file__}::test_threads_share_a_scanner"
-    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    assert_passed_on(cpu, features, __file__, "test_threads_share_a_scanner")

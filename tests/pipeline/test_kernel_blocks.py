@@ -3,9 +3,6 @@
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
 
 import hashlib
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -21,6 +18,7 @@ from pipeline.kernels.integers import integer_intersection
 from pipeline.kernels.integers_numba import STEPS
 from pipeline.simd.vectors import load_float32, store
 from tests import reference
+from tests.processors import output_on
 from tests.strategies import STYLES, kernel_rows
 
 Singles = NDArray[np.float32]
@@ -234,7 +232,5 @@ def scores_digest() -> str:
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2,+fma")])
 def test_builds_for_lesser_processors_score_the_same_bits(cpu: str, features: str) -> None:
     """A process whose code is made for a processor without AVX-512, or without AVX2 and multiply-add."""
-    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    command = [sys.executable, "-c", f"import {__name__} as these; print(these.scores_digest())"]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, scores_digest()), done.stderr
+    printed = output_on(cpu, features, "-c", f"import {__name__} as these; print(these.scores_digest())")
+    assert printed.strip() == scores_digest()

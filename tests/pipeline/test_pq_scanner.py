@@ -1,8 +1,6 @@
 """The product-quantisation scanner: the float32 scores of the slow truth, to the bit, whatever the filter dismisses."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -19,6 +17,7 @@ from pipeline.scanners.pq import One, PqScanner
 from pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
 from stores.errors import InputError, ShapeError
 from tests import reference
+from tests.processors import assert_passed_on
 from tests.strategies import steady
 
 Codes = NDArray[np.uint8]
@@ -226,10 +225,5 @@ def test_wrong_shapes_and_sums_beyond_float32_are_refused() -> None:
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same property in a process whose code is made for a processor without AVX-512, or without AVX2."""
-    tests = [
-        f"{__file__}::{name}" for name in ("test_many_ties", "test_one_query_is_filtered_where_bytes_are_looked_up")
-    ]
-    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    names = "test_many_ties", "test_one_query_is_filtered_where_bytes_are_looked_up"
+    assert_passed_on(cpu, features, __file__, *names)

@@ -1,8 +1,5 @@
 """The quantised filter: the hits and scores of the float32 loops, to the bit, on every shape and in every build."""
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +23,7 @@ from pipeline.scanners.sparse_filter_numba import (
 )
 from pipeline.simd.bytes import COLUMNS
 from tests import reference
+from tests.processors import assert_passed_on
 from tests.strategies import steady
 
 Columns = dict[str, NDArray[Any]]
@@ -273,8 +271,4 @@ def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same property in a process whose code is made for a processor without AVX-512, or without AVX2."""
-    test = f"{__file__}::test_a_million_rows_with_many_ties"
-    build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    assert_passed_on(cpu, features, __file__, "test_a_million_rows_with_many_ties")
