@@ -244,7 +244,7 @@ class KpcaBound:
 
     def _values(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
         """Return K of raw rows with the landmarks, float64[b, M]."""
-        return self.kernel.exact(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
+        return self.kernel.landmark_values(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
 
 
 def projection_panels(projection: Float64) -> Float64:
@@ -269,7 +269,7 @@ def projected(values: Float64, panels: Float64) -> Float64:
 
 def landmark_values(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) -> Float64:
     """Return K of prepared rows with raw landmarks, float64[n, M]."""
-    return kernel.exact(prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T))
+    return kernel.landmark_values(prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T))
 
 
 def relaxation(model: Model, share: float) -> Relaxation:

@@ -83,6 +83,14 @@ class Kernel(ABC):
     def exact(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores of prepared rows X [n, d] and columns YT [d, m], float64[n, m]."""
 
+    def landmark_values(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores of rows X [n, d] and landmarks YT [d, m], both prepared, float64[n, m].
+
+        They are as near to the real ones as those of ``exact``, and may differ from these in the last bits: what they
+        make of a row is compared with what they made of others, and with no score.
+        """
+        return self.exact(X, YT)
+
     @abstractmethod
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""

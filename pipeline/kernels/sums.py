@@ -31,14 +31,13 @@ class SumKernel(Kernel):
     terms: ClassVar[str]
     scaling: ClassVar[str]  # of the rows, one of those of ``screen_numba``
 
-    def sums(self, X: Float64, YT: Float64) -> Float64:
-        """Return the sums of terms, float64[n, m]."""
+    def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
+        """Return the sums of the kernel's terms, or of those that are named, float64[n, m]."""
         from pipeline.kernels import loops_numba
 
         out = np.empty((X.shape[0], YT.shape[1]))
-        loops_numba.cross(
-            getattr(loops_numba, self.terms), np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out
-        )
+        chosen = getattr(loops_numba, terms or self.terms)
+        loops_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
         return out
 
     def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
@@ -151,7 +150,15 @@ class Chi2(_Histogram):
     terms = "CHI2"
     factor = -2.0
     share = 2.0
-    exact_roundings = 4  # of the product, x + y, what keeps it from 0, and the quotient
+    exact_roundings = 7  # of two terms with one division; of one alone 4: the product, x + y, what keeps it from 0, ÷
+
+    def landmark_values(self, X: Float64, YT: Float64) -> Float64:
+        """Return the true scores, float64[n, m], two terms to a division.
+
+        (2xy t + 2x₂y₂ s) / (s t), s = x + y + 1e-30, is within 7 u of its terms: 2 of s (t stands above and below it),
+        and one each of the product, that with t, their sum, s t, and the quotient.
+        """
+        return self.sums(X, YT, "CHI2_BY_TWOS")
 
     def screen_roundings(self, d: int) -> float:
         """Return 4, of the product, x + y, what keeps it from 0, and the quotient."""

@@ -60,11 +60,12 @@ def signed(kernel: Kernel) -> bool:
 
 
 def check_exact(kernel: Kernel, x: Row, y: Row) -> None:
-    """What float64 computes is within its error, as a block and as a pair."""
+    """What float64 computes is within its error, as a block, of a landmark and as a pair."""
     X, Y = kernel.prepare(x[None]), kernel.prepare(y[None])
     real, error = score(kernel, x, y), kernel.exact_error(x.size)
-    zero = np.zeros(1, np.int64)
-    for found in (kernel.exact(X, np.ascontiguousarray(Y.T))[0, 0], kernel.exact_pairs(X, Y, zero, zero)[0]):
+    YT, zero = np.ascontiguousarray(Y.T), np.zeros(1, np.int64)
+    pair = kernel.exact_pairs(X, Y, zero, zero)[0]
+    for found in (kernel.exact(X, YT)[0, 0], kernel.landmark_values(X, YT)[0, 0], pair):
         assert abs(Decimal(float(found)) - real) <= Decimal(error)
 
 
