@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.choose import COMPONENTS, GROUPS, Measured, choose_bound
 from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
+from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
 from pipeline.kernels import make_kernel
 from pipeline.protocols import code_bytes
 from stores.foreign import SourceVectors
@@ -84,3 +84,19 @@ def test_of_few_rows_and_bins(n: int, name: str, d: int) -> None:
     assert all(np.isfinite([one.share, one.cost]).all() for one in measured)
     for one in measured:
         one.spec.check(SourceVectors(Rows(histograms(n, d, seed=3))), make_kernel(name))
+
+
+@pytest.mark.parametrize("name", ["chi2", "cosine", "exp_chi2"])
+def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(name: str, rows: NDArray[Any]) -> None:
+    kernel = make_kernel(name, gamma=0.5 if name == "exp_chi2" else None)
+    spec = KpcaBoundSpec(n_landmarks=60, n_components=20)
+    model = spec.fit(SourceVectors(Rows(rows)), kernel)
+    encoder, bound = spec.encoder(kernel, model), Projected(model)
+    values = landmark_values(kernel.ranking, kernel.prepare(rows), model["landmarks"])
+    assert values.shape == (len(rows), 60)
+    codes, others = encoder.encode(rows), bound.encode(values)
+    for column, found in others.items():
+        np.testing.assert_array_equal(found, codes[column], strict=True)
+    scanners = encoder.scanner(rows[:5]), bound.scanner(values[:5])
+    numbers = codes["terms"].astype(np.float32)
+    np.testing.assert_array_equal(*(scanner.bounds(codes["coordinates"], numbers) for scanner in scanners))
