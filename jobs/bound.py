@@ -1,6 +1,7 @@
 """The bound that --encoder bound stands for: chosen on a sample, and said with what it was measured against."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,25 +14,41 @@ from jobs.progress import waiting
 from pipeline.choose import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
 from pipeline.collect import FAILING
 from pipeline.costs import SMALL, Search, every_row
+from pipeline.encode import check_every_row, lay_out, spec_of
 from pipeline.encoders import EncoderSpec
+from pipeline.encoders.bin_bound import BinBoundSpec
+from pipeline.encoders.kpca_bound import KpcaBoundSpec
 from pipeline.kernels import Kernel
-from stores.vectors import Vectors
+from stores.codes import open_code_store
+from stores.compressors import check_compressor
+from stores.errors import ExistsError, FormatError, NotFoundError
+from stores.vectors import Vectors, VectorStore
 
 
-def chosen_bound(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -> EncoderSpec:
-    """Return the spec of the bound whose exact search is cheapest, and print what a sample says of each.
+def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any]) -> EncoderSpec:
+    """Return the spec of the bound that codes are begun with, or else of that whose exact search is cheapest.
+
+    What a sample says of each bound is printed.
 
     Raises
     ------
     InputError
-        If an option is given that says what is to be chosen.
+        If an option is given that says what is to be chosen, or is out of range, or rows are not of the domain.
+    ExistsError
+        If ``codes`` holds something else.
     BudgetError
         If choosing would take more than ``memory``.
     """
     refuse_options(options, "bound", ("random_state",))
+    seed = options.get("random_state") or 0
+    begun = _begun(codes, seed)
+    if begun is not None:
+        click.echo(f"{codes} is begun with {begun.name}: going on with that", err=True)
+        return begun
+    _refuse(vectors, kernel, options)
     check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
     with waiting("measuring bounds on a sample"):
-        measured = choose_bound(vectors, kernel, random_state=options.get("random_state") or 0)
+        measured = choose_bound(vectors, kernel, random_state=seed)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
     _tell(measured, every)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
@@ -43,6 +60,39 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -
             err=True,
         )
     return measured[0].spec
+
+
+def _begun(codes: str, seed: int) -> EncoderSpec | None:
+    """Return the bound that lies at ``codes``, with the seed that is asked for; None if nothing does.
+
+    It is not chosen again: another version of this program may choose another.
+    """
+    try:
+        store = open_code_store(codes)
+    except NotFoundError:
+        return None
+    except FormatError:
+        raise ExistsError(
+            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. Mend: name another."
+        ) from None
+    spec = spec_of(store)
+    if not isinstance(spec, KpcaBoundSpec | BinBoundSpec):
+        raise ExistsError(
+            f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are begun, or a new path. "
+            "Mend: name another."
+        )
+    return replace(spec, random_state=seed)
+
+
+def _refuse(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -> None:
+    """Refuse before choosing what would be refused of any bound behind it."""
+    some, compressor = (
+        KpcaBoundSpec(n_landmarks=1, n_components=1),
+        check_compressor(options.get("compressor") or "none"),
+    )
+    lay_out(vectors, kernel, some, part_rows=options.get("part_rows"), compressor=compressor)
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)  # a row of a sample would be named by another number
 
 
 def _tell(measured: list[Measured], every: float) -> None:

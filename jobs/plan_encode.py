@@ -82,7 +82,7 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     """Return what encoding would take, as ``mercore encode`` would do it; nothing is written beside temporary files."""
     loaded, began = process_seconds(), time.perf_counter()
     rows = open_vectors(vectors)
-    work = _planned(rows, options)
+    work = _planned(rows, codes, options)
     found = resume(codes, work.spec, work.unfitted)
     cores = _connect(work, options)
     loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
@@ -113,9 +113,9 @@ def _runs(sample: Sample) -> dict[str, Callable[[int], None]]:
     return {str(threads): run(threads) for threads in sorted({1, available_cores()}, reverse=True)}
 
 
-def _planned(rows: Vectors, options: Mapping[str, Any]) -> EncodePlan:
+def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePlan:
     kernel = kernel_of(options, rows)
-    encoder = chosen_bound(rows, kernel, options) if options.get("encoder") == CHOOSE else make_spec(options)
+    encoder = chosen_bound(rows, kernel, codes, options) if options.get("encoder") == CHOOSE else make_spec(options)
     compressor = options.get("compressor") or "none"
     return lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
 

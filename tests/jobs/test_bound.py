@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from jobs.encoders import make_spec
 from jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
@@ -14,6 +15,7 @@ from tests.end_to_end.running import Outcome, histograms, invoke, succeed
 
 ROWS, DIMS = 600, 16
 TITLE = "expected of exact searches for 10 neighbours in batches of 100 queries:"
+CHI2 = ("--kernel", "chi2", "--encoder", CHOOSE)
 HEADINGS = "bound size bytes a row rows scored ns a row and query"
 
 
@@ -72,7 +74,9 @@ def test_a_second_run_goes_on_with_the_same_choice(folder: Path, tmp_path: Path)
     assert json.loads(first.out)["parts_done_now"] == 3
     again = encode(folder, codes, "intersection", "--json")
     assert json.loads(again.out)["parts_done_now"] == 0
-    assert told(again) == told(first)
+    assert told(first)[0][0] == "bin-bound"
+    assert again.err.splitlines()[0] == f"{codes} is begun with bin-bound: going on with that"
+    assert HEADINGS not in " ".join(again.err.split())
     next(codes.glob("receipts/c/1/0")).unlink()
     mended = encode(folder, codes, "intersection", "--json")
     assert json.loads(mended.out)["parts_done_now"] == 1
@@ -83,6 +87,70 @@ def test_a_second_run_goes_on_with_the_same_choice(folder: Path, tmp_path: Path)
 def test_the_seed_is_that_of_the_choice_and_of_what_is_chosen(folder: Path, tmp_path: Path) -> None:
     assert encode(folder, tmp_path / "codes", "intersection", "--random-state", 7).code == 0
     assert about(tmp_path / "codes")["encoder"]["random_state"] == 7
+
+
+@pytest.fixture
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choosing fails: what is refused is refused before."""
+    monkeypatch.setattr("jobs.bound.choose_bound", None)
+
+
+@pytest.mark.usefixtures("no_choice")
+class TestRefusedBeforeAnyChoice:
+    """What would be refused of any bound is not measured first."""
+
+    def test_rows_outside_of_the_domain(self, tmp_path: Path) -> None:
+        rows = histograms(ROWS, DIMS, seed=1).astype(np.float32)
+        rows[417, 3] = -1
+        np.save(tmp_path / "base.npy", rows)
+        succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+        outcome = encode(tmp_path, tmp_path / "codes", "chi2")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "holds 1 rows with negative values: kernel chi2 does not take them" in outcome.err
+        foreign = zarr.create_array(str(tmp_path / "foreign.zarr"), shape=rows.shape, dtype=rows.dtype)
+        foreign[:] = rows
+        for verb in (("encode",), ("plan", "encode")):
+            outcome = invoke(*verb, tmp_path / "foreign.zarr", tmp_path / "codes", *CHI2)
+            assert outcome.code == 2
+            assert "row 417 has a negative value" in outcome.err
+
+    def test_places_where_no_store_can_be_made(self, folder: Path, tmp_path: Path) -> None:
+        outcome = encode(folder, tmp_path / "no" / "codes", "chi2")
+        assert (outcome.code, outcome.out) == (1, "")
+        assert f"there is no folder {tmp_path / 'no'}" in outcome.err
+        (tmp_path / "notes").write_text("kept")
+        outcome = encode(folder, tmp_path / "notes", "chi2")
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "exists and holds no codes: expected bounds that are begun, or a new path" in outcome.err
+        assert (tmp_path / "notes").read_text() == "kept"
+
+    def test_other_stores_and_parts_out_of_range(self, folder: Path, tmp_path: Path) -> None:
+        small = ("--landmarks", 8, "--components", 4)
+        succeed("encode", folder / "vectors", tmp_path / "kpca", "--kernel", "chi2", "--encoder", "kpca", *small)
+        new = tmp_path / "new"
+        for codes, options, code, said in (
+            (folder / "vectors", (), 1, "exists and holds no codes: expected bounds that are begun, or a new path"),
+            (tmp_path / "kpca", (), 1, "holds codes of kpca, which are no bounds: expected bounds that are begun"),
+            (new, ("--part-rows", 0), 2, "part_rows is out of range: found 0, expected 1 to 1048576"),
+            (new, ("--compressor", "zip"), 2, "unknown compressor: found 'zip'"),
+        ):
+            outcome = invoke("encode", folder / "vectors", codes, *CHI2, *options)
+            assert (outcome.code, outcome.out) == (code, ""), outcome.err
+            assert said in outcome.err
+        assert not new.exists()
+
+    def test_bounds_that_are_begun_are_those_of_their_kernel_and_seed(self, folder: Path, tmp_path: Path) -> None:
+        bounds, small = tmp_path / "bounds", ("--landmarks", 8, "--components", 4)
+        words = ("--encoder", "kpca-bound", *small, "--part-rows", 200)
+        succeed("encode", folder / "vectors", bounds, "--kernel", "chi2", *words)
+        assert encode(folder, bounds, "chi2").code == 0
+        for kernel, options, differs in (
+            ("cosine", (), "kernel ("),
+            ("chi2", ("--random-state", 3), "encoder random_state (0, not 3)"),
+        ):
+            outcome = encode(folder, bounds, kernel, *options)
+            assert (outcome.code, outcome.out) == (1, "")
+            assert f"holds another job: it differs in {differs}" in outcome.err
 
 
 GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}

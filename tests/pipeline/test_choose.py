@@ -97,6 +97,6 @@ def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(name: 
     codes, others = encoder.encode(rows), bound.encode(values)
     for column, found in others.items():
         np.testing.assert_array_equal(found, codes[column], strict=True)
-    scanners = encoder.scanner(rows[:5]), bound.scanner(values[:5])
-    numbers = codes["terms"].astype(np.float32)
-    np.testing.assert_array_equal(*(scanner.bounds(codes["coordinates"], numbers) for scanner in scanners))
+    asked, numbers = encoder.scanner(rows[:5]), codes["terms"].astype(np.float32)
+    found = bound.scanner(values[:5]).bounds(codes["coordinates"], numbers)
+    np.testing.assert_array_equal(found, asked.bounds(codes["coordinates"], numbers))
