@@ -86,10 +86,8 @@ def _begun(codes: str, seed: int) -> EncoderSpec | None:
 
 def _refuse(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -> None:
     """Refuse before choosing what would be refused of any bound behind it."""
-    some, compressor = (
-        KpcaBoundSpec(n_landmarks=1, n_components=1),
-        check_compressor(options.get("compressor") or "none"),
-    )
+    compressor = check_compressor(options.get("compressor") or "none")
+    some = KpcaBoundSpec(n_landmarks=1, n_components=1)
     lay_out(vectors, kernel, some, part_rows=options.get("part_rows"), compressor=compressor)
     if not isinstance(vectors, VectorStore):
         check_every_row(vectors, kernel)  # a row of a sample would be named by another number
