@@ -22,9 +22,11 @@ TIE = Decimal("1e-50")  # scores no further apart are tied
 BITS = 400  # 120 digits: the transforms lose up to 30 of them, each
 DIGITS = 130
 MANTISSA = 53
+SHAPES = 64  # whose scores are kept: rows that tie with one another come one after another
 
 Row = NDArray[Any]
 Integers = list[int]
+Shape = tuple[tuple[int, int], ...]
 
 
 def decimal_score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
@@ -49,7 +51,7 @@ def _score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
     if type(kernel) is Rbf:
         return (-Decimal(kernel.gamma) * _squared_distance(x, y)).exp()
     if type(kernel) is JensenShannon:
-        return _jensen_shannon(*_integers(x, y)[:2])
+        return _jensen_shannon(_shape(*_integers(x, y)[:2]))
     formula = _FORMULAS.get(type(kernel))
     return None if formula is None else Decimal(formula(*_integers(x, y)[:2])) / (1 << BITS)
 
@@ -111,11 +113,22 @@ def _cosine(x: Integers, y: Integers) -> int:
     return size if product >= 0 else -size
 
 
-def _jensen_shannon(x: Integers, y: Integers) -> Decimal:
-    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows divided by their sums."""
-    X, Y = sum(x), sum(y)
+def _shape(x: Integers, y: Integers) -> Shape:
+    """Return the pairs of values of two rows, each row divided by what its values share, in ascending order."""
+    first, second = math.gcd(*x), math.gcd(*y)
+    return tuple(sorted(zip((a // first for a in x), (b // second for b in y), strict=True)))
+
+
+@functools.lru_cache(maxsize=SHAPES)
+def _jensen_shannon(shape: Shape) -> Decimal:
+    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows of a shape divided by their sums.
+
+    Neither the rows' scales nor the order of dimensions count. Rows that tie, and are not equal, are mostly of one
+    shape, and logarithms of so many digits take long.
+    """
+    X, Y = sum(a for a, _ in shape), sum(b for _, b in shape)
     total = Decimal(0)
-    for a, b in ((a * Y, b * X) for a, b in _shared(x, y)):
+    for a, b in ((a * Y, b * X) for a, b in shape if a and b):
         both = Decimal(a + b)
         total += a * (both / a).ln() + b * (both / b).ln()
     return total / (2 * X * Y * Decimal(2).ln())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.kernels import KERNELS, Kernel, make_kernel
+from pipeline.kernels import KERNELS, Kernel, decimals, make_kernel
 from pipeline.kernels.decimals import TIE, decimal_score
 from pipeline.kernels.sums import Chi2
 from pipeline.kernels.transform import Transformed
@@ -118,6 +118,18 @@ class TestExactError:
     def test_a_row_scores_one_with_itself(self, kernel: Kernel) -> None:
         for x in kernel_rows("dense", "float32", (3, 20), signed=signed(kernel), seed=5):
             assert abs(score(kernel, x, x) - 1) <= TIE / 1000
+
+
+def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:
+    kernel, rng = make_kernel("jensen_shannon"), np.random.default_rng(6)
+    x, y = rng.integers(0, 9, (2, 30)).astype(np.float32)
+    order = rng.permutation(30)
+    decimals._jensen_shannon.cache_clear()
+    first = score(kernel, x, y)
+    assert all(score(kernel, *rows) == first for rows in ((3 * x, y), (x, y / 8), (x[order], y[order])))
+    assert decimals._jensen_shannon.cache_info().misses == 1
+    assert first not in (score(kernel, x, y[order]), score(kernel, 3 * x + 1, y))
+    assert decimals._jensen_shannon.cache_info().misses == 3
 
 
 @pytest.mark.parametrize("name", ["chi2", "intersection"])
