@@ -22,20 +22,23 @@ from pipeline.kernels import Kernel
 from stores.codes import open_code_store
 from stores.compressors import check_compressor
 from stores.errors import ExistsError, FormatError, NotFoundError
+from stores.place import place
 from stores.vectors import Vectors, VectorStore
 
 
-def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any]) -> EncoderSpec:
+def chosen_bound(
+    vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any], *, planned: bool = False
+) -> EncoderSpec:
     """Return the spec of the bound that codes are begun with, or else of that whose exact search is cheapest.
 
-    What a sample says of each bound is printed.
+    What a sample says of each bound is printed. Where codes are only ``planned``, their folder need not be there.
 
     Raises
     ------
     InputError
         If an option is given that says what is to be chosen, or is out of range, or rows are not of the domain.
-    ExistsError
-        If ``codes`` holds something else.
+    ExistsError, StorageError
+        If ``codes`` holds something else, or nothing can be written there.
     BudgetError
         If choosing would take more than ``memory``.
     """
@@ -45,6 +48,8 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[
     if begun is not None:
         click.echo(f"{codes} is begun with {begun.name}: going on with that", err=True)
         return begun
+    if not planned:
+        place(codes).check_new()
     _refuse(vectors, kernel, options)
     check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
     with waiting("measuring bounds on a sample"):

@@ -114,8 +114,8 @@ def _runs(sample: Sample) -> dict[str, Callable[[int], None]]:
 
 
 def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePlan:
-    kernel = kernel_of(options, rows)
-    encoder = chosen_bound(rows, kernel, codes, options) if options.get("encoder") == CHOOSE else make_spec(options)
+    kernel, choose = kernel_of(options, rows), options.get("encoder") == CHOOSE
+    encoder = chosen_bound(rows, kernel, codes, options, planned=True) if choose else make_spec(options)
     compressor = options.get("compressor") or "none"
     return lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
 

@@ -73,12 +73,7 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     began = time.perf_counter()
     rows = open_vectors(vectors)
     kernel = kernel_of(options, rows)
-    if options.get("encoder") == CHOOSE:
-        if not place(codes).exists():
-            place(codes).check_new()
-        encoder = chosen_bound(rows, kernel, codes, options)
-    else:
-        encoder = make_spec(options)
+    encoder = chosen_bound(rows, kernel, codes, options) if options.get("encoder") == CHOOSE else make_spec(options)
     plan = encoding.plan_encode(
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )

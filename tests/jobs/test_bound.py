@@ -118,6 +118,10 @@ class TestRefusedBeforeAnyChoice:
         outcome = encode(folder, tmp_path / "no" / "codes", "chi2")
         assert (outcome.code, outcome.out) == (1, "")
         assert f"there is no folder {tmp_path / 'no'}" in outcome.err
+        (tmp_path / "empty").mkdir()
+        outcome = encode(folder, tmp_path / "empty", "chi2")
+        assert (outcome.code, outcome.out) == (1, "")
+        assert f"{tmp_path / 'empty'} exists" in outcome.err
         (tmp_path / "notes").write_text("kept")
         outcome = encode(folder, tmp_path / "notes", "chi2")
         assert (outcome.code, outcome.out) == (1, "")
