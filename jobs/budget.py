@@ -8,7 +8,7 @@ import click
 
 from jobs.workplace import Workplace
 from pipeline.bounded import PARTS_AT_ONCE, window_rows
-from pipeline.collect import FAILING, Allowance
+from pipeline.collect import Allowance
 from pipeline.crew import HELD_BYTES
 from pipeline.encode import spec_of
 from pipeline.exact import SPARE
@@ -202,7 +202,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
     batch = min(options.batch, queries)
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
     allowance = Allowance.of(options.k, roomy=options.window is None)
-    pairs = int((FAILING * batch + allowance.a_row) * rows)
+    pairs = int((allowance.share * batch + allowance.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     return (
         needed

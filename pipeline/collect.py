@@ -13,18 +13,23 @@ from pipeline.scan import OpenCodes, read_parts
 from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 
 FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a query, and so many pairs a row
+SHORT_OF_ROOM = 0.02  # of the rows: lists for more would leave room for few queries at once
 
 
 class Allowance(NamedTuple):
-    """How many pairs queries may have: k neighbours are sought, and every row's score costs ``a_row`` pairs a row."""
+    """How many pairs queries may have: k neighbours are sought.
+
+    Every row's score is taken to cost ``share`` of a pair a query and row, and ``a_row`` pairs a row.
+    """
 
     k: int
     a_row: int = A_ROW
+    share: float = FAILING
 
     @classmethod
     def of(cls, k: int, *, roomy: bool) -> "Allowance":
         """Return that of a search, which need not save memory if there is room."""
-        return cls(k, A_ROW if roomy else 0)
+        return cls(k) if roomy else cls(k, 0, SHORT_OF_ROOM)
 
 
 class Collected(NamedTuple):
@@ -66,6 +71,6 @@ def together(found: Sequence[Collected], queries: int) -> Collected:
 
 def too_many(pairs: NDArray[np.int64], rows: int, allowance: Allowance) -> NDArray[np.bool_]:
     """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
-    many = pairs > FEW_ROWS + 2 * allowance.k + FAILING * rows
-    cheaper = int(pairs[many].sum()) > (FAILING * int(many.sum()) + allowance.a_row) * rows
+    many = pairs > FEW_ROWS + 2 * allowance.k + allowance.share * rows
+    cheaper = int(pairs[many].sum()) > (allowance.share * int(many.sum()) + allowance.a_row) * rows
     return many if cheaper else np.zeros_like(many)
