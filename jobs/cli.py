@@ -148,10 +148,11 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from jobs import verify as verification
+    from jobs import verbs
+    from jobs.verify import tell
 
-    report = verification.verify(vectors, queries, hits, **options)
-    echo_json(report) if json else verification.tell(report)
+    report = verbs.verify(vectors, queries, hits, **options)
+    echo_json(report) if json else tell(report)
     if report["refuted"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -205,10 +206,9 @@ def check(store: str, *, json: bool) -> None:
 @as_json
 def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
-    from jobs import tell
-    from jobs.export import export as write
+    from jobs import tell, verbs
 
-    report = write(codes, index, **options)
+    report = verbs.export(codes, index, **options)
     echo_json(report) if json else tell.tell_mapping(report)
 
 
@@ -245,10 +245,9 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from jobs import compare as comparison
-    from jobs import summary
+    from jobs import summary, verbs
 
-    report = comparison.run(vectors, queries, **options)
+    report = verbs.compare(vectors, queries, **options)
     echo_json(report) if json else summary.tell(report)
 
 

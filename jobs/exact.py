@@ -33,6 +33,7 @@ from stores.answers import Answers
 from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
+from stores.formats import Sliced
 from stores.formats.certificates import write_certificate
 from stores.formats.source import Source, content_digest
 from stores.hits import Hits, check_hits_path, check_id, write_hits
@@ -97,7 +98,7 @@ class Job:
         return Stores(kernel=kernel, codes=codes, vectors=self.vectors.where, own=self.own_file)
 
 
-def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
+def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
     """Search bounds or vectors exactly; return what it took, and the hits, which ``out`` names a file for.
 
     With ``out``, a certificate is written beside it, and a search that was killed goes on behind its last batch.
@@ -126,7 +127,7 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     return report | ({"written": written} if out else {}), hits
 
 
-def prepare(store: str, queries: str, options: Mapping[str, Any]) -> Job:
+def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Job:
     """Open all that a search reads, and refuse what cannot be searched, before any work.
 
     Raises

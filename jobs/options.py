@@ -3,7 +3,7 @@
 import json as json_module
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -23,14 +23,15 @@ def size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def parse_ranks(text: str, most: int | None = None) -> list[int]:
-    """Return the ranks that a text like 1,10,100 names, ascending; ``most`` are the rows of the store, if any.
+def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int]:
+    """Return the ranks that 1,10,100 or a list names, ascending; ``most`` are the rows of the store, if any.
 
     Raises
     ------
     InputError
         If it names something else.
     """
+    text = ranks if isinstance(ranks, str) else ",".join(map(str, ranks))
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
         expected = "numbers above 0" if most is None else f"numbers from 1 to {most}, the rows of the store,"

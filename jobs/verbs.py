@@ -1,4 +1,8 @@
-"""What each verb does: opens stores, calls the library, and returns a report that can be JSON."""
+"""What each verb does: opens stores, calls the library, and returns a report that can be JSON.
+
+Functions take the options of the command of their name as keywords, with the same defaults: ``-k 10`` is ``k=10``,
+``--part-rows 4096`` is ``part_rows=4096``. Rows to ingest, and queries, may be arrays.
+"""
 
 import time
 from collections.abc import Mapping
@@ -12,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from jobs.bound import chosen_bound
 from jobs.budget import batch_of, search_bytes, within_memory
+from jobs.calls import called
 from jobs.encoders import make_spec
 from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
 from jobs.options import available_cores, parse_ranks
@@ -30,10 +35,10 @@ from stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from stores.distinct import DistinctCounter
 from stores.errors import FormatError, InputError
 from stores.foreign import open_rows, open_vectors
-from stores.formats import open_source
+from stores.formats import Sliced, open_source
 from stores.formats.source import Source
 from stores.header import open_header
-from stores.hits import Hits, check_hits_path, read_hits, write_hits
+from stores.hits import AnyHits, Hits, check_hits_path, open_hits, write_hits
 from stores.parts import PartStore
 from stores.place import Where, place
 from stores.vector_writer import VectorWriter
@@ -43,8 +48,9 @@ from stores.vectors import VectorStore, open_vector_store, original_ids, stored_
 Report = dict[str, Any]
 
 
-def ingest(source: str, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
-    """Copy a foreign source into a new vector store; return what is in it."""
+@called("ingest")
+def ingest(source: str | Sliced, store: str, *, drop_zero_rows: bool = False, compressor: str = "none") -> Report:
+    """Copy a foreign source, or an array [n, d], into a new vector store; return what is in it."""
     rows = open_source(source)
     fits_ingest(rows, store, compressor)
     return ingest_rows(rows, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
@@ -65,6 +71,7 @@ def ingest_rows(rows: Source, target: Where, *, drop_zero_rows: bool = False, co
     return {**_describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
 
+@called("encode")
 def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     """Encode a vector store, or what is still missing or wrong of its codes; return what was done."""
     from jobs import encode as runner
@@ -116,7 +123,8 @@ def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
     return list(undone)
 
 
-def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
+@called("search")
+def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
     """Search a code store or a vector store; return what it took, and the hits, which ``out`` names a file for."""
     if options.get("exact") or options.get("relaxed") is not None:
         from jobs.exact import search as search_exactly
@@ -144,9 +152,34 @@ def search(store: str, queries: str, **options: Any) -> tuple[Report, Hits]:  # 
     return report, hits
 
 
-def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
+@called("verify")
+def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -> Report:  # noqa: ANN401
+    """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
+    from jobs.verify import verify as prove
+
+    return prove(vectors, queries, hits, **options)
+
+
+@called("compare")
+def compare(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
+    """Compare encoders by recall, bytes and time; return the runs and their summary."""
+    from jobs.compare import run
+
+    return run(vectors, queries, **options)
+
+
+@called("export")
+def export(codes: str, index: str, **options: Any) -> Report:  # noqa: ANN401
+    """Write codes of product quantisation as a faiss index; return what was written."""
+    from jobs.export import export as write
+
+    return write(codes, index, **options)
+
+
+@called("evaluate")
+def evaluate(hits: AnyHits, truth: AnyHits, **options: Any) -> Report:  # noqa: ANN401
     """Compare hits with the truth by each definition of recall."""
-    returned, true = read_hits(hits), read_hits(truth)
+    returned, true = open_hits(hits), open_hits(truth)
     vectors = options.get("vectors")
     if vectors:
         if not (options.get("queries") and options.get("kernel")):
@@ -156,7 +189,12 @@ def evaluate(hits: str, truth: str, **options: Any) -> Report:  # noqa: ANN401
         refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
     ranks = parse_ranks(options["ranks"]) if options.get("ranks") is not None else None
     recall = recalls(returned, true, ranks, exact_scores=bool(vectors))
-    return {"hits": hits, "truth": truth, "queries": len(returned.ids), "recall": recall}
+    named = {"hits": hits, "truth": truth}
+    return {
+        **{key: value for key, value in named.items() if isinstance(value, str)},
+        "queries": len(returned.ids),
+        "recall": recall,
+    }
 
 
 def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False) -> list[Report]:
@@ -165,13 +203,13 @@ def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exac
     return [vars(row) for row in result.recalls]
 
 
-def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # noqa: ANN401
+def rescored(hits: Hits, store: str, queries: str | Sliced, **kernel: Any) -> Hits:  # noqa: ANN401
     """Return hits with the true scores of their rows; ``kernel`` are the options that name one."""
     vectors, rows = open_vectors(store), open_rows(queries)
     nq = rows.shape[0]
     if len(hits.ids) != nq:
         raise InputError(
-            f"{queries} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
+            f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
         )
     stored = stored_rows(hits.ids, vectors.dropped)
     if stored.max(initial=-1) >= vectors.rows:
@@ -189,6 +227,7 @@ def rescored(hits: Hits, store: str, queries: str, **kernel: Any) -> Hits:  # no
     return Hits(scores=np.concatenate(scores), ids=hits.ids)
 
 
+@called("info")
 def info(store: str) -> Report:
     """Return what a store or a foreign file is."""
     kind = kind_of(store)
@@ -206,6 +245,7 @@ def info(store: str) -> Report:
     }
 
 
+@called("check")
 def check(store: str) -> Report:
     """Read every byte of a store against its receipts; return the faults, a sentence each."""
     kind = kind_of(store)

@@ -25,23 +25,25 @@ from pipeline.verify import verify as verify_batch
 from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
-from stores.hits import read_hits
+from stores.formats import Sliced
+from stores.hits import AnyHits, open_hits
 from stores.spec import canonical_json
 from stores.vectors import Vectors, original_ids, stored_rows
 
 Report = dict[str, Any]
 
 
-def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # noqa: ANN401
+def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -> Report:  # noqa: ANN401
     """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
-    found = read_hits(hits)
+    began = time.perf_counter()
+    found, named = open_hits(hits), hits if isinstance(hits, str) else "the array of hits"
     claimed = found.ids
     k = claimed.shape[1] if options.get("k") is None else options["k"]
     if not claimed.size:
-        raise InputError(f"{hits} holds no ids: expected at least one a query. Mend: name a file of hits.")
+        raise InputError(f"{named} holds no ids: expected at least one a query. Mend: name a file of hits.")
     if not 1 <= k <= claimed.shape[1]:
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {claimed.shape[1]}, the ids of a query in {hits}. "
+            f"k is out of range: found {k}, expected 1 to {claimed.shape[1]}, the ids of a query in {named}. "
             "Mend: leave -k out."
         )
     rows = open_vectors(vectors)
@@ -58,17 +60,17 @@ def verify(vectors: str, queries: str, hits: str, **options: Any) -> Report:  # 
     source = open_rows(queries)
     if source.shape[0] != len(claimed):
         raise InputError(
-            f"{hits} holds hits of {len(claimed)} queries: expected {source.shape[0]}, as {queries} has. "
+            f"{named} holds hits of {len(claimed)} queries: expected {source.shape[0]}, as {source.name} has. "
             "Mend: name the queries that they are of."
         )
     job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
     job = replace(job, own_file=own_file(options))
-    began = time.perf_counter()
     said = found.scores[:, :k] if found.scores is not None and kernel.ranking is kernel else None
     verdicts = list(_verdicts(job, claimed[:, :k], said))
     seconds = time.perf_counter() - began
     return (
-        {"hits": hits, "queries": len(verdicts), "k": k, "rows": rows.rows, "seconds": round(seconds, 3)}
+        ({"hits": hits} if isinstance(hits, str) else {})
+        | {"queries": len(verdicts), "k": k, "rows": rows.rows, "seconds": round(seconds, 3)}
         | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
         | {"verdicts": verdicts}
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stores.errors import FormatError, NotFoundError
-from stores.formats import open_source
+from stores.formats import Sliced, open_source
 from stores.formats.source import Source
 from stores.place import ROOT, Where, place
 from stores.vector_writer import chunk_rows
@@ -72,11 +72,11 @@ class StoredRows:
         return self._vectors.fingerprint
 
 
-def open_rows(path: str) -> Source:
-    """Open rows to read in order: a foreign file, a Zarr array, or a vector store of mercore's."""
-    if is_store(path):
-        return StoredRows(open_vector_store(path))
-    return open_source(path)
+def open_rows(rows: str | Sliced) -> Source:
+    """Open rows to read in order: a foreign file, a Zarr array, a vector store of mercore's, or an array in memory."""
+    if isinstance(rows, str) and is_store(rows):
+        return StoredRows(open_vector_store(rows))
+    return open_source(rows)
 
 
 def is_store(where: Where) -> bool:

@@ -51,6 +51,9 @@ class Hits:
             raise ShapeError(message)
 
 
+AnyHits = str | Hits | NDArray[np.integer[Any]]
+
+
 def check_hits_path(path: str) -> None:
     """Refuse a path to which ``write_hits`` could not write, before any work is done for it.
 
@@ -150,6 +153,25 @@ def read_hits(path: str) -> Hits:
         )
         raise FormatError(message)
     return Hits(scores=scores, ids=ids.astype(np.int64))
+
+
+def open_hits(hits: AnyHits) -> Hits:
+    """Return hits of a file, or those that are at hand: with scores, or ids[nq, k] of any integers alone.
+
+    Raises
+    ------
+    ShapeError
+        If ids at hand are not integers of two dimensions.
+    MercoreError
+        As ``read_hits`` does, of a file.
+    """
+    if isinstance(hits, str):
+        return read_hits(hits)
+    if isinstance(hits, Hits):
+        return hits
+    if hits.dtype.kind not in "iu":
+        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Mend: pass one row of ids a query.")
+    return Hits(scores=None, ids=hits.astype(np.int64))
 
 
 def _suffix(path: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from stores.errors import FormatError, NotFoundError
 from stores.formats import bigann, texmex
+from stores.formats.array import ArraySource, Sliced
 from stores.formats.bigann import open_bigann
 from stores.formats.binary import path_status
 from stores.formats.npy import open_npy
@@ -20,21 +21,23 @@ OPENERS: dict[str, Callable[[str], Source]] = {
     ".npy": open_npy,
 }
 
-__all__ = ["OPENERS", "Source", "open_source"]
+__all__ = ["OPENERS", "Sliced", "Source", "open_source"]
 
 
-def open_source(path: str) -> Source:
-    """Open a foreign vector file by its suffix, or a folder that is a Zarr array.
+def open_source(path: str | Sliced) -> Source:
+    """Open a foreign vector file by its suffix, a folder that is a Zarr array, or an array that is open already.
 
     Raises
     ------
     NotFoundError
         If there is nothing at ``path``.
     FormatError
-        If the suffix is unknown, or the header does not fit the format or the file's size.
+        If the suffix is unknown, the header does not fit the format or the file's size, or an array is not 2-D.
     StorageError
         If the operating system refuses.
     """
+    if not isinstance(path, str):
+        return ArraySource(path)
     if scheme_of(path):
         _check_object(path)
     elif stat.S_ISDIR(path_status(path).st_mode):

@@ -1,0 +1,72 @@
+"""Arrays that are open already are sources too: NumPy's, Zarr's, Dask's, whatever is cut by slices."""
+
+import dask.array
+import numpy as np
+import pytest
+import zarr
+
+from stores.errors import FormatError, InputError, ShapeError
+from stores.formats import Sliced, open_source
+
+ROWS = np.random.default_rng(0).integers(0, 256, (20, 5))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<f2", ">f2", "<f4", ">f4", "<f8", "i1", ">i2", "<u2", "<i8", "bool"])
+def test_numbers_are_those_of_the_array(dtype: str) -> None:
+    array = (ROWS % 100).astype(dtype)
+    source = open_source(array)
+    read = source.read(3, 17)
+    assert read.dtype == source.dtype
+    assert read.dtype.isnative
+    assert read.flags.c_contiguous
+    assert np.array_equal(read, array[3:17])
+    read[:] = 0
+    assert np.array_equal(source.read(3, 17), array[3:17])  # what was read is nobody else's
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(ROWS.astype(np.float32)),
+        ROWS.astype(np.float32)[::-1][::-1],
+        dask.array.from_array(ROWS.astype(np.float32), chunks=(7, 2)),
+        zarr.array(ROWS.astype(np.float32), chunks=(6, 5)),
+    ],
+    ids=["fortran", "strided", "dask", "zarr"],
+)
+def test_who_holds_the_array_does_not_matter(array: Sliced) -> None:
+    source, plain = open_source(array), open_source(ROWS.astype(np.float32))
+    assert source.fingerprint() == plain.fingerprint()
+    assert source.read(0, 20).tobytes() == plain.read(0, 20).tobytes()
+
+
+def test_a_fingerprint_tells_arrays_apart() -> None:
+    other = ROWS.copy()
+    other[7, 3] += 1
+    prints = {open_source(array).fingerprint() for array in (ROWS, other, ROWS[:19], ROWS.astype(np.float64))}
+    assert len(prints) == 4
+
+
+def test_what_is_no_matrix_of_numbers_is_refused() -> None:
+    unknown = dask.array.from_array(ROWS.astype(np.float32), chunks=(7, 5))
+    for array in (ROWS[0], ROWS[None], unknown[unknown[:, 0] > 50]):
+        with pytest.raises(FormatError, match="expected two dimensions"):
+            open_source(array)
+    with pytest.raises(FormatError, match="the numbers are complex128"):
+        open_source(ROWS.astype(complex))
+    with pytest.raises(FormatError, match="d = 0"):
+        open_source(np.empty((3, 0)))
+
+
+def test_a_number_that_float32_does_not_hold_is_refused_where_it_is() -> None:
+    array = ROWS.astype(np.float64)
+    array[11, 2] = 1e300
+    source = open_source(array)
+    assert source.read(0, 11).shape == (11, 5)
+    with pytest.raises(InputError, match="row 11, column 2 holds 1e\\+300"):
+        source.read(5, 20)
+
+
+def test_rows_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ShapeError, match="asked for"):
+        open_source(ROWS).read(15, 21)
