@@ -10,6 +10,7 @@ from pipeline.best import Best
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float32, Float64
 from pipeline.parallel import over_parts
+from stores.errors import InputError
 from stores.vectors import Vectors
 
 PAIRS = 1 << 12  # scored in float32 at a time
@@ -172,9 +173,19 @@ def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first:
     for start in range(0, len(at), size):
         some = slice(start, start + size)
         wanted, places = _distinct(at[some])
-        prepared = queries.kernel.prepare(rows[wanted], first=first)
+        prepared = _prepared(queries.kernel, rows, wanted, first)
         scores[some] = queries.kernel.exact_pairs(prepared, queries.values, places, of[some])
     return scores
+
+
+def _prepared(kernel: Kernel, rows: NDArray[Any], wanted: Ids, first: int) -> Float64:
+    """Return some of the rows as the kernel wants them; one that it does not take is named by its own number."""
+    try:
+        return kernel.prepare(rows[wanted])
+    except InputError:
+        for row in wanted.tolist():
+            kernel.prepare(rows[row : row + 1], first=first + row)
+        raise
 
 
 def _distinct(values: Ids) -> tuple[Ids, Ids]:

@@ -4,9 +4,11 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pipeline.kernels import make_kernel
 from pipeline.rerank import KEPT_BYTES, Kept, true_scores
+from stores.errors import InputError
 from stores.vectors import WatchedVectors
 from tests import reference
 from tests.making import histograms, make_vectors
@@ -25,6 +27,14 @@ def test_rows_of_many_parts_are_never_in_memory_together(tmp_path: Path) -> None
     points, others = (reference.prepare("intersection", values) for values in (queries, rows))
     true = reference.kernel("intersection", points, others)
     np.testing.assert_allclose(scores, true[:, every[0]], rtol=0, atol=1e-12)
+
+
+def test_a_row_outside_of_the_domain_is_named_by_its_own_number(tmp_path: Path) -> None:
+    rows = histograms(64, 8, seed=3)
+    rows[[37, 50], 2] = -1
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=16)
+    with pytest.raises(InputError, match="row 37 has a negative value"):
+        true_scores(vectors, make_kernel("chi2"), rows[:2], np.array([[3, 50], [37, 33]]), threads=1)
 
 
 def test_parts_are_read_for_rows_that_are_not_kept(tmp_path: Path) -> None:
