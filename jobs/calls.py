@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from numbers import Integral
 from typing import Any, TypeVar
 
 import click
@@ -71,7 +72,12 @@ def _value(option: click.Parameter, given: Any) -> Any:  # noqa: ANN401
         return os.fspath(given)
     if isinstance(option, click.Option) and option.multiple:
         return (given,) if isinstance(given, str) else tuple(given)
-    if not isinstance(given, str):
+    if given == "":
+        raise InputError(f"{option.name} is empty: expected a value. Mend: leave {option.name} out.")
+    if isinstance(option.type, click.types.IntParamType) and given is not None and not isinstance(given, str):
+        if isinstance(given, bool) or not isinstance(given, Integral):
+            raise InputError(f"{option.name} is {given!r}: expected a whole number. Mend: {option.name}=10.")
+    elif not isinstance(given, str):
         return given
     try:
         return option.type_cast_value(_context(option), given)

@@ -1,23 +1,35 @@
 """The command line: verbs that parse, call the library, and print. Heavy imports wait until a verb runs."""
 
+import errno
+import os
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from jobs import queue_verbs
 from jobs.heap import keep_freed_blocks
-from jobs.options import BATCH, ENCODER, KERNEL, MEMORY, PROCESSES, SCHEDULER, THREADS, as_json, echo_json
+from jobs.options import BATCH, ENCODER, FINITE, KERNEL, MEMORY, PROCESSES, SCHEDULER, THREADS, as_json, echo_json
 from jobs.planning import plan_of
 from jobs.runner import wake_quietly
 from jobs.submit import submit_group
-from stores.errors import InputError, MercoreError
+from stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is what shells say of a command that Ctrl-C ended
+WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
+NOTHING = re.compile(r"(--[a-z-]+=)?")
 
 
 class Verbs(click.Group):
     """A group whose verbs end in one paragraph, not in a traceback, when mercore refuses."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse words without letters, which would be taken for options that are not given."""
+        if any(NOTHING.fullmatch(word) for word in args):
+            raise click.UsageError("a word of the command is empty, as a shell variable is that is not set.", ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
         """Run the verb; errors of the library go to stderr, with exit code 2 for bad input and 1 for all else."""
@@ -25,7 +37,12 @@ class Verbs(click.Group):
             return super().invoke(ctx)
         except MercoreError as error:
             click.echo(f"mercore: {error}", err=True)
-            ctx.exit(USAGE if isinstance(error, InputError) else ANSWER_IS_NO)
+            ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
+        except OSError as error:  # of stdout: what else the system refuses is a StorageError
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"mercore: cannot write the answer: {error.strerror}. Mend: free space, or use --out.", err=True)
+            ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
             click.echo(
                 "mercore: interrupted. Mend: run the same command again; encode keeps the parts it did.", err=True
@@ -38,6 +55,8 @@ class Verbs(click.Group):
 @click.pass_context
 def main(context: click.Context) -> None:
     """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
+    if sys.stderr is None:  # who started the command closed it
+        sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
     keep_freed_blocks()
     if context.invoked_subcommand != "runner":
         wake_quietly()
@@ -97,7 +116,7 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
 @click.option("--exact", is_flag=True, help="Find the true k nearest and prove it. STORE: bounds, or vectors.")
 @click.option(
     "--relaxed",
-    type=float,
+    type=FINITE,
     metavar="P",
     help="Search as --exact does, by bounds that hold for a share P of near pairs: approximate, and faster.",
 )
@@ -216,8 +235,8 @@ def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # no
 @click.argument("vectors")
 @click.argument("queries")
 @click.option("--kernel", "kernels", multiple=True, required=True, help="As encode's; may be given several times.")
-@click.option("--gamma", type=float, help="γ of rbf and exp_chi2.")
-@click.option("--transform", type=float, metavar="S", help="Use exp(S (κ − 1)) of every kernel κ.")
+@click.option("--gamma", type=FINITE, help="γ of rbf and exp_chi2.")
+@click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) of every kernel κ.")
 @click.option(
     "--encoder",
     "encoders",

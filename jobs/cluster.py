@@ -1,10 +1,11 @@
 """Dask clusters: threads of this process, processes of this machine, or one that exists; and what it is to lose one."""
 
+import gc
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 import dask
 from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
+from distributed.gc import disable_gc_diagnosis
 
 from jobs.heap import KEPT
 from jobs.workplace import Workplace
@@ -49,8 +51,21 @@ def connect(workplace: Workplace) -> Iterator[Client]:
     """
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
-    with dask.config.set(SETTINGS), _client(workplace) as client:
+    with dask.config.set(SETTINGS), ExitStack() as stack:
+        with _no_collection():
+            client = stack.enter_context(_client(workplace))
+            disable_gc_diagnosis(force=True)
         yield client
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage: Dask's servers report that from within, where Python drops what a Ctrl-C raises."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def slots(client: Client) -> list[str]:

@@ -36,7 +36,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats import Sliced
 from stores.formats.certificates import write_certificate
 from stores.formats.source import Source, content_digest
-from stores.hits import Hits, check_hits_path, check_id, write_hits
+from stores.hits import Hits, certificate_path, check_hits_path, check_id, write_hits
 from stores.place import Held
 from stores.reader import HeldParts
 from stores.vectors import WatchedVectors, original_ids
@@ -105,8 +105,8 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
     """
     out = options.get("out")
     if out:
-        check_hits_path(out)
-        check_hits_path(certificate_path(out))
+        for path in (out, certificate_path(out)):
+            check_hits_path(path, read=(queries,))
     began = time.perf_counter()
     job = prepare(store, queries, options)
     if out:
@@ -255,11 +255,6 @@ def _hits(proved: Proved, job: Job) -> Hits:
     """Return the hits that were proved, as the kernel scores them and the source numbers them."""
     scores = job.kernel.from_ranking(proved.scores.copy())
     return Hits(scores=scores, ids=original_ids(proved.ids, job.vectors.dropped))
-
-
-def certificate_path(out: str) -> str:
-    """Return where the certificate of the hits ``out`` lies."""
-    return str(Path(out).with_suffix(".certificate.npz"))
 
 
 def _write_certificate(out: str, proved: Proved, job: Job) -> str:

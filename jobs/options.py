@@ -1,6 +1,7 @@
 """Options that several verbs share."""
 
 import json as json_module
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -12,6 +13,20 @@ from jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
 from stores.errors import InputError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+class Finite(click.types.FloatParamType):
+    """A number that is neither infinite nor NaN, which no JSON holds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+FINITE = Finite()
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -57,8 +72,8 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
             required=required,
             help="cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, rbf, or a FILE.py of your own.",
         ),
-        click.option("--gamma", type=float, help="γ of rbf (needed) and exp_chi2 (default 1)."),
-        click.option("--transform", type=float, metavar="S", help="Use exp(S (κ − 1)) of the kernel κ."),
+        click.option("--gamma", type=FINITE, help="γ of rbf (needed) and exp_chi2 (default 1)."),
+        click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) of the kernel κ."),
     )
     return lambda verb: _apply(options, verb)
 

@@ -1,5 +1,7 @@
 """A user's own kernel: a Python file that is read and run where it is named, and of which no store keeps the code."""
 
+import sys
+from contextlib import redirect_stdout
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,9 @@ def load_own(path: str) -> OwnKernel:
         ) from None
     declared: dict[str, Any] = {"__name__": "mercore_own_kernel", "__file__": path}
     try:
-        exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
-    except Exception as error:  # whatever a user's file raises
+        with redirect_stdout(sys.stderr):  # stdout is for the answer alone
+            exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
+    except (Exception, SystemExit) as error:  # whatever a user's file raises
         raise InputError(f"{path} does not run: {type(error).__name__}: {error}. Mend: correct the file.") from error
     _check_declared(path, declared)
     return OwnKernel(

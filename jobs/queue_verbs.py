@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from jobs.options import as_json, echo_json
+from jobs.options import FINITE, as_json, echo_json
 from jobs.state import State, open_state
 from stores.registry import Registry
 
@@ -35,6 +35,8 @@ def jobs(*, watch: bool, json: bool) -> None:
     from jobs.standing import standing, table
     from jobs.watch import watch_jobs
 
+    if watch and json:
+        raise click.UsageError("--watch draws for people: --json has no use beside it.")
     with _opened() as (state, registry):
         if watch:
             watch_jobs(state, registry)
@@ -75,7 +77,7 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
 
 @click.command()
 @JOB
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up after so long, with exit code 3.")
+@click.option("--timeout", type=FINITE, metavar="SECONDS", help="Give up after so long, with exit code 3.")
 @as_json
 def wait(job: str, *, timeout: float | None, json: bool) -> None:
     """Wait until JOB ends; exit with its exit code."""

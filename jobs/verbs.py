@@ -131,7 +131,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
 
         return search_exactly(store, queries, **options)
     if options.get("out"):
-        check_hits_path(options["out"])
+        check_hits_path(options["out"], read=(queries,))
     workplace = workplace_of(options)
     settings = searching.SearchOptions(
         k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads
@@ -206,7 +206,7 @@ def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exac
 def rescored(hits: Hits, store: str, queries: str | Sliced, **kernel: Any) -> Hits:  # noqa: ANN401
     """Return hits with the true scores of their rows; ``kernel`` are the options that name one."""
     vectors, rows = open_vectors(store), open_rows(queries)
-    nq = rows.shape[0]
+    scored_by, nq = kernel_of(kernel, vectors), rows.shape[0]
     if len(hits.ids) != nq:
         raise InputError(
             f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
@@ -218,7 +218,7 @@ def rescored(hits: Hits, store: str, queries: str | Sliced, **kernel: Any) -> Hi
             f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. "
             "Mend: name the vectors that were searched."
         )
-    scored_by = kernel_of(kernel, vectors)
+    searching.check_queries(rows, scored_by, vectors.dims, store)
     batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
     scores = [
         true_scores(vectors, scored_by, rows.read(at.start, at.stop), stored[at], threads=available_cores())

@@ -9,7 +9,10 @@ from jobs.opening import refuse
 from jobs.options import available_cores
 from jobs.own_kernel import names_file
 from pipeline.crew import Crew
+from pipeline.encoders.encoder import check_range
 from stores.place import place
+
+MOST_AT_WORK = 4096  # threads or processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +65,11 @@ def workplace_of(options: Mapping[str, Any], threads: str = "threads") -> Workpl
         return Workplace(scheduler=scheduler, memory=memory)
     if processes is not None:
         refuse(options, (threads,), "--processes says how many work, each on one thread")
+        check_range("processes", processes, (1, MOST_AT_WORK), "leave --processes out")
         return Workplace(processes=processes, memory=memory, counted="processes")
     given = options.get(threads, 1)
+    if given is not None:
+        check_range(threads, given, (1, MOST_AT_WORK), f"leave --{threads} out")
     return Workplace(threads=available_cores() if given is None else given, memory=memory, counted=threads)
 
 

@@ -15,6 +15,7 @@ from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_valu
 from pipeline.encoders.sampled import QUERIES, Sample, sample_shares, true_scores
 from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
+from pipeline.scanners.byte_bounds import MOST_BYTES
 from stores.header import row_bytes
 from stores.vectors import Vectors, gather
 
@@ -53,7 +54,7 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     """Return the memory that choosing takes: the sample, raw, prepared and as landmark values, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
-    kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=dims)
+    kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
     specs = (kpca, bins) if isinstance(kernel.ranking, ADDITIVE) else (kpca,)
     sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks)
     block = max(spec.block_rows * spec.row_bytes(dims) for spec in specs)
@@ -89,7 +90,7 @@ def _bounds(
     rng = np.random.default_rng(random_state)
     training = gather(vectors, draw_rows(rng, vectors.rows, min(bins.n_training, vectors.rows)))
     pairs = near_pairs(kernel, training)
-    counts = sorted({vectors.dims, *(count for count in GROUPS if count < vectors.dims)}, reverse=True)
+    counts = sorted({min(count, vectors.dims) for count in (*GROUPS, MOST_BYTES)}, reverse=True)
     for groups in learn_groups(*pairs, counts):
         spec, model = replace(bins, n_groups=len(groups)), grouping(groups, *pairs)
         yield spec, model, sample_shares(spec.encoder(kernel, model), Sample(rows, scores))

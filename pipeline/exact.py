@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.best import Best
 from pipeline.bounded import Bounded
 from pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
-from pipeline.crew import Crew, Threads
+from pipeline.crew import Batch, Crew, Threads
 from pipeline.kernels.kernel import Float32
-from pipeline.proofs import Proved, Scored, spliced, taken
+from pipeline.proofs import Proved, Scored, joined, spliced, taken
 from pipeline.scan import OpenCodes
 from pipeline.truth import Truth
 from stores.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
+LONGER = 8  # times as long is the next list of a query that more of them tie with
+TIED_PAIRS = 1 << 17  # that such lists hold together, where one query alone does not hold more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +100,33 @@ class ExactSearch:
             others = self._of_every_row(bounded.batch.queries[failing], k)
         return others if failing.all() else spliced(~failing, taken(bounded.proved(), ~failing), others)
 
-    def _of_every_row(self, queries: NDArray[Any], k: int) -> Proved:
-        """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out."""
-        truth, rows = self.truth, self.truth.vectors.rows
-        batch, kept = self.crew.batch(queries), min(rows, k + SPARE)
+    def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> Proved:
+        """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out.
+
+        Queries that more rows tie with than lists have room for are asked again with longer lists, as many at a time
+        as the memory of all of them was for.
+        """
+        truth, rows, nq = self.truth, self.truth.vectors.rows, len(queries)
+        batch, kept = self.crew.batch(queries), min(rows, k + spare)
         best = batch.nearest(kept)
-        while kept < rows and bool((best.scores[:, k - 1] - best.scores[:, -1] <= truth.slack).any()):
-            kept = min(rows, 4 * kept)
-            best = batch.nearest(kept)
-        scored = Scored(len(queries), k, truth.slack)
-        scores = np.asarray(best.scores, np.float64)
-        scored.add(np.repeat(np.arange(len(queries)), kept), best.ids.ravel(), scores.ravel())
-        scored.counts[:] = rows
-        return scored.proved(truth, queries, np.full(len(queries), -np.inf), batch.raw)
+        if kept == rows:
+            return self._of_lists(batch, best, k)
+        full = best.scores[:, k - 1] - best.scores[:, -1] <= truth.slack
+        if not full.any():
+            return self._of_lists(batch, best, k)
+        longer = min(rows, LONGER * kept)
+        size = max(1, max(nq * kept, TIED_PAIRS) // longer)
+        tied = queries[full]
+        others = [self._of_every_row(tied[at : at + size], k, longer - k) for at in range(0, len(tied), size)]
+        if full.all():
+            return joined(others)
+        ended = Best(nq - len(tied), kept, np.float64)
+        ended.scores[:], ended.ids[:] = best.scores[~full], best.ids[~full]
+        return spliced(~full, self._of_lists(self.crew.batch(queries[~full]), ended, k), joined(others))
+
+    def _of_lists(self, batch: Batch, best: Best, k: int) -> Proved:
+        """Return the proofs of a batch of which lists hold all that may be among the k best; every row was scored."""
+        (nq, kept), scored = best.ids.shape, Scored(len(best.ids), k, self.truth.slack)
+        scored.add(np.repeat(np.arange(nq), kept), best.ids.ravel(), np.asarray(best.scores, np.float64).ravel())
+        scored.counts[:] = self.truth.vectors.rows
+        return scored.proved(self.truth, batch.queries, np.full(nq, -np.inf), batch.raw)

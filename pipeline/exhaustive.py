@@ -74,7 +74,8 @@ def _least(scores: NDArray[np.float32], best: Best, error: float) -> NDArray[np.
         # k rows of this block truly score at least their k-th float32 score less the error
         kth = np.partition(scores, len(scores) - k, axis=0)[len(scores) - k]
         least = np.maximum(least, kth.astype(np.float64) - 2 * error)
-    return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
+    with np.errstate(over="ignore"):  # −∞ rules nothing out
+        return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
 
 def _survivors(scores: NDArray[np.float32], least: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

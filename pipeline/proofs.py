@@ -19,8 +19,9 @@ class Proved:
     """The exact k best rows of a batch of queries, and what proves each.
 
     ``ids`` int64[nq, k] rows of the store; ``scores`` float64[nq, k], descending; ties go to the lower row. No row
-    whose true kernel was not computed has an upper bound above ``greatest`` float64[nq], which lies below the k-th
-    score by more than two computed scores are off together; −inf where every row was scored.
+    whose true kernel was not computed has an upper bound above ``greatest`` float64[nq], which lies below the k-th real
+    score: by more than two computed scores are off together, from the k-th computed one; −inf where every row was
+    scored.
     ``evaluated`` int64[nq] counts the rows that were, ``ties`` int64[nq] those beyond the k that tie with the k-th.
     """
 
@@ -99,4 +100,5 @@ def taken(proved: Proved, kept: NDArray[np.bool_]) -> Proved:
 
 def below(values: NDArray[np.floating[Any]]) -> Float32:
     """Return the greatest float32 that is below each value."""
-    return np.nextafter(values.astype(np.float32), np.float32(-np.inf))
+    with np.errstate(over="ignore"):  # −∞ rules nothing out
+        return np.nextafter(values.astype(np.float32), np.float32(-np.inf))

@@ -162,7 +162,7 @@ def _of_account(
     best, known = Best(len(cut.least), cut.k, np.float64), ~np.isnan(scores)
     best.insert(of[known], at[known], scores[known])
     ties = 2 * queries.kernel.exact_error(rows.shape[1])
-    limits = np.maximum(cut.least - screen.error, best.kth - (2 * screen.error + ties))
+    limits = np.maximum(cut.least.astype(np.float64) - screen.error, best.kth - (2 * screen.error + ties))
     return np.asarray(~(scores < limits[of]))  # so that one that is not known may be left
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pipeline.crew import true_scores
 from pipeline.exact import ExactSearch
-from pipeline.kernels.decimals import TIE, decimal_score
+from pipeline.kernels.decimals import decimal_score, tie_at
 from pipeline.kernels.kernel import Float32
 from pipeline.proofs import Proved, below, spliced
 from pipeline.rerank import fetch
@@ -99,5 +99,5 @@ def _equally_good(
     for (query, rank), one, another in zip(pairs, at[: len(ours)], at[len(ours) :], strict=True):
         first, second = (decimal_score(truth.kernel, raw[row], queries[query]) for row in (one, another))
         if first is not None and second is not None:  # else float64 is all that there is to tell them apart
-            near[query, rank] = abs(first - second) <= TIE
+            near[query, rank] = abs(first - second) <= tie_at(truth.kernel, max(first, second))
     return near

@@ -1,5 +1,6 @@
 """Vectors that another tool wrote as a Zarr array: read as they lie, without receipts."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,11 @@ def open_rows(rows: str | Sliced) -> Source:
 def is_store(where: Where) -> bool:
     """Return whether there is a Zarr v3 group, as every store of mercore's is, rather than an array."""
     try:
-        return b'"node_type": "group"' in (place(where) / ROOT).read()
+        text = (place(where) / ROOT).read()
     except NotFoundError:
         return False
+    try:
+        root = json.loads(text)
+    except ValueError:
+        return b'"node_type": "group"' in text  # a damaged store is one, and is told so
+    return isinstance(root, dict) and root.get("node_type") == "group"

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,17 @@ class Hits:
 AnyHits = str | Hits | NDArray[np.integer[Any]]
 
 
-def check_hits_path(path: str) -> None:
+def certificate_path(path: str) -> str:
+    """Return where the certificate of the hits ``path`` lies."""
+    return str(Path(path).with_suffix(".certificate.npz"))
+
+
+def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     """Refuse a path to which ``write_hits`` could not write, before any work is done for it.
+
+    Parameters
+    ----------
+    read : what the work reads, of which paths of files are not to be written over
 
     Raises
     ------
@@ -72,6 +81,8 @@ def check_hits_path(path: str) -> None:
     suffix = _suffix(path)
     with storage_errors("write", path):
         _check_target(path, Path(path))
+        if any(_is_file(path, other) for other in read):
+            raise ExistsError(f"{path} is read by this very work: its hits would replace it. Mend: name another path.")
         if suffix == ".ivecs":
             check_beside(path)
 
@@ -107,6 +118,9 @@ def write_hits(path: str, hits: Hits) -> list[str]:
     """
     check_hits_path(path)
     sweep(Path(path).parent, Path(path).name)
+    with storage_errors("write", path):
+        if (before := Path(certificate_path(path))).is_file():
+            before.unlink()  # it is of what was here before
     if _suffix(path) == ".npz":
         arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
         publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
@@ -172,6 +186,11 @@ def open_hits(hits: AnyHits) -> Hits:
     if hits.dtype.kind not in "iu":
         raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Mend: pass one row of ids a query.")
     return Hits(scores=None, ids=hits.astype(np.int64))
+
+
+def _is_file(path: str, other: object) -> bool:
+    """Return whether ``other`` is the path of the same file, by any of its names."""
+    return isinstance(other, str) and Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
 
 
 def _suffix(path: str) -> str:

@@ -50,12 +50,14 @@ def check_folder(path: Path) -> None:
 
     Raises
     ------
+    NotFoundError
+        If it is not.
     StorageError
-        If it is not, or may not be looked at.
+        If it may not be looked at.
     """
     with storage_errors("write", path):
         if not path.parent.is_dir():
-            raise StorageError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
+            raise NotFoundError(f"cannot write {path}: there is no folder {path.parent}. Mend: create it.")
 
 
 def sync_folder(folder: Path) -> None:

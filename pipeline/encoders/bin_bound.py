@@ -14,6 +14,7 @@ from pipeline.kernels import Kernel
 from pipeline.kernels.kernel import Float64
 from pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
 from pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+from pipeline.scanners.byte_bounds import MOST_BYTES
 from stores.errors import InputError
 from stores.header import column_fields
 from stores.vectors import Vectors, gather
@@ -49,7 +50,8 @@ class BinBoundSpec:
                 f"bin-bound serves sums over bins: found kernel {kernel.name}, expected {names}, or a transform. "
                 "Mend: --encoder kpca-bound"
             )
-        check_range("groups", self.n_groups, (1, vectors.dims), f"--groups {min(64, vectors.dims)}", why=", the bins")
+        most, why = min((vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more"))
+        check_range("groups", self.n_groups, (1, most), f"--groups {min(64, most)}", why=why)
         check_range("training rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
         check_random_state(self.random_state)
 

@@ -43,6 +43,18 @@ def decimal_score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
         return _score(kernel, x, y)
 
 
+def is_of_shared_terms(kernel: Kernel) -> bool:
+    """Return whether a score is of the dimensions where neither row is zero: the same for all rows that share none."""
+    while isinstance(kernel, Transformed):
+        kernel = kernel.kernel
+    return type(kernel) is JensenShannon or type(kernel) in _FORMULAS
+
+
+def tie_at(kernel: Kernel, score: Decimal) -> Decimal:
+    """Return the most that scores lie apart that tie: of a Gaussian a share, for far rows are all near zero."""
+    return TIE * score if type(kernel) is Rbf else TIE
+
+
 def _score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
     """Return K of two raw rows, in the context that is set."""
     if isinstance(kernel, Transformed):

@@ -131,7 +131,7 @@ def test_encoding_again_mends_what_is_missing_and_only_that(
 @every_encoder
 def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[str, Path]) -> None:
     refusal = invoke("encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9)
-    assert refusal.code == 1
+    assert refusal.code == 2
     assert refusal.err == (
         f"mercore: {stores[name]} holds another job: it differs in encoder random_state (0, not 9). "
         "Mend: give the options it was made with, or name another path.\n"

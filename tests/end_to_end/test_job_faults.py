@@ -47,10 +47,10 @@ def begun(queue: Queue, vectors: Path, codes: Path) -> str:
     return job
 
 
-def failed(queue: Queue, job: str) -> str:
+def failed(queue: Queue, job: str, code: int = 1) -> str:
     """Wait until a job has failed; return why."""
     report = queue.wait(job)
-    assert (report["state"], report["exit_code"]) == ("failed", 1)
+    assert (report["state"], report["exit_code"]) == ("failed", code)
     why: str = report["why"]
     assert why.count("Mend: ") == 1
     return why
@@ -103,7 +103,7 @@ def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], qu
     source.rename(queue.folder / "away")
     assert f"{source}" in failed(queue, job)
     queue.succeed("resume", job)
-    assert failed(queue, job).startswith(f"{source} does not exist: expected a vector store.")
+    assert failed(queue, job, 2).startswith(f"{source} does not exist: expected a vector store.")
     done = count_receipts(queue.folder / "codes")
     (queue.folder / "away").rename(source)
     report = resumed(queue, job)
@@ -123,7 +123,7 @@ def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:
     why = failed(queue, job)
     assert str(source) in why
     queue.succeed("resume", job)
-    assert "codes holds another job: it differs in source (" in failed(queue, job)
+    assert "codes holds another job: it differs in source (" in failed(queue, job, 2)
     before = files_of(queue.folder / "codes")
     source.rename(queue.folder / "other")
     (queue.folder / "first").rename(source)

@@ -199,7 +199,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     assert queue.run("wait", verify).code == 1
     assert queue.status(verify)["state"] == "done"
     failed = queue.run("wait", missing)
-    assert failed.code == 1
+    assert failed.code == 2
     assert failed.err == (
         f"{missing} failed: {queue.folder}/nowhere does not exist: expected a store. Mend: check the path.\n"
     )
@@ -209,7 +209,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
 
 def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
     missing = queue.run("submit", "encode", "nowhere", "codes", *ENCODE)
-    assert (missing.code, missing.out) == (1, "")
+    assert (missing.code, missing.out) == (2, "")
     assert missing.err.startswith(f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Mend: ")
     wrong = queue.run("submit", "encode", vectors, "codes", "--kernel", "chi2", "--atoms", 0)
     assert (wrong.code, wrong.out) == (2, "")

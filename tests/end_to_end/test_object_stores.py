@@ -180,7 +180,7 @@ def test_foreign_files_there_are_ingested(suffix: str, server: ObjectServer, tmp
     assert chunks[0] == chunks[1]
     server.put(f"foreign/rows{suffix}", files[suffix][:-1])
     outcome = invoke("ingest", f"{URL}/foreign/rows{suffix}", tmp_path / "cut")
-    assert (outcome.code, outcome.err.startswith(f"mercore: {URL}/foreign/rows{suffix}: ")) == (1, True)
+    assert (outcome.code, outcome.err.startswith(f"mercore: {URL}/foreign/rows{suffix}: ")) == (2, True)
 
 
 def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectServer) -> None:
@@ -242,7 +242,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: Obje
     for verb in ("info", "check"):
         outcome = invoke(verb, f"{URL}/cut")
         assert (outcome.code, outcome.err) == (
-            1,
+            2,
             f"mercore: {URL}/cut does not exist: expected a store. Mend: check the path.\n",
         )
     np.save(tmp_path / "few.npy", histograms(100, 128, seed=1))
@@ -370,10 +370,10 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
     server.put("precious/vectors/c/0/0", b"as a chunk is called")
     for target in (f"{there}/vectors", there, f"{URL}/precious", f"{URL}/precious/photograph.jpg"):
         message = f"{target} exists: expected a new path. Mend: name another, or remove it."
-        refused(1, message, "ingest", here / "base.npy", target)
+        refused(2, message, "ingest", here / "base.npy", target)
     for target in (there, f"{URL}/precious"):
         message = f"{target} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
-        refused(1, message, "encode", here / "vectors", target, *OPTIONS)
+        refused(2, message, "encode", here / "vectors", target, *OPTIONS)
     outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
     assert outcome.err.startswith(
         f"mercore: {there}/vectors holds another job: it differs in kind (vectors, not codes)"
@@ -385,11 +385,11 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
 def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path) -> None:
     nothing = f"{URL}/nothing"
     for verb in ("info", "check"):
-        refused(1, f"{nothing} does not exist: expected a store. Mend: check the path.", verb, nothing)
+        refused(2, f"{nothing} does not exist: expected a store. Mend: check the path.", verb, nothing)
     message = f"{nothing} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE"
-    refused(1, f"{message} {nothing}", "encode", nothing, f"{URL}/codes", *OPTIONS)
-    refused(1, f"s3://absent/codes: {ABSENT}", "info", "s3://absent/codes")
-    refused(1, f"s3://absent/vectors: {ABSENT}", "ingest", here / "base.npy", "s3://absent/vectors")
+    refused(2, f"{message} {nothing}", "encode", nothing, f"{URL}/codes", *OPTIONS)
+    refused(2, f"s3://absent/codes: {ABSENT}", "info", "s3://absent/codes")
+    refused(2, f"s3://absent/vectors: {ABSENT}", "ingest", here / "base.npy", "s3://absent/vectors")
     assert server.keys("codes") == []
 
 

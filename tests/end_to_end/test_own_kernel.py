@@ -173,7 +173,7 @@ def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> 
     assert not (folder / "new").exists()
     missing = folder / "missing.py"
     refused(
-        1,
+        2,
         f"{missing} cannot be read: No such file or directory, expected a file that declares a kernel. "
         "Mend: check the path.",
         "encode", folder / "vectors", folder / "new", "--kernel", missing,

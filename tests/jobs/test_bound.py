@@ -116,15 +116,15 @@ class TestRefusedBeforeAnyChoice:
 
     def test_places_where_no_store_can_be_made(self, folder: Path, tmp_path: Path) -> None:
         outcome = encode(folder, tmp_path / "no" / "codes", "chi2")
-        assert (outcome.code, outcome.out) == (1, "")
+        assert (outcome.code, outcome.out) == (2, "")
         assert f"there is no folder {tmp_path / 'no'}" in outcome.err
         (tmp_path / "empty").mkdir()
         outcome = encode(folder, tmp_path / "empty", "chi2")
-        assert (outcome.code, outcome.out) == (1, "")
+        assert (outcome.code, outcome.out) == (2, "")
         assert f"{tmp_path / 'empty'} exists" in outcome.err
         (tmp_path / "notes").write_text("kept")
         outcome = encode(folder, tmp_path / "notes", "chi2")
-        assert (outcome.code, outcome.out) == (1, "")
+        assert (outcome.code, outcome.out) == (2, "")
         assert "exists and holds no codes: expected bounds that are begun, or a new path" in outcome.err
         assert (tmp_path / "notes").read_text() == "kept"
 
@@ -133,8 +133,8 @@ class TestRefusedBeforeAnyChoice:
         succeed("encode", folder / "vectors", tmp_path / "kpca", "--kernel", "chi2", "--encoder", "kpca", *small)
         new = tmp_path / "new"
         for codes, options, code, said in (
-            (folder / "vectors", (), 1, "exists and holds no codes: expected bounds that are begun, or a new path"),
-            (tmp_path / "kpca", (), 1, "holds codes of kpca, which are no bounds: expected bounds that are begun"),
+            (folder / "vectors", (), 2, "exists and holds no codes: expected bounds that are begun, or a new path"),
+            (tmp_path / "kpca", (), 2, "holds codes of kpca, which are no bounds: expected bounds that are begun"),
             (new, ("--part-rows", 0), 2, "part_rows is out of range: found 0, expected 1 to 1048576"),
             (new, ("--compressor", "zip"), 2, "unknown compressor: found 'zip'"),
         ):
@@ -153,7 +153,7 @@ class TestRefusedBeforeAnyChoice:
             ("chi2", ("--random-state", 3), "encoder random_state (0, not 3)"),
         ):
             outcome = encode(folder, bounds, kernel, *options)
-            assert (outcome.code, outcome.out) == (1, "")
+            assert (outcome.code, outcome.out) == (2, "")
             assert f"holds another job: it differs in {differs}" in outcome.err
 
 
