@@ -26,34 +26,24 @@ from stores.place import place
 from stores.vectors import Vectors, VectorStore
 
 
-def chosen_bound(
-    vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any], *, planned: bool = False
-) -> EncoderSpec:
+def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any]) -> EncoderSpec:
     """Return the spec of the bound that codes are begun with, or else of that whose exact search is cheapest.
 
-    What a sample says of each bound is printed. Where codes are only ``planned``, their folder need not be there.
+    What a sample says of each bound is printed.
 
     Raises
     ------
-    InputError
-        If an option is given that says what is to be chosen, or is out of range, or rows are not of the domain.
-    ExistsError, StorageError
-        If ``codes`` holds something else, or nothing can be written there.
-    BudgetError
-        If choosing would take more than ``memory``.
+    MercoreError
+        As ``begun_bound`` does, or if rows are not of the domain.
     """
-    refuse_options(options, "bound", ("random_state",))
-    seed = options.get("random_state") or 0
-    begun = _begun(codes, seed)
+    begun = begun_bound(vectors, kernel, codes, options)
     if begun is not None:
         click.echo(f"{codes} is begun with {begun.name}: going on with that", err=True)
         return begun
-    if not planned:
-        place(codes).check_new()
-    _refuse(vectors, kernel, options)
-    check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)  # a row of a sample would be named by another number
     with waiting("measuring bounds on a sample"):
-        measured = choose_bound(vectors, kernel, random_state=seed)
+        measured = choose_bound(vectors, kernel, random_state=options.get("random_state") or 0)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
     _tell(measured, every)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
@@ -65,6 +55,28 @@ def chosen_bound(
             err=True,
         )
     return measured[0].spec
+
+
+def begun_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any]) -> EncoderSpec | None:
+    """Return the spec of the bound that codes are begun with; None if nothing is there, and one can be chosen.
+
+    Raises
+    ------
+    InputError
+        If an option is given that says what is to be chosen, or is out of range, or ingest counted rows that are not
+        of the domain.
+    ExistsError, StorageError
+        If ``codes`` holds something else, or nothing can be written there.
+    BudgetError
+        If choosing would take more than ``memory``.
+    """
+    refuse_options(options, "bound", ("random_state",))
+    begun = _begun(codes, options.get("random_state") or 0)
+    if begun is None:
+        place(codes).check_new()
+        _refuse(vectors, kernel, options)
+        check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
+    return begun
 
 
 def _begun(codes: str, seed: int) -> EncoderSpec | None:
@@ -94,8 +106,6 @@ def _refuse(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -> Non
     compressor = check_compressor(options.get("compressor") or "none")
     some = KpcaBoundSpec(n_landmarks=1, n_components=1)
     lay_out(vectors, kernel, some, part_rows=options.get("part_rows"), compressor=compressor)
-    if not isinstance(vectors, VectorStore):
-        check_every_row(vectors, kernel)  # a row of a sample would be named by another number
 
 
 def _tell(measured: list[Measured], every: float) -> None:

@@ -1,5 +1,7 @@
 """A job's spec: a verb and the options that were given, with whole paths, so that it means the same anywhere."""
 
+import math
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ Options = dict[str, Any]
 
 TARGETS = {"ingest": "store", "encode": "codes", "search": "out", "compare": "out", "export": "index"}
 FILES = ("source", "store", "vectors", "codes", "queries", "hits", "bounds", "index", "points", "out")
+ALSO_WRITTEN = "points"  # beside the target
 KERNELS = ("kernel", "kernels")  # a name, or a file of the user's own
 HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: not which job it is
 
@@ -25,12 +28,20 @@ def given_options(context: click.Context, folder: Path) -> Options:
     Parameters
     ----------
     folder : what relative paths are relative to
+
+    Raises
+    ------
+    InputError
+        If a number is not finite, which no job is named by.
     """
     given = {
         name: value
         for name, value in context.params.items()
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT and value is not None
     }
+    for name, value in given.items():
+        if _is_endless(value):
+            raise InputError(f"--{name} is {value}: expected a finite number. Mend: correct it, or leave --{name} out.")
     return {name: _whole(name, value, folder) for name, value in given.items()}
 
 
@@ -58,13 +69,15 @@ def job_id(verb: str, options: Mapping[str, Any]) -> str:
 
 
 def target_of(verb: str, options: Mapping[str, Any]) -> str | None:
-    """Return the path that a job writes, if it writes one."""
-    return options.get(TARGETS.get(verb, ""))
+    """Return the real path that a job writes, if it writes one."""
+    path = options.get(TARGETS.get(verb, ""))
+    return None if path is None else real_path(path)
 
 
 def sources_of(verb: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the paths that a job reads."""
-    return [options[name] for name in FILES if name in options and name != TARGETS.get(verb)]
+    """Return the real paths that a job reads: whoever writes one of them names it the same."""
+    names = [name for name in FILES if name not in (TARGETS.get(verb), ALSO_WRITTEN)]
+    return [real_path(options[name]) for name in names if options.get(name) is not None]
 
 
 def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
@@ -75,11 +88,12 @@ def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
     NotFoundError, FormatError
         If there is no such file, or it is no TOML.
     InputError
-        If it names no verb that can be submitted, lacks an argument, or has a name that the verb does not know.
+        If it names no verb that can be submitted, lacks an argument, or has a name that the verb does not know, or a
+        value that the name cannot have.
     """
     spec = _read(path)
     verb = spec.pop("verb", None)
-    if verb not in verbs:
+    if not isinstance(verb, str) or verb not in verbs:
         raise InputError(f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Mend: verb = "encode"')
     known = {_key(parameter): parameter for parameter in verbs[verb].params}
     unknown = sorted(set(spec) - set(known))
@@ -87,7 +101,7 @@ def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
         raise InputError(
             f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. Mend: correct the name."
         )
-    options = {str(known[key].name): _value(path, key, value) for key, value in spec.items()}
+    options = {str(known[key].name): _value(path, key, value, known[key]) for key, value in spec.items()}
     missing = [key for key, p in known.items() if isinstance(p, click.Argument) and key not in spec]
     if missing:
         raise InputError(f"{path}: {', '.join(missing)} is missing, which {verb} needs. Mend: add it.")
@@ -105,12 +119,29 @@ def _read(path: str) -> dict[str, Any]:
         raise FormatError(f"{path} is no TOML: {error}. Mend: correct it.") from None
 
 
-def _value(path: str, key: str, value: object) -> object:
-    """Return a value of a TOML file, which may be a list of plain ones."""
-    values = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str | int | float) for one in values):
-        raise InputError(f"{path}: {key} is {value!r}, expected text, a number or true. Mend: correct it.")
+def _value(path: str, key: str, value: object, parameter: click.Parameter) -> object:
+    """Return a value of a TOML file if its parameter can have it; the command line reads text and numbers further."""
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        good, expected = isinstance(value, bool), "true or false"
+    elif isinstance(parameter, click.Option) and parameter.multiple:
+        good, expected = all(map(_is_plain, value if isinstance(value, list) else [value])), "text, or a list of texts"
+    else:
+        good, expected = _is_plain(value), "text or a finite number"
+    if not good:
+        raise InputError(f"{path}: {key} is {value!r}, expected {expected}. Mend: correct it.")
     return value
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is one text, without what no command line can hold, or one finite number."""
+    if isinstance(value, str):
+        return "\0" not in value
+    return isinstance(value, int | float) and not isinstance(value, bool) and not _is_endless(value)
+
+
+def _is_endless(value: object) -> bool:
+    """Return whether it is NaN or infinite, which are words for no number."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _key(parameter: click.Parameter) -> str:
@@ -135,8 +166,19 @@ def _whole(name: str, value: Any, folder: Path) -> Any:  # noqa: ANN401
 
 
 def whole_path(path: str, folder: Path) -> str:
-    """Return a path as it is from anywhere; a URL is left alone."""
-    return path if "://" in path else str((folder / path).absolute())
+    """Return a path as it is from anywhere, its folder the real one; a URL is left alone.
+
+    The last name stays, link or not: its suffix may say the format.
+    """
+    if "://" in path:
+        return path
+    whole = folder / path
+    return real_path(str(whole)) if whole.name == ".." else str(Path(real_path(str(whole.parent)), whole.name))
+
+
+def real_path(path: str) -> str:
+    """Return the one path that a file has, whatever the links on the way to it; a URL is left alone."""
+    return path if "://" in path else os.path.realpath(path)
 
 
 def _whole_kernel(name: str, folder: Path) -> str:

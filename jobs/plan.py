@@ -1,38 +1,46 @@
-"""Whether work fits the memory and the disk: what can be told before any of it, without a measurement."""
+"""Whether work can be done, and fits the memory and the disk: what can be told before any of it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
+from jobs.bound import begun_bound
 from jobs.budget import check_budget, check_disk, taken_at, workers_within
-from jobs.encoders import make_spec
+from jobs.encoders import make_spec, refuse_options
+from jobs.job_spec import sources_of
 from jobs.opening import kernel_of
 from jobs.options import available_cores
+from jobs.own_kernel import load_own, names_file
 from jobs.parameters import CHOOSE
-from jobs.planned import open_search
+from jobs.planned import check_out, open_search
 from jobs.workplace import Workplace, workplace_of
-from pipeline.choose import choose_bytes
 from pipeline.encode import EncodePlan, encode_bytes, lay_out
+from pipeline.kernels import make_kernel
 from stores.codes import KIND as CODES
+from stores.codes import CodeStore, open_code_store, resume
+from stores.compressors import check_compressor
+from stores.errors import ExistsError, FormatError, NotFoundError
 from stores.footprint import column_bytes, skeleton_bytes
 from stores.foreign import open_vectors
 from stores.formats import open_source
 from stores.formats.source import Source
-from stores.header import Header, Layout, column_fields
+from stores.header import Header, Layout, column_fields, open_header
 from stores.place import Where, place
 from stores.spec import to_json
 from stores.vector_writer import chunk_rows
 from stores.vectors import KIND as VECTORS
 
 
-def check_fits(verb: str, options: Mapping[str, Any]) -> None:
-    """Refuse a job that exceeds its ``memory`` or the free disk, as far as arithmetic tells; nothing is measured.
+def check_fits(verb: str, options: Mapping[str, Any], to_come: AbstractSet[str] = frozenset()) -> None:
+    """Refuse a job that could not begin, or exceeds its ``memory`` or the free disk, as far as arithmetic tells.
 
     Parameters
     ----------
     verb : str
         One that nothing is known of here passes.
     options : the verb's arguments and options, by their names on the command line
+    to_come : real paths that others are still to write: a job that reads one is checked as far as it can be without
 
     Raises
     ------
@@ -41,9 +49,14 @@ def check_fits(verb: str, options: Mapping[str, Any]) -> None:
     MercoreError
         If the work could not begin for another reason.
     """
-    checks = {"encode": _check_encode, "ingest": _check_ingest, "search": _check_search}
+    sources = sources_of(verb, options)
+    whole = to_come.isdisjoint(sources)
+    checks = CHECKS if whole else CHECKS_WITHOUT_SOURCES
     if verb in checks:
         checks[verb](options)
+    for path in () if whole else sources:
+        if path not in to_come and not place(path).exists():
+            raise NotFoundError(f"{path} does not exist: expected what {verb} reads. Mend: check the path.")
 
 
 def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> Workplace:
@@ -59,6 +72,27 @@ def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> W
     needed = taken_at(workplace, encode_bytes(plan, workplace.threads))
     check_budget("encoding", needed, workplace.memory, "a smaller model" + workplace.or_fewer)
     return workplace
+
+
+def begun_codes(plan: EncodePlan, codes: Where) -> CodeStore | None:
+    """Return the codes of this very job that lie there; None where there are none, and a store can be made.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies there; it names what differs.
+    StorageError
+        If nothing can be made there.
+    """
+    found = resume(codes, plan.spec, plan.unfitted)
+    if found is None:
+        try:
+            place(codes).check_new()
+        except ExistsError:  # another process made it a moment ago: the same job, or the error that says so
+            found = resume(codes, plan.spec, plan.unfitted)
+            if found is None:
+                raise
+    return found
 
 
 def workplace_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Workplace:
@@ -108,18 +142,120 @@ def _totalled(header: Header, *, plain: bool) -> dict[str, int]:
 def _check_encode(options: Mapping[str, Any]) -> None:
     rows = open_vectors(options["vectors"])
     kernel = kernel_of(options, rows)
-    if options.get("encoder") == CHOOSE:  # which bound is chosen is not known before it is measured
-        check_budget("choosing a bound", choose_bytes(rows, kernel), options.get("memory"), "name an --encoder")
-        return
-    compressor = options.get("compressor") or "none"
-    plan = lay_out(rows, kernel, make_spec(options), part_rows=options.get("part_rows"), compressor=compressor)
+    compressor = check_compressor(options.get("compressor") or "none")
+    if options.get("encoder") == CHOOSE:
+        encoder = begun_bound(rows, kernel, options["codes"], options)
+        if encoder is None:  # which bound is chosen is not known before it is measured
+            return
+    else:
+        encoder = make_spec(options)
+    plan = lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
+    begun_codes(plan, options["codes"])
     fits_encode(plan, options["codes"], options)
 
 
+def _check_new_codes(options: Mapping[str, Any]) -> None:
+    """Refuse to encode what is not there yet: by an option, or to a place where no codes are or can be."""
+    check_compressor(options.get("compressor") or "none")
+    _check_kernel(options)
+    workplace_of({"workers": None, **options}, "workers")
+    if options.get("encoder") == CHOOSE:
+        refuse_options(options, CHOOSE, ("random_state",))
+    else:
+        make_spec(options)
+    codes = options["codes"]
+    try:
+        open_code_store(codes)
+    except NotFoundError:
+        place(codes).check_new()
+    except FormatError:
+        raise ExistsError(
+            f"{codes} exists and holds no codes: expected codes that are begun, or a new path. Mend: name another."
+        ) from None
+
+
 def _check_ingest(options: Mapping[str, Any]) -> None:
+    _check_new_vectors(options)
     fits_ingest(open_source(options["source"]), options["store"], options.get("compressor") or "none")
+
+
+def _check_new_vectors(options: Mapping[str, Any]) -> None:
+    check_compressor(options.get("compressor") or "none")
+    place(options["store"]).check_new()
 
 
 def _check_search(options: Mapping[str, Any]) -> None:
     search = open_search(options["store"], options["queries"], options)
     check_budget("searching", search.needed, options.get("memory"), "a smaller --batch, or fewer --threads")
+
+
+def _check_search_to_come(options: Mapping[str, Any]) -> None:
+    check_out(options)
+    workplace_of(options)
+
+
+def _check_verify(options: Mapping[str, Any]) -> None:
+    from jobs.verify import claims
+
+    claims(options["vectors"], options["queries"], options["hits"], options)
+
+
+def _check_verify_to_come(options: Mapping[str, Any]) -> None:
+    _check_kernel(options)
+    workplace_of(options)
+
+
+def _check_compare(options: Mapping[str, Any]) -> None:
+    from jobs.compared import comparison
+
+    comparison(options["vectors"], options["queries"], options)
+
+
+def _check_compare_to_come(options: Mapping[str, Any]) -> None:
+    from jobs.compared import check_folder, similarities
+
+    similarities(options)
+    check_folder(options.get("out"))
+
+
+def _check_export(options: Mapping[str, Any]) -> None:
+    from jobs.export import exported
+
+    exported(options["codes"], options["index"], options)
+
+
+def _check_export_to_come(options: Mapping[str, Any]) -> None:
+    from jobs.export import check_paths
+
+    check_paths(options["codes"], options["index"], options)
+
+
+def _check_check(options: Mapping[str, Any]) -> None:
+    open_header(options["store"])
+
+
+def _check_kernel(options: Mapping[str, Any]) -> None:
+    """Refuse a kernel that is none, without the rows that it is for."""
+    name, gamma, transform = (options.get(key) for key in ("kernel", "gamma", "transform"))
+    assert name is not None
+    make_kernel(name, gamma=gamma, transform=transform, own=load_own(name) if names_file(name) else None)
+
+
+Check = Callable[[Mapping[str, Any]], None]
+CHECKS: dict[str, Check] = {
+    "ingest": _check_ingest,
+    "encode": _check_encode,
+    "search": _check_search,
+    "verify": _check_verify,
+    "compare": _check_compare,
+    "check": _check_check,
+    "export": _check_export,
+}
+CHECKS_WITHOUT_SOURCES: dict[str, Check] = {
+    "ingest": _check_new_vectors,
+    "encode": _check_new_codes,
+    "search": _check_search_to_come,
+    "verify": _check_verify_to_come,
+    "compare": _check_compare_to_come,
+    "export": _check_export_to_come,
+}

@@ -20,7 +20,7 @@ from jobs.forecast import Report, process_seconds, times
 from jobs.opening import kernel_of
 from jobs.options import available_cores
 from jobs.parameters import CHOOSE
-from jobs.plan import encoded_bytes, workplace_to_encode
+from jobs.plan import begun_codes, encoded_bytes, workplace_to_encode
 from jobs.plan_search import codes_runs
 from jobs.progress import waiting
 from pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
@@ -28,7 +28,8 @@ from pipeline.encoders import Encoder
 from pipeline.pace import Pace, measure, on_cores
 from pipeline.parallel import over_parts
 from pipeline.sample import FirstRows, spread_rows
-from stores.codes import CodeStore, create_or_resume, resume
+from stores.codes import CodeStore, create_or_resume
+from stores.compressors import check_compressor
 from stores.footprint import chunk_files, forget
 from stores.foreign import open_vectors
 from stores.header import Layout
@@ -83,7 +84,7 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     loaded, began = process_seconds(), time.perf_counter()
     rows = open_vectors(vectors)
     work = _planned(rows, codes, options)
-    found = resume(codes, work.spec, work.unfitted)
+    found = begun_codes(work, codes)
     cores = _connect(work, options)
     loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
     memory = INTERPRETER_BYTES + encode_bytes(work, cores)
@@ -115,8 +116,8 @@ def _runs(sample: Sample) -> dict[str, Callable[[int], None]]:
 
 def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePlan:
     kernel, choose = kernel_of(options, rows), options.get("encoder") == CHOOSE
-    encoder = chosen_bound(rows, kernel, codes, options, planned=True) if choose else make_spec(options)
-    compressor = options.get("compressor") or "none"
+    encoder = chosen_bound(rows, kernel, codes, options) if choose else make_spec(options)
+    compressor = check_compressor(options.get("compressor") or "none")
     return lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
-from jobs.exact import prepare
+from jobs.exact import certificate_path, prepare
 from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
 from jobs.own_kernel import own_of
 from jobs.workplace import workplace_of
@@ -18,6 +18,7 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats.source import Source
+from stores.hits import check_hits_path
 from stores.vectors import Vectors
 
 
@@ -50,6 +51,14 @@ class Planned:
         return found
 
     @property
+    def dims(self) -> int:
+        """The dimension of what is scanned, as its queries must have."""
+        if self.codes is not None:
+            return self.codes.spec.dims
+        assert self.vectors is not None
+        return self.vectors.dims
+
+    @property
     def batch(self) -> NDArray[Any]:
         """The first batch of queries."""
         return self.queries.read(0, min(self.settings.batch, self.queries.shape[0]))
@@ -69,8 +78,9 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     Raises
     ------
     MercoreError
-        If it cannot be searched so; that it takes more than ``memory`` is no error here.
+        If it cannot be searched so, or the hits not be written; that it takes more than ``memory`` is no error here.
     """
+    check_out(options)
     workplace = workplace_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
@@ -91,7 +101,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         of = _of_codes if kind_of(store) == "codes" else _of_vectors
         found = of(store, open_rows(queries), settings, options)
         found.settings.check(found.scanned.rows)
-        check_queries(found.queries, found.kernel, found.batch.shape[1], store)
+        check_queries(found.queries, found.kernel, found.dims, store)
 
     def taken(some: SearchOptions) -> int:
         return taken_at(workplace, batches_at(workplace) * _needs(found)(some))
@@ -100,6 +110,15 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     needed = taken(settings)
     room = 0 if options.get("memory") is None else options["memory"] - INTERPRETER_BYTES - needed
     return replace(found, settings=replace(settings, resident=max(0, room)), needed=needed)
+
+
+def check_out(options: Mapping[str, Any]) -> None:
+    """Refuse ``out``, if it is given, where its hits could not be written, or an exact search's certificate beside."""
+    out = options.get("out")
+    if out:
+        check_hits_path(out)
+        if options.get("exact") or options.get("relaxed") is not None:
+            check_hits_path(certificate_path(out))
 
 
 def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:

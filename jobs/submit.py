@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from jobs.job_spec import given_options, job_id, shown, sources_of, target_of, words_in, words_of
+from jobs.job_spec import ALSO_WRITTEN, given_options, job_id, shown, sources_of, target_of, words_in, words_of
 from jobs.options import as_json, echo_json
 from jobs.runner import CONCURRENT, wake
 from jobs.state import open_state
 from stores.errors import InputError
-from stores.registry import DONE, QUEUED, RUNNING, Job, Registry
+from stores.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
 
 BASE = "jobs.submit.base"  # click's context: the folder that relative paths are relative to
 
@@ -68,7 +68,7 @@ def _submitting(verb: click.Command) -> click.Command:
         registry = state.registry()
         spec, name = job_spec(verb, given), job_id(str(verb.name), given)
         before = next(iter(registry.find(name)), None)
-        if before and _stays_done(before):
+        if before and (before.state not in ENDED or _stays_done(before)):
             job = before
         else:
             _check(verb, {**context.params, **given}, registry)
@@ -97,30 +97,33 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stays_done(job: Job) -> bool:
-    """Return whether nothing would be done again: what was ingested, a later ingest does not check."""
+    """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
     from stores.place import place
 
-    return job.verb == "ingest" and job.state == DONE and job.target is not None and place(job.target).exists()
+    if job.verb not in ("ingest", "export") or job.state != DONE:
+        return False
+    written = filter(None, (job.target, job.options.get(ALSO_WRITTEN)))
+    return all(place(path).exists() for path in written)
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
-    """Refuse a job that could not run, or would take more than it may, unless it reads what another is still to write.
+    """Refuse a job that could not run, or would take more than it may; what another is still to write may be missing.
 
     Raises
     ------
     InputError
         If its options cannot be used.
+    MercoreError
+        If a source is not there, or its target cannot be written.
     BudgetError
         If it would take more than its ``--memory`` or the disk has.
     """
     name = str(verb.name)
     if name == "search" and not options.get("out"):
         raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
-    to_come = {job.target for job in registry.jobs(QUEUED, RUNNING)}
-    if to_come.isdisjoint(sources_of(name, options)):
-        from jobs.plan import check_fits
+    from jobs.plan import check_fits
 
-        check_fits(name, options)
+    check_fits(name, options, {job.target for job in registry.jobs(QUEUED, RUNNING) if job.target is not None})
 
 
 def tell(job: Job, before: Job | None, *, as_json: bool) -> None:

@@ -1,8 +1,8 @@
 """Verify anyone's neighbours from the command line: a verdict a query, and what is nearer where one is refuted."""
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -26,54 +26,67 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats import Sliced
-from stores.hits import AnyHits, open_hits
+from stores.hits import AnyHits, Hits, open_hits
 from stores.spec import canonical_json
 from stores.vectors import Vectors, original_ids, stored_rows
 
 Report = dict[str, Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Claims:
+    """What is claimed of a search that is ready to run: ``ids`` int64[nq, k], and their scores if they say any."""
+
+    job: Job
+    ids: NDArray[np.int64]
+    scores: NDArray[np.floating[Any]] | None
+
+
 def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -> Report:  # noqa: ANN401
     """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
     began = time.perf_counter()
-    found, named = open_hits(hits), hits if isinstance(hits, str) else "the array of hits"
-    claimed = found.ids
-    k = claimed.shape[1] if options.get("k") is None else options["k"]
-    if not claimed.size:
-        raise InputError(f"{named} holds no ids: expected at least one a query. Mend: name a file of hits.")
-    if not 1 <= k <= claimed.shape[1]:
-        raise InputError(
-            f"k is out of range: found {k}, expected 1 to {claimed.shape[1]}, the ids of a query in {named}. "
-            "Mend: leave -k out."
-        )
+    claimed = claims(vectors, queries, hits, options)
+    verdicts = list(_verdicts(claimed))
+    seconds = time.perf_counter() - began
+    k, rows = claimed.job.settings.k, claimed.job.vectors.rows
+    return (
+        ({"hits": hits} if isinstance(hits, str) else {})
+        | {"queries": len(verdicts), "k": k, "rows": rows, "seconds": round(seconds, 3)}
+        | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
+        | {"verdicts": verdicts}
+    )
+
+
+def claims(vectors: str, queries: str | Sliced, hits: AnyHits, options: Mapping[str, Any]) -> Claims:
+    """Open all that verifying reads, and refuse what cannot be verified, before any work.
+
+    Raises
+    ------
+    MercoreError
+        If something is not there, does not belong together, or would take more than ``memory``.
+    """
+    named = hits if isinstance(hits, str) else "the array of hits"
+    found = _first(open_hits(hits), options.get("k"), named)
     rows = open_vectors(vectors)
     kernel = kernel_of(options, rows)
     check_domain(rows, kernel)
     codes = _bounds(options.get("bounds"), rows, kernel)
     workplace = workplace_of(options)
     settings = SearchOptions(
-        k=k,
+        k=found.ids.shape[1],
         batch=batch_of(options),
         threads=workplace.threads,
         own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
     )
     source = open_rows(queries)
-    if source.shape[0] != len(claimed):
+    if source.shape[0] != len(found.ids):
         raise InputError(
-            f"{named} holds hits of {len(claimed)} queries: expected {source.shape[0]}, as {source.name} has. "
+            f"{named} holds hits of {len(found.ids)} queries: expected {source.shape[0]}, as {source.name} has. "
             "Mend: name the queries that they are of."
         )
     job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
     job = replace(job, own_file=own_file(options))
-    said = found.scores[:, :k] if found.scores is not None and kernel.ranking is kernel else None
-    verdicts = list(_verdicts(job, claimed[:, :k], said))
-    seconds = time.perf_counter() - began
-    return (
-        ({"hits": hits} if isinstance(hits, str) else {})
-        | {"queries": len(verdicts), "k": k, "rows": rows.rows, "seconds": round(seconds, 3)}
-        | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
-        | {"verdicts": verdicts}
-    )
+    return Claims(job=job, ids=found.ids, scores=found.scores if kernel.ranking is kernel else None)
 
 
 def tell(report: Report) -> None:
@@ -88,8 +101,21 @@ def tell(report: Report) -> None:
     )
 
 
-def _verdicts(job: Job, claimed: NDArray[np.int64], said: NDArray[np.floating[Any]] | None) -> Iterator[Report]:
-    """Yield a verdict a query; ``said`` are the scores that are claimed too."""
+def _first(hits: Hits, k: int | None, named: str) -> Hits:
+    """Return the first ``k`` hits of each query, or all; refuse more than there are."""
+    if not hits.ids.size:
+        raise InputError(f"{named} holds no ids: expected at least one a query. Mend: name a file of hits.")
+    most = hits.ids.shape[1]
+    if k is not None and not 1 <= k <= most:
+        raise InputError(
+            f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Mend: leave -k out."
+        )
+    return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
+
+
+def _verdicts(found: Claims) -> Iterator[Report]:
+    """Yield a verdict a query."""
+    job, claimed, said = found.job, found.ids, found.scores
     nq, size, dropped = len(claimed), job.settings.batch, job.vectors.dropped
     stored = stored_rows(claimed, dropped)
     stored[stored >= job.vectors.rows] = -1

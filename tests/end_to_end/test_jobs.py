@@ -31,6 +31,15 @@ def wait_for_receipts(store: Path, count: int) -> None:
     until(lambda: count_receipts(store) > count)
 
 
+def submit_what_fails(vectors: Path, queue: Queue) -> str:
+    """Submit a check of a store that goes before it is its turn, after the encode that it waits for; return its id."""
+    (queue.folder / "copy").symlink_to(vectors)
+    queue.submit("encode", vectors, "first", *OPTIONS)
+    job = queue.submit("check", "copy")
+    (queue.folder / "copy").unlink()
+    return job
+
+
 def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, queue: Queue) -> None:
     np.save(queue.folder / "base.npy", histograms(500, 24, seed=1))
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
@@ -80,11 +89,9 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert "doing part 7 again: codes: part 7" in queue.succeed("logs", job).replace(f"{queue.folder}/", "")
     assert json.loads(Path(report["report"]).read_text())["parts_done_now"] == 1
     assert files_of(queue.folder / "codes") == undisturbed
-    other = queue.submit("encode", vectors, "codes", *ENCODE, "--part-rows", 20)
-    assert other != job
-    refused = queue.wait(other)
-    assert refused["state"] == "failed"
-    assert "holds another job: it differs in part_rows (10, not 20)" in refused["why"]
+    other = queue.run("submit", "encode", vectors, "codes", *ENCODE, "--part-rows", 20)
+    assert (other.code, other.out) == (1, "")
+    assert "holds another job: it differs in part_rows (10, not 20)" in other.err
 
 
 def test_a_job_outlives_its_terminal_and_its_runner(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
@@ -195,13 +202,13 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
     np.savez(queue.folder / "wrong.npz", ids=np.zeros((12, 1), np.int64), scores=np.zeros((12, 1)))
     verify = queue.submit("verify", vectors, "queries.npy", "wrong.npz", "--kernel", "chi2")
-    missing = queue.submit("check", "nowhere")
+    missing = submit_what_fails(vectors, queue)
     assert queue.run("wait", verify).code == 1
     assert queue.status(verify)["state"] == "done"
     failed = queue.run("wait", missing)
     assert failed.code == 2
     assert failed.err == (
-        f"{missing} failed: {queue.folder}/nowhere does not exist: expected a store. Mend: check the path.\n"
+        f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Mend: check the path.\n"
     )
     gave_up = queue.submit("encode", vectors, "codes", *OPTIONS)
     assert queue.run("wait", gave_up, "--timeout", 0.01).code == 3
@@ -221,7 +228,7 @@ def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue
 
 def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue: Queue) -> None:
     queue.submit("encode", vectors, "codes", *OPTIONS)
-    job = queue.submit("check", "nowhere")
+    job = submit_what_fails(vectors, queue)
     following = start("logs", "-f", job, env=queue.environment, cwd=queue.folder)
     out, _ = following.communicate(timeout=120)
     assert queue.status(job)["state"] == "failed"

@@ -227,7 +227,7 @@ def test_verbs_that_lost_their_lease_stop(
 def test_a_comparison_that_lost_its_lease_records_no_more(
     vectors: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs import compare
+    from jobs import compare, compared
 
     place, really = tmp_path / ".compared.lease", compare._record
 
@@ -239,7 +239,7 @@ def test_a_comparison_that_lost_its_lease_records_no_more(
     outcome = invoke(*WRITING["compare"][1](data, tmp_path / "compared"))
     assert (outcome.code, outcome.out) == (1, "")
     assert re.fullmatch(LOST.format(tmp_path / "compared", place), outcome.err.splitlines(keepends=True)[-1])
-    assert len(compare.read_records(tmp_path / "compared/compare.json")) == 1
+    assert len(compared.read_records(tmp_path / "compared/compare.json")) == 1
 
 
 def test_verbs_that_read_do_not_wait(codes: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from PIL import Image
 
-from jobs import compare, summary, verbs
+from jobs import compare, compared, summary, verbs
+from jobs.budget import INTERPRETER_BYTES
 from jobs.contenders import parse_encoders, parse_kernels, parse_options
 from jobs.parameters import FIELDS, PARAMETERS
 from jobs.plot import COLOURS, Curve, Panel, draw_recall
@@ -20,8 +22,9 @@ from pipeline.encoders import ENCODERS, EncoderSpec
 from pipeline.evaluate import evaluate
 from pipeline.kernels import make_kernel
 from pipeline.search import SearchOptions, search_code_store, search_vector_store
-from stores.errors import FormatError, InputError
+from stores.errors import BudgetError, FormatError, InputError, MercoreError
 from stores.hits import Hits, read_hits
+from stores.local_place import LocalPlace
 from stores.vectors import open_vector_store
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors
@@ -195,7 +198,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(
             run(seeds=2, out=str(out))
     (truth_file,) = out.glob("truth-*.npz")
     assert sorted(path.name for path in out.iterdir()) == ["compare.json", truth_file.name]
-    assert [record["seed"] for record in compare.read_records(out / "compare.json")] == [0]
+    assert [record["seed"] for record in compared.read_records(out / "compare.json")] == [0]
     report = run(seeds=2, out=str(out))
     assert encoded == [("aska", 0), ("aska", 1), ("aska", 1), ("kpca-lsh", 0), ("kpca-lsh", 1)]
     assert without_times(report) == without_times(run(seeds=2, out=str(tmp_path / "undisturbed")))
@@ -347,6 +350,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"rerank": 20},
         "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Mend: --rerank 300",
     ),
+    "threads": (
+        {"threads": 0},
+        "threads is out of range: found 0, expected 1 or more. Mend: leave --threads out.",
+    ),
+    "workers": (
+        {"workers": -1},
+        "workers is out of range: found -1, expected 1 or more. Mend: leave --workers out.",
+    ),
     "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Mend: --seeds 2"),
 }
 
@@ -358,6 +369,85 @@ def test_bad_input_is_refused_before_anything_is_written(case: str, run: Run, tm
         run(**options, out=str(tmp_path / "out"))
     assert str(error.value) == message
     assert not (tmp_path / "out").exists()
+
+
+def negative(rows: int, seed: int) -> Any:
+    """Rows that some kernels take and others do not."""
+    return -histograms(rows, DIMS, seed=seed).astype(np.float32)
+
+
+def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_run(
+    folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    queries, out = tmp_path / "negative.npy", tmp_path / "out"
+    np.save(queries, negative(QUERIES, seed=1))
+    options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(out)}
+    with pytest.raises(InputError, match=r"^query 0 has a negative value: "):
+        compare.run(str(folder / "vectors"), str(queries), **options)
+    np.save(queries, histograms(QUERIES, DIMS + 1))
+    with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Mend: "):
+        compare.run(str(folder / "vectors"), str(queries), **options)
+    assert not encoded
+    assert not out.exists()
+
+
+def test_rows_that_a_later_kernel_does_not_take_are_refused_before_the_first_run(
+    folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    rows = zarr.create_array(tmp_path / "foreign", shape=(ROWS, DIMS), chunks=(100, DIMS), dtype="float32")
+    rows[:] = np.abs(negative(ROWS, seed=3))
+    rows[500] = -1
+    options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(tmp_path / "out")}
+    with pytest.raises(InputError, match=r"^row 500 has a negative value: "):
+        compare.run(str(tmp_path / "foreign"), str(folder / "queries.npy"), **options)
+    assert not encoded
+
+
+def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_recorded(
+    run: Run, tmp_path: Path, encoded: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Mend: fewer --threads\.$"):
+        run(memory=1 << 20, out=str(out))
+    large = ["kpca-lsh:landmarks=600,bits=4096"]
+    with pytest.raises(BudgetError, match=r"^encoding would take "):
+        run(encoders=[LSH, *large], memory=INTERPRETER_BYTES + (12 << 20), out=str(out))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+        with pytest.raises(BudgetError, match=r"^encoding would write .*, which is free for "):
+            run(encoders=[LSH], out=str(out))
+    assert not encoded
+    assert not out.exists()
+    run(encoders=[LSH], out=str(out))
+    again = run(encoders=[LSH], memory=1 << 20, out=str(out))
+    assert (len(encoded), len(again["runs"])) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ("vectors", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v2/.zarray", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v2/.zgroup", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v3/zarr.json", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("queries.npy", "{} is a file: expected a folder for a comparison. Mend: name another with --out."),
+        ("queries.npy/x", "cannot write {}: {parent} is no folder to write in. Mend: name another with --out."),
+    ],
+)
+def test_no_comparison_is_kept_in_a_store_or_a_file(
+    run: Run, folder: Path, tmp_path: Path, kept: str, message: str
+) -> None:
+    target = folder / kept
+    if kept.startswith("v") and "/" in kept:
+        (tmp_path / kept).parent.mkdir()
+        (tmp_path / kept).write_text("{}")
+        target = (tmp_path / kept).parent
+    before = sorted(path.name for path in target.iterdir()) if target.is_dir() else None
+    with pytest.raises(MercoreError) as error:
+        run(out=str(target))
+    assert str(error.value) == message.format(target, parent=target.parent)
+    if before is not None:
+        assert sorted(path.name for path in target.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import faiss
 import numpy as np
 import pytest
 
+from jobs import export as exporting
 from jobs import verbs
 from jobs.export import export
 from pipeline.encoders.aska import AskaSpec
 from pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from pipeline.kernels import make_kernel
-from stores.errors import ExistsError, InputError
+from stores.errors import ExistsError, InputError, StorageError
 from tests.making import histograms, make_codes, make_vectors
 
 KPCA_PQ = KpcaPqSpec(n_landmarks=40, n_components=12, n_subquantizers=4)
@@ -60,3 +61,78 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(folder: P
     with pytest.raises(ExistsError):
         export(str(folder / "chi2"), str(folder / "queries.npy"))
     assert not target.exists()
+
+
+def test_queries_that_the_codes_are_not_for_are_refused_before_anything_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    negative = histograms(3, 12, seed=1).astype(np.float32)
+    negative[1, 2] = -1
+    cases: dict[str, tuple[Any, str]] = {
+        "wide": (histograms(3, 13, seed=1), r"wide\.npy has d = 13: expected 12, the dimension of .*chi2\. Mend: "),
+        "none": (np.zeros((0, 12), np.float32), r"none\.npy holds no query: expected at least one\. Mend: "),
+        "negative": (negative, r"^query 1 has a negative value: "),
+    }
+    for name, (rows, message) in cases.items():
+        queries = tmp_path / f"{name}.npy"
+        np.save(queries, rows)
+        with pytest.raises(InputError, match=message):
+            export(str(folder / "chi2"), str(tmp_path / "x"), queries=str(queries), points=str(tmp_path / "p.npy"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["negative.npy", "none.npy", "wide.npy"]
+
+
+def test_two_paths_that_are_one_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    codes, queries = str(folder / "chi2"), str(folder / "queries.npy")
+    for index, points, message in (
+        ("x", "x", "INDEX and --points are one path: found x twice. Mend: name another for --points."),
+        ("x", "link/x", "INDEX and --points are one path: found link/x twice. Mend: name another for --points."),
+        ("x", queries, f"--queries and --points are one path: found {queries} twice. Mend: name another for --points."),
+        (queries, "x", f"INDEX and --queries are one path: found {queries} twice. Mend: name another for --queries."),
+    ):
+        with pytest.raises(InputError) as error:
+            export(codes, index, queries=queries, points=points)
+        assert str(error.value) == message
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_the_same_command_ends_an_export_that_stopped_between_points_and_index(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, index, points = str(folder / "chi2"), tmp_path / "x.faiss", tmp_path / "p.npy"
+    queries = str(folder / "queries.npy")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exporting, "write_index", full)
+        with pytest.raises(StorageError):
+            export(codes, str(index), queries=queries, points=str(points))
+    assert (points.exists(), index.exists()) == (True, False)
+    written = points.stat().st_mtime_ns
+    export(codes, str(index), queries=queries, points=str(points))
+    assert index.exists()
+    assert points.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("there", ["other values", "another shape", "another type", "no array"])
+def test_other_points_are_not_overwritten(folder: Path, tmp_path: Path, there: str) -> None:
+    points, queries = tmp_path / "p.npy", str(folder / "queries.npy")
+    made: dict[str, Any] = {
+        "other values": np.zeros((30, 12), np.float32),
+        "another shape": np.zeros((30, 11), np.float32),
+        "another type": np.zeros((30, 12), np.uint8),
+    }
+    if there in made:
+        np.save(points, made[there])
+    else:
+        points.write_bytes(b"text")
+    before = points.read_bytes()
+    with pytest.raises(ExistsError) as error:
+        export(str(folder / "chi2"), str(tmp_path / "x"), queries=queries, points=str(points))
+    message = f"{points} exists and holds other points: expected a new path. Mend: name another, or remove it."
+    assert str(error.value) == message
+    assert points.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["p.npy"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.core import ParameterSource
 
 from jobs.cli import compare, encode, main, search
 from jobs.job_spec import given_options, job_id, sources_of, target_of, words_in, words_of
@@ -61,6 +62,35 @@ def test_what_a_job_writes_and_reads() -> None:
     assert sorted(sources_of("search", options)) == ["/codes", "/q", "/v"]
     assert target_of("check", {"store": "/codes"}) is None
     assert sources_of("ingest", {"source": "/s", "store": "/t"}) == ["/s"]
+    assert sources_of("search", {"store": "/codes", "queries": "/q", "vectors": None}) == ["/codes", "/q"]
+    assert sources_of("export", {"codes": "/c", "index": "/i", "queries": "/q", "points": "/p"}) == ["/c", "/q"]
+
+
+def test_a_path_has_one_spelling(tmp_path: Path) -> None:
+    folder = tmp_path / "real"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "blob").touch()
+    (folder / "base.npy").symlink_to("blob")  # a name whose suffix says the format, as caches of downloads have them
+    spellings = ("codes", "../real/codes", "../link/codes", str(tmp_path / "link/codes"), "x/../codes", "./codes")
+    for folder_now in (folder, tmp_path / "link"):
+        for spelling in spellings:
+            given = options_of(encode, "base.npy", spelling, "--kernel", "chi2", folder=folder_now)
+            assert (given["vectors"], given["codes"]) == (str(folder / "base.npy"), str(folder / "codes"))
+            assert sources_of("encode", given) == [str(folder / "blob")]
+            assert target_of("encode", given) == str(folder / "codes")
+    assert options_of(encode, "..", ".", "--kernel", "chi2", folder=folder)["vectors"] == str(tmp_path)
+
+
+def test_no_job_is_named_by_a_number_that_is_not_finite() -> None:
+    for text in ("nan", "inf"):
+        context = click.Context(encode)
+        context.params = {"gamma": float(text)}
+        context.set_parameter_source("gamma", ParameterSource.COMMANDLINE)
+        with pytest.raises(InputError) as error:
+            given_options(context, Path("/data"))
+        message = f"--gamma is {text}: expected a finite number. Mend: correct it, or leave --gamma out."
+        assert str(error.value) == message
 
 
 def test_a_file_states_a_job(tmp_path: Path) -> None:
@@ -84,11 +114,8 @@ def test_a_file_states_a_job(tmp_path: Path) -> None:
         ("atoms = 3", InputError, r"^job\.toml: verb is None, expected one of "),
         ('verb = "encode"\natom = 3', InputError, r"^job\.toml: encode has no option atom: expected vectors, codes, "),
         ('verb = "encode"\nvectors = "v"', InputError, r"^job\.toml: codes is missing, which encode needs\. Mend: add"),
-        (
-            'verb = "encode"\nvectors = "v"\ncodes = "c"\natoms = {}',
-            InputError,
-            r"^job\.toml: atoms is \{\}, expected text, a number or true\. Mend: correct it\.$",
-        ),
+        ('verb = ["encode"]', InputError, r"^job\.toml: verb is \['encode'\], expected one of encode, search, "),
+        ("verb = {a = 1}", InputError, r"^job\.toml: verb is \{'a': 1\}, expected one of encode, search, "),
     ],
 )
 def test_a_file_that_states_none_is_refused(
@@ -98,6 +125,30 @@ def test_a_file_that_states_none_is_refused(
     Path("job.toml").write_text(text)
     with pytest.raises(error, match=message):
         words_in("job.toml", VERBS)
+
+
+@pytest.mark.parametrize(
+    ("verb", "line", "message"),
+    [
+        ("encode", "atoms = {}", "atoms is {}, expected text or a finite number"),
+        ("encode", "atoms = true", "atoms is True, expected text or a finite number"),
+        ("encode", "atoms = false", "atoms is False, expected text or a finite number"),
+        ("encode", "atoms = [8, 9]", "atoms is [8, 9], expected text or a finite number"),
+        ("encode", "gamma = nan", "gamma is nan, expected text or a finite number"),
+        ("search", "relaxed = -inf", "relaxed is -inf, expected text or a finite number"),
+        ("search", 'out = "a\\u0000b"', "out is 'a\\x00b', expected text or a finite number"),
+        ("search", 'store = ["a", "b"]', "store is ['a', 'b'], expected text or a finite number"),
+        ("search", "exact = 3", "exact is 3, expected true or false"),
+        ("search", 'exact = "yes"', "exact is 'yes', expected true or false"),
+        ("compare", 'kernel = ["chi2", true]', "kernel is ['chi2', True], expected text, or a list of texts"),
+    ],
+)
+def test_a_value_that_its_name_cannot_have_is_refused(verb: str, line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'verb = "{verb}"\n{line}\n')
+    with pytest.raises(InputError) as error:
+        words_in(str(path), VERBS)
+    assert str(error.value) == f"{path}: {message}. Mend: correct it."
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:

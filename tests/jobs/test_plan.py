@@ -136,7 +136,7 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     encode: dict[str, Any] = {"vectors": vectors, "codes": str(tmp_path / "new"), "kernel": "chi2", "atoms": 64}
     search: dict[str, Any] = {"store": bounds, "queries": queries, "k": 5}
     ingest: dict[str, Any] = {"source": str(folder / "rows.npy"), "store": str(tmp_path / "new")}
-    for verb, options in (("encode", encode), ("search", search), ("ingest", ingest), ("compare", {})):
+    for verb, options in (("encode", encode), ("search", search), ("ingest", ingest), ("info", {})):
         check_fits(verb, options)
     for options in (encode, encode | {"encoder": "bound", "atoms": None}):
         with pytest.raises(BudgetError, match=r"would take 0\.\d\d GiB"):
