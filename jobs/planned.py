@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
-from jobs.exact import certificate_path, prepare
+from jobs.exact import prepare
 from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
 from jobs.own_kernel import own_of
 from jobs.workplace import workplace_of
@@ -18,7 +18,7 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats.source import Source
-from stores.hits import check_hits_path
+from stores.hits import certificate_path, check_hits_path
 from stores.vectors import Vectors
 
 
@@ -80,7 +80,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     MercoreError
         If it cannot be searched so, or the hits not be written; that it takes more than ``memory`` is no error here.
     """
-    check_out(options)
+    check_out({**options, "queries": queries})
     workplace = workplace_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
@@ -116,7 +116,7 @@ def check_out(options: Mapping[str, Any]) -> None:
     """Refuse ``out``, if it is given, where its hits could not be written, or an exact search's certificate beside."""
     out = options.get("out")
     if out:
-        check_hits_path(out)
+        check_hits_path(out, read=(options["queries"],))
         if options.get("exact") or options.get("relaxed") is not None:
             check_hits_path(certificate_path(out))
 

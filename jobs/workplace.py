@@ -65,11 +65,11 @@ def workplace_of(options: Mapping[str, Any], threads: str = "threads") -> Workpl
         return Workplace(scheduler=scheduler, memory=memory)
     if processes is not None:
         refuse(options, (threads,), "--processes says how many work, each on one thread")
-        check_range("processes", processes, (1, MOST_AT_WORK), "leave --processes out")
+        check_range("processes", processes, (1, MOST_AT_WORK), "leave --processes out.")
         return Workplace(processes=processes, memory=memory, counted="processes")
     given = options.get(threads, 1)
     if given is not None:
-        check_range(threads, given, (1, MOST_AT_WORK), f"leave --{threads} out")
+        check_range(threads, given, (1, MOST_AT_WORK), f"leave --{threads} out.")
     return Workplace(threads=available_cores() if given is None else given, memory=memory, counted=threads)
 
 

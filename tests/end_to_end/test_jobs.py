@@ -90,7 +90,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert json.loads(Path(report["report"]).read_text())["parts_done_now"] == 1
     assert files_of(queue.folder / "codes") == undisturbed
     other = queue.run("submit", "encode", vectors, "codes", *ENCODE, "--part-rows", 20)
-    assert (other.code, other.out) == (1, "")
+    assert (other.code, other.out) == (2, "")
     assert "holds another job: it differs in part_rows (10, not 20)" in other.err
 
 

@@ -16,6 +16,21 @@ with connect(Workplace(threads=1)):
     print(*(each.name for each in theirs if each.isEnabledFor(LEVEL)))
 """
 
+COLLECTING = """
+import gc
+from jobs.cluster import connect
+from jobs.workplace import Workplace
+
+with connect(Workplace(threads=1)):
+    owners = [type(getattr(each, "__self__", None)) for each in gc.callbacks]
+    print(gc.isenabled(), [owner for owner in owners if owner.__module__.startswith("distributed")])
+"""
+
+
+def test_no_report_of_dask_is_made_where_it_would_swallow_an_interrupt() -> None:
+    said = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, check=True)
+    assert (said.stdout, said.stderr) == ("True []\n", "")
+
 
 def test_no_logger_of_dask_speaks_while_a_cluster_is_connected() -> None:
     script = SPEAKING.replace("LEVEL", str(logging.ERROR))

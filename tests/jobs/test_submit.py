@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "threads to verify on": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--threads", 0),
-        "threads is out of range: found 0, expected 1 or more. Mend: leave --threads out.",
+        "threads is out of range: found 0, expected 1 to 4096. Mend: leave --threads out.",
     ),
     "more to verify than is claimed": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "-k", 6),
@@ -250,7 +250,7 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
 def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
     succeed("submit", "check", "aska")
     outcome = invoke("submit", "search", "nowhere", "q.npy", "--out", "h.npz")
-    assert (outcome.code, outcome.out) == (1, "")
+    assert (outcome.code, outcome.out) == (2, "")
     assert "nowhere does not exist: expected a store. Mend: check the path." in outcome.err
 
 
