@@ -835,10 +835,31 @@ LIMIT_FILES = "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
 OBEY_PERMISSIONS = "ctypes.CDLL(None).prctl(24, 1, 0, 0, 0), ctypes.CDLL(None).prctl(24, 2, 0, 0, 0)"
 
 
+INVOKE = """
+import json, sys
+from tests.end_to_end.running import invoke
+print(json.dumps([vars(invoke(*words)) for words in json.loads(sys.argv[1])]))
+"""
+
+
 def run_limited(limit: str, *words: object) -> Outcome:
     """Run the real command in a process that limits itself first."""
+    return start_limited(limit, command(*words))
+
+
+def invoke_limited(limit: str, commands: list[list[object]]) -> list[Outcome]:
+    """Run commands one after the other in one process that limits itself first."""
+    words = [[str(word) for word in each] for each in commands]
+    outcome = start_limited(limit, [sys.executable, "-c", INVOKE, json.dumps(words)])
+    assert outcome.code == 0, outcome.err
+    return [Outcome(**each) for each in json.loads(outcome.out)]
+
+
+def start_limited(limit: str, words: list[str]) -> Outcome:
+    """Run any command in a process that limits itself first."""
     launch = f"import ctypes, os, resource, sys; {limit}; os.execv(sys.argv[1], sys.argv[1:])"
-    return finish(start_words([sys.executable, "-c", launch, *command(*words)], env={"PYTHONDONTWRITEBYTECODE": "1"}))
+    environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    return finish(start_words([sys.executable, "-c", launch, *words], env=environment))
 
 
 def test_the_real_command_when_the_system_refuses_to_write(folder: Path) -> None:
@@ -871,7 +892,7 @@ def test_files_that_may_not_be_read(folder: Path) -> None:
     (folder / "rows.npy").chmod(0)
     (folder / "codes/weights/c/3/0").chmod(0)
     (folder / "hidden").mkdir(mode=0)
-    for words in (
+    commands = [
         ["ingest", folder / "rows.npy", folder / "new"],
         ["search", folder / "codes", folder / "good/queries.npy", "-k", 5],
         ["info", folder / "hidden/store"],
@@ -882,8 +903,8 @@ def test_files_that_may_not_be_read(folder: Path) -> None:
         ["search", folder / "good/codes", folder / "hidden/rows.npy"],
         search_good(folder, "--out", folder / "hidden/below/hits.npz"),
         ["evaluate", folder / "hidden/hits.npz", folder / "hidden/truth.npz"],
-    ):
-        outcome = run_limited(OBEY_PERMISSIONS, *words)
+    ]
+    for outcome in invoke_limited(OBEY_PERMISSIONS, commands):
         assert_one_paragraph(outcome, 1, "Permission denied")
     assert names_in(folder) == ["codes", "good", "hidden", "rows.npy"]
     assert open_header(folder / "codes").kind == "codes"

@@ -11,6 +11,7 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
+from pipeline.kernels import make_kernel
 from stores.formats.certificates import read_certificate
 from stores.hits import read_hits
 from tests.adversarial import MAKERS, adversary
@@ -211,6 +212,7 @@ def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Pa
     assert hits.scores is not None
     arrays, about = read_certificate(str(tmp_path / "gt.certificate.npz"))
     np.testing.assert_allclose(hits.scores[:, -1], arrays["kth"], rtol=1e-6)
+    np.testing.assert_array_equal(arrays["slack"], np.full(NQ, 2 * make_kernel("chi2").exact_error(DIMS)))
     assert (about["exact"], about["relaxed"], about["bound"], about["k"]) == (True, None, "kpca-bound", K)
 
 

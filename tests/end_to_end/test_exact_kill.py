@@ -54,7 +54,7 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
         return invoke(*search(folder, out))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.timeout(300)
 def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "hits.npz"

@@ -1,4 +1,4 @@
-"""A missing, truncated, flipped or zeroed chunk is an error before a result: 400 injected faults, none passes."""
+"""A missing, truncated, flipped or zeroed chunk is an error before a result: of hundreds none passes."""
 
 import json
 import re
@@ -13,9 +13,9 @@ import pytest
 from jobs import verbs
 from stores.errors import FormatError, IntegrityError, MercoreError
 from stores.hits import Hits
-from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, run, succeed
+from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
 
-FAULTS_A_KIND = 100
+FAULTS_A_KIND = 40  # as many in each column
 PARTS = 60
 CODE_FILES = {
     **dict.fromkeys(("atoms", "weights", "receipts"), "{column}/c/{part}/0"),
@@ -108,7 +108,7 @@ def vector_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_hundred_faults_in_the_parts_of_codes(kind: str, code_store: Path, data: Path) -> None:
+def test_forty_faults_in_the_parts_of_codes(kind: str, code_store: Path, data: Path) -> None:
     before = search(code_store, data / "queries.npy")
     shown = [
         one_fault(code_store, data / "queries.npy", kind, seed, parts=PARTS, files=CODE_FILES)
@@ -138,9 +138,9 @@ def test_twenty_five_faults_in_the_parts_of_vectors(kind: str, vector_store: Pat
 def one_fault(
     store: Path, queries: Path, kind: str, seed: int, *, parts: int, files: dict[str, str], kernel: str | None = None
 ) -> str | None:
-    """Damage one chunk file that the seed chooses; return which verb lets it pass, or None."""
+    """Damage one chunk file of a column and a part that the seed chooses; return which verb lets it pass, or None."""
     rng = np.random.default_rng([list(DAMAGES).index(kind), seed])
-    part, column = int(rng.integers(parts)), str(rng.choice(list(files)))
+    part, column = int(rng.integers(parts)), list(files)[seed % len(files)]
     with damaged(store / files[column].format(column=column, part=part), DAMAGES[kind], rng):
         return passes_silently(store, queries, rf": part {part}\b", kernel)
 
@@ -197,12 +197,13 @@ def test_a_chunk_in_another_parts_place_is_a_fault(code_store: Path, data: Path)
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_the_real_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_path: Path) -> None:
+def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_path: Path) -> None:
+    tells = run if kind == "a bit flipped" else invoke  # the real command once: it says the same of all
     store = Path(shutil.copytree(codes, tmp_path / "codes"))
     rng = np.random.default_rng(60)
     with damaged(store / "residual/c/17", DAMAGES[kind], rng):
-        checked = run("check", store)
-        searched = run("search", store, data / "queries.npy", "-k", 5)
+        checked = tells("check", store)
+        searched = tells("search", store, data / "queries.npy", "-k", 5)
     assert (checked.code, searched.code) == (1, 1)
     assert checked.out.startswith(f"{store}: part 17: column residual ")
     assert checked.err == f"{store}: 60 parts: 1 faults\n"

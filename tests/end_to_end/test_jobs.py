@@ -117,18 +117,18 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
     job = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
-    for parts in (20, 60, 100, 140):
+    for parts in (20, 60, 100):  # as often as would fail it, had it done nothing between
         wait_for_receipts(queue.folder / "codes", parts)
         kill(*queue.workers())
     report = queue.wait(job)
-    assert (report["state"], report["runs"]) == ("done", 5)
+    assert (report["state"], report["runs"]) == ("done", 4)
     assert files_of(queue.folder / "codes") == undisturbed
 
 
 def test_after_a_reboot_one_command_goes_on_with_the_queue(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    jobs = [queue.submit("encode", vectors, f"codes{seed}", *OPTIONS, "--random-state", seed) for seed in range(3)]
+    jobs = [queue.submit("encode", vectors, f"codes{seed}", *OPTIONS, "--random-state", seed) for seed in range(2)]
     wait_for_receipts(queue.folder / "codes0", 10)
     queue.kill()
     with queue.state.registry().transaction():
@@ -136,7 +136,7 @@ def test_after_a_reboot_one_command_goes_on_with_the_queue(
     states = {report["id"]: report["state"] for report in json.loads(queue.succeed("jobs", "--json"))}
     assert list(states) == jobs
     assert states[jobs[0]] in ("running", "stalled", "queued")  # the last for a moment, before it is claimed
-    assert [states[job] for job in jobs[1:]] == ["queued", "queued"]
+    assert states[jobs[1]] == "queued"
     registry = queue.state.registry()
     until(lambda: all(job.state == "done" for job in registry.jobs()))  # no command is asked again
     assert files_of(queue.folder / "codes0") == undisturbed

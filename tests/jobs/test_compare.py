@@ -223,6 +223,20 @@ def test_other_queries_are_another_comparison(folder: Path, tmp_path: Path, enco
     assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
 
 
+def test_other_ranks_and_another_rerank_are_another_run(
+    run: Run, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    asked: list[dict[str, Any]] = [
+        {"ranks": "1,5"},
+        *({"ranks": "1,30", "rerank": rerank} for rerank in (None, 60, 30)),
+    ]
+    reports = [run(encoders=[LSH], out=str(tmp_path / "out"), **options) for options in asked]
+    assert len(encoded) == 4
+    assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
+    for options, report in zip(asked, reports, strict=True):
+        assert without_times(report) == without_times(run(encoders=[LSH], **options))
+
+
 def test_without_a_folder_nothing_stays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     report = run(encoders=[LSH])

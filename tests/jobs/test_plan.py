@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jobs.cli import main
+from jobs.forecast import refuse_excess
 from jobs.plan import check_fits
 from stores.errors import BudgetError
 from stores.local_place import LocalPlace
@@ -127,6 +128,14 @@ def test_what_the_disk_has_no_room_for_is_refused(
         assert "bytes on disk" in outcome.out
         assert "expected at most 1 kB, which is free for" in outcome.err
     assert names_in(tmp_path) == []
+
+
+def test_what_lies_there_already_needs_no_room() -> None:
+    report = {"bytes": 1000, "bytes_there": 600, "path": "codes"}
+    refuse_excess(report | {"free": 400}, None)
+    message = "this would write 400 B: expected at most 399 B, which is free for codes. Mend: free space there, or "
+    with pytest.raises(BudgetError, match=message):
+        refuse_excess(report | {"free": 399}, None)
 
 
 def test_what_a_job_would_exceed_is_told_without_a_measurement(

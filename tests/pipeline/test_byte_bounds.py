@@ -197,7 +197,7 @@ def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq
     assert (queries.start.size, queries.words.size, queries.wide) == (lanes, 2 * lanes, wide)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.parametrize(
     ("cpu", "features"),
     [("x86-64", ""), ("haswell", "+avx2"), ("skylake-avx512", "+avx2,+avx512f,+avx512bw,+avx512dq,+avx512vl")],

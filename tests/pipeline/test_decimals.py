@@ -36,6 +36,15 @@ every_kernel = pytest.mark.parametrize(
     ],
 )
 FLOATS = st.floats(0, 2.0**100, width=32)
+LENGTHS = (1, 128, 1000)
+ROUNDINGS: dict[str, tuple[float, float, float]] = {  # of u, what the docstrings of the kernels add up to
+    "cosine": (11, 265, 2009),
+    "hellinger": (7, 160, 1034.965),
+    "chi2": (11, 164, 1038.965),
+    "intersection": (4, 157, 1031.965),
+    "jensen_shannon": (17, 170, 1044.965),
+    "rbf": (9.48, 56.47, 379.11),
+}
 HARD: dict[str, tuple[list[float], list[float]]] = {
     "one dimension": ([3], [0.1]),
     "subnormal": ([1e-40, 2e-45, 0, 3e-42], [1e-45, 1e-41, 1e-45, 0]),
@@ -118,6 +127,21 @@ class TestExactError:
     def test_a_row_scores_one_with_itself(self, kernel: Kernel) -> None:
         for x in kernel_rows("dense", "float32", (3, 20), signed=signed(kernel), seed=5):
             assert abs(score(kernel, x, x) - 1) <= TIE / 1000
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_the_error_is_no_less_than_its_roundings(name: str) -> None:
+    gamma = 0.7 if name == "rbf" else None
+    plain, transformed = (make_kernel(name, gamma=gamma, transform=scale) for scale in (None, 3.0))
+    for d, roundings in zip(LENGTHS, ROUNDINGS[name], strict=True):
+        least = 1.01 * roundings
+        assert plain.exact_error(d) / 2.0**-53 >= least * (1 - 1e-9)
+        assert transformed.exact_error(d) / 2.0**-53 >= 1.01 * (9 + 3 * least) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("d", LENGTHS)
+def test_the_error_of_exp_chi2_is_that_of_its_transform(d: int) -> None:
+    assert make_kernel("exp_chi2", gamma=1.5).exact_error(d) == make_kernel("chi2", transform=3.0).exact_error(d)
 
 
 def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:

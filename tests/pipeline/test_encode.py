@@ -149,6 +149,16 @@ def test_atoms_and_weights_are_those_of_the_slow_pursuit_where_no_two_atoms_are_
     assert alike >= 97
 
 
+@pytest.mark.parametrize("pursuit", PURSUITS)
+def test_a_row_gets_atoms_until_float32_cannot_tell_what_is_left_from_zero(pursuit: str) -> None:
+    spec = AskaSpec(n_atoms=3, n_nonzero_coefs=3, weights="float32", pursuit=pursuit)
+    encoder = Aska(spec, make_kernel("cosine"), np.eye(3, dtype=np.float32))
+    encoder.prepare_encoding()
+    left = np.array([0.03, 0.01, 0.002, 0.0005], np.float32)  # by two atoms: its square is 1e-4 for the second
+    rows = np.column_stack([np.full(4, 0.8, np.float32), np.full(4, 0.6, np.float32), left])
+    assert (encoder.encode(rows)["weights"] != 0).sum(axis=1).tolist() == [3, 3, 3, 2]
+
+
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_columns_are_of_the_dtypes_and_shapes_that_the_layout_says(
     weights: str, vectors: VectorStore, tmp_path: Path

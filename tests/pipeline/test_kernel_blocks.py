@@ -228,7 +228,7 @@ def scores_digest() -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2,+fma")])
 def test_builds_for_lesser_processors_score_the_same_bits(cpu: str, features: str) -> None:
     """A process whose code is made for a processor without AVX-512, or without AVX2 and multiply-add."""

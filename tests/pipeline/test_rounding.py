@@ -109,3 +109,15 @@ class TestProjectionSlack:
             assert spoiled < slack < 100 * spoiled
             encoder = KpcaBound(kernel, model | {"projection": projection, "slack": np.array([slack])})
             check(kernel, encoder, rows, np.concatenate([rows[:9], histograms(9, 16, seed=2)]))
+
+    @pytest.mark.parametrize("spoiled", [1e-4, 1e-3, 0.03])
+    def test_a_projection_that_is_too_long_still_bounds_scores_below_zero(self, spoiled: float) -> None:
+        rows = np.random.default_rng(1).standard_normal((150, 3)).astype(np.float32)
+        kernel = make_kernel("cosine")
+        model = KpcaBoundSpec(n_landmarks=80, n_components=3).fit(SourceVectors(Rows(rows)), kernel)
+        prepared = kernel.prepare(model["landmarks"])
+        gram = kernel.exact(prepared, np.ascontiguousarray(prepared.T))
+        projection = model["projection"] * (1 + spoiled)
+        slack = projection_slack(kernel, gram, projection[:, projection.any(axis=0)], 3)
+        encoder = KpcaBound(kernel, model | {"projection": projection, "slack": np.array([slack])})
+        check(kernel, encoder, rows, -rows[:40])  # whose products the length makes too low

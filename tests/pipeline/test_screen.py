@@ -143,6 +143,49 @@ def test_a_cut_leaves_little_that_is_of_no_account() -> None:
     assert 50 <= (found > -np.inf).sum() < 60
 
 
+class Screened:
+    """Scores that are off by all of their error: those that must not be lost too low, the others too high."""
+
+    def __init__(self, scores: NDArray[np.float64], error: float) -> None:
+        self.of, self.error = scores, error
+
+    def scores(self, rows: NDArray[Any], pairs: Pairs) -> NDArray[np.float64]:
+        return self.of[pairs]
+
+
+@pytest.mark.parametrize("lost", ["too low", "not known"])
+@pytest.mark.parametrize("by", ["k", "least"])
+def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
+    by: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, k, error = make_kernel("chi2"), 5, 1e-5
+    noise = 1e-5 * np.random.default_rng(1).standard_normal((400, 16))
+    rows, queries = (histograms(1, 16, seed=3) * (1 + noise)).astype(np.float32), histograms(3, 16, seed=2)
+    prepared, pairs = Prepared(kernel, queries), all_pairs(400, 3)
+    true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(400, 3)
+    best = np.argsort(np.argsort(-true, axis=0), axis=0) < k
+    off = true + error * (1 - 1e-6) * np.where(best, -1, 1)
+    off[best & (lost == "not known")] = np.nan
+    monkeypatch.setattr(prepared, "screen", Screened(off, error))
+    kth = np.sort(true, axis=0)[-k].astype(np.float32)
+    cut = Cut(k, np.zeros(3, np.float32)) if by == "k" else Cut(400, np.nextafter(kth, np.float32(-1)))
+    found = pair_scores(prepared, rows, pairs, cut, threads=1).reshape(400, 3)
+    np.testing.assert_array_equal(found[best], true[best])
+
+
+def test_a_cut_leaves_all_that_may_tie_with_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, pairs = make_kernel("chi2"), all_pairs(100, 2)
+    noise = 1e-15 * np.random.default_rng(4).standard_normal((100, 16))
+    rows = histograms(1, 16, dtype="float64", seed=5) * (1 + noise)
+    prepared = Prepared(kernel, histograms(2, 16, seed=6))
+    true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(100, 2)
+    assert (np.ptp(true, axis=0) > 0).all()
+    assert (np.ptp(true, axis=0) < 2 * kernel.exact_error(16)).all()
+    monkeypatch.setattr(prepared, "screen", Screened(true, 0.0))
+    found = pair_scores(prepared, rows, pairs, Cut(5, np.zeros(2, np.float32)), threads=1)
+    np.testing.assert_array_equal(found.reshape(100, 2), true)
+
+
 def test_no_pairs() -> None:
     kernel, none = make_kernel("chi2"), np.empty(0, np.int64)
     prepared, cut = Prepared(kernel, histograms(2, 8)), Cut(3, np.zeros(2, np.float32))

@@ -330,6 +330,15 @@ def test_what_names_nobody_is_followed_once_it_is_silent(left: bytes, tmp_path: 
     assert names(tmp_path) == []
 
 
+def test_a_silent_owner_is_given_all_of_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".store.lease").write_bytes(b"nobody")
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with lease(tmp_path / "store", pace=Pace(heartbeat=60, takeover=32, look=0.25)):
+        pass
+    assert slept == [0.25] * 128 + [60]  # the last so that others who follow are seen
+
+
 def left_by(place: Path, **differs: object) -> None:
     """Write what a process left that is no more."""
     place.write_bytes(contents(replace(this_process(), pid=4242, **differs)))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 from stores.errors import LeaseError
 from stores.lease import Pace
 from stores.lease_file import contents, this_process
-from stores.object_lease import object_lease
+from stores.object_lease import Seen, _ended, object_lease
 from stores.object_place import object_place
 from tests.object_server import BUCKET, ObjectServer, object_server
 
@@ -148,6 +148,12 @@ def test_one_whose_lock_is_elsewhere_is_followed_when_it_is_silent(
     assert taken.endswith("which showed no sign of life for 4 s")
     assert second.says() == "held"
     second.end()
+
+
+def test_a_silent_owner_is_given_all_of_its_time() -> None:
+    seen = Seen("a version", this_process())  # of which there is no lock
+    assert _ended(seen, 3.9, QUICK) is None
+    assert _ended(seen, 4.0, QUICK) == "which showed no sign of life for 4 s"
 
 
 def test_one_that_was_stopped_loses_it_and_notices(server: ObjectServer, url: str) -> None:
