@@ -2,7 +2,9 @@
 
 import gc
 import logging
+import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +27,7 @@ FORGET_SECONDS = 5
 ALONE_SECONDS, LOOK_SECONDS = 60, 5  # a cluster may be without any worker so long, and is looked at so often
 LOOPBACK = "127.0.0.1"
 Value = TypeVar("Value")
+SLOW_DISK = "Creating scratch directories is taking"  # a second, on a busy machine: nothing that a user could mend
 LOGGERS = (  # those that Dask sets the levels of, one by one, and asyncio's, which speaks of what Dask left behind
     *("distributed", "distributed.client", "distributed.gc", "distributed.scheduler", "distributed.worker"),
     *("tornado.application", "asyncio"),
@@ -35,6 +38,7 @@ SETTINGS = {
     "distributed.nanny.pre-spawn-environ": {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
         **{name: size for name, (_, size) in KEPT.items()},
+        "PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), f"ignore:{SLOW_DISK}"))),
     },
     "distributed.worker.profile.enabled": False,
 }
@@ -51,6 +55,7 @@ def connect(workplace: Workplace) -> Iterator[Client]:
     """
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
+    warnings.filterwarnings("ignore", SLOW_DISK)
     with dask.config.set(SETTINGS), ExitStack() as stack:
         with _no_collection():
             client = stack.enter_context(_client(workplace))

@@ -26,6 +26,22 @@ with connect(Workplace(threads=1)):
     print(gc.isenabled(), [owner for owner in owners if owner.__module__.startswith("distributed")])
 """
 
+WARNING = """
+import warnings
+from jobs.cluster import connect
+from jobs.workplace import Workplace
+
+with connect(Workplace(threads=1)):
+    warnings.warn("Creating scratch directories is taking a surprisingly long time. (1.07s) ", stacklevel=2)
+    warnings.warn("Anything else", stacklevel=2)
+"""
+
+
+def test_a_slow_disk_is_not_what_stderr_is_for() -> None:
+    said = subprocess.run([sys.executable, "-c", WARNING], capture_output=True, text=True, check=True)
+    assert "Anything else" in said.stderr
+    assert "scratch" not in said.stderr
+
 
 def test_no_report_of_dask_is_made_where_it_would_swallow_an_interrupt() -> None:
     said = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, check=True)
