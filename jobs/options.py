@@ -56,7 +56,7 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
 
 def as_json(verb: Verb) -> Verb:
     """Add ``--json``."""
-    return click.option("--json", is_flag=True, help="Print one JSON object on stdout.")(verb)
+    return click.option("--json", is_flag=True, help="Print JSON on stdout.")(verb)
 
 
 def echo_json(report: object) -> None:

@@ -13,6 +13,7 @@ from pipeline.encoders.kpca_jl import KpcaJlSpec
 from pipeline.encoders.kpca_lsh import KpcaLshSpec
 from pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from pipeline.kernels import make_kernel
+from stores.errors import InputError
 from stores.foreign import SourceVectors
 from tests.jobs.test_encoders import refused
 from tests.making import Rows, histograms
@@ -217,3 +218,10 @@ def test_a_bound_of_bins_serves_transforms_of_sums_over_bins() -> None:
     vectors = SourceVectors(Rows(histograms(ROWS, DIMS)))
     for kernel in (make_kernel("exp_chi2"), make_kernel("intersection", transform=3.0)):
         BinBoundSpec(n_groups=4).check(vectors, kernel)
+
+
+def test_a_bound_of_bins_has_no_more_groups_than_an_int32_adds() -> None:
+    vectors, kernel = SourceVectors(Rows(histograms(8, 33_000))), make_kernel("chi2")
+    BinBoundSpec(n_groups=32_896).check(vectors, kernel)
+    with pytest.raises(InputError, match="groups is out of range: found 32897, expected 1 to 32896, for an int32"):
+        BinBoundSpec(n_groups=32_897).check(vectors, kernel)
