@@ -1,4 +1,4 @@
-"""A missing, truncated, flipped or zeroed chunk is an error before a result: of hundreds none passes."""
+"""A missing, truncated, flipped or zeroed chunk is an error before a result: 400 injected faults, none passes."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from stores.errors import FormatError, IntegrityError, MercoreError
 from stores.hits import Hits
 from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
 
-FAULTS_A_KIND = 40  # as many in each column
+FAULTS_A_KIND = 100  # as many in each column
 PARTS = 60
 CODE_FILES = {
     **dict.fromkeys(("atoms", "weights", "receipts"), "{column}/c/{part}/0"),
@@ -108,7 +108,7 @@ def vector_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_forty_faults_in_the_parts_of_codes(kind: str, code_store: Path, data: Path) -> None:
+def test_a_hundred_faults_in_the_parts_of_codes(kind: str, code_store: Path, data: Path) -> None:
     before = search(code_store, data / "queries.npy")
     shown = [
         one_fault(code_store, data / "queries.npy", kind, seed, parts=PARTS, files=CODE_FILES)
