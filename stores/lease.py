@@ -139,6 +139,8 @@ def lease(path: Path, tell: Tell = lambda sentence: None, *, pace: Pace | None =
 
     Raises
     ------
+    NotFoundError
+        If the folder of ``path`` is not there.
     StorageError
         If no file can be written beside ``path``.
     """

@@ -276,6 +276,8 @@ def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> P
     ------
     ExistsError
         If something is there.
+    NotFoundError
+        If the folder that it is to lie in is not there.
     StorageError
         If the disk or the object store refuses; nothing is left behind.
     """

@@ -64,6 +64,8 @@ class Place(Protocol):
         ------
         ExistsError
             If something is there.
+        NotFoundError
+            If its folder is not there.
         StorageError
             If nothing can be written there.
         """

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from stores.errors import LeaseError, StorageError
+from stores.errors import LeaseError, NotFoundError, StorageError
 from stores.lease import Pace, lease, lease_path
 from stores.lease_file import LEASE_BYTES, Owner, contents, parsed, this_process, turn
 
@@ -492,7 +492,7 @@ def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = tmp_path / "absent/store"
-    with pytest.raises(StorageError) as refusal, lease(store):
+    with pytest.raises(NotFoundError) as refusal, lease(store):
         pass
     assert str(refusal.value) == f"cannot write {store}: there is no folder {store.parent}. Mend: create it."
 

@@ -21,7 +21,7 @@ from pipeline.encoders.aska import AskaSpec
 from pipeline.kernels import make_kernel
 from stores.codes import create_or_resume
 from stores.columns import encode_chunk, payload_checksum
-from stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, StorageError
+from stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, NotFoundError, StorageError
 from stores.header import Header, Layout, column_fields, model_entries, open_header
 from stores.parts import PartStore, create
 from stores.reader import PartReader
@@ -313,7 +313,7 @@ def test_a_store_is_made_at_a_new_path_alone(there: str, tmp_path: Path) -> None
     refused(lambda: create(path, HEADER, MODEL), ExistsError, message)
     below = tmp_path / "absent" / "store"
     message = f"cannot write {below}: there is no folder {below.parent}. Mend: create it."
-    refused(lambda: create(below, HEADER, MODEL), StorageError, message)
+    refused(lambda: create(below, HEADER, MODEL), NotFoundError, message)
 
 
 def test_of_creators_at_once_one_wins_and_nothing_of_the_others_is_left(tmp_path: Path) -> None:
