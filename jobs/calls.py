@@ -32,28 +32,19 @@ def called(name: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     def decorated(verb: Callable[..., R]) -> Callable[..., R]:
         options = {str(option.name): option for option in main.commands[name].params if _is_keyword(option)}
 
-        @wraps(verb)
-        def call(*arguments: Any, **given: Any) -> R:  # noqa: ANN401 - as the signature below says
-            paths = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in arguments]
-            return verb(*paths, **completed(name, options, given))
+        signed = _signed(verb, options)
 
-        call.__signature__ = _signed(verb, options)  # type: ignore[attr-defined]
+        @wraps(verb)
+        def call(*arguments: Any, **given: Any) -> R:  # noqa: ANN401 - as the signature says
+            bound = signed.bind(*arguments, **given)
+            bound.apply_defaults()
+            paths = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in bound.args]
+            return verb(*paths, **{word: _value(options[word], value) for word, value in bound.kwargs.items()})
+
+        call.__signature__ = signed  # type: ignore[attr-defined]
         return call
 
     return decorated
-
-
-def completed(name: str, options: Mapping[str, click.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a command's options: those that are given, and of the others the defaults."""
-    unknown = [word for word in given if word not in options]
-    if unknown:
-        raise TypeError(f"{name}() has no option {unknown[0]}: expected some of {', '.join(options)}")
-    missing = [word for word, option in options.items() if option.required and given.get(word) is None]
-    if missing:
-        raise TypeError(f"{name}() needs the option {missing[0]}")
-    return {
-        word: _value(option, given[word]) if word in given else _default(option) for word, option in options.items()
-    }
 
 
 def _is_keyword(parameter: click.Parameter) -> bool:
@@ -72,13 +63,14 @@ def _value(option: click.Parameter, given: Any) -> Any:  # noqa: ANN401
         return os.fspath(given)
     if isinstance(option, click.Option) and option.multiple:
         return (given,) if isinstance(given, str) else tuple(given)
-    if given == "":
-        raise InputError(f"{option.name} is empty: expected a value. Mend: leave {option.name} out.")
-    if isinstance(option.type, click.types.IntParamType) and given is not None and not isinstance(given, str):
-        if isinstance(given, bool) or not isinstance(given, Integral):
-            raise InputError(f"{option.name} is {given!r}: expected a whole number. Mend: {option.name}=10.")
-    elif not isinstance(given, str):
+    if given is None and not option.required:
+        return _default(option)
+    if given is None or given == "":
+        raise InputError(f"{option.name} is {given!r}: expected a value. Mend: name one, or leave {option.name} out.")
+    if given is None or (not isinstance(given, str) and not isinstance(option.type, click.types.IntParamType)):
         return given
+    if not isinstance(given, str | Integral) or isinstance(given, bool):
+        raise InputError(f"{option.name} is {given!r}: expected a whole number. Mend: {option.name}=10.")
     try:
         return option.type_cast_value(_context(option), given)
     except click.BadParameter as error:

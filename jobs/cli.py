@@ -38,8 +38,8 @@ class Verbs(click.Group):
         except MercoreError as error:
             click.echo(f"mercore: {error}", err=True)
             ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
-        except OSError as error:  # of stdout: what else the system refuses is a StorageError
-            if error.errno == errno.EPIPE:
+        except OSError as error:  # of stdout, which has no name
+            if error.errno == errno.EPIPE or error.filename is not None:
                 raise
             click.echo(f"mercore: cannot write the answer: {error.strerror}. Mend: free space, or use --out.", err=True)
             ctx.exit(ANSWER_IS_NO)

@@ -11,8 +11,9 @@ from typing import Any
 
 from jobs.budget import check_budget, search_bytes
 from jobs.contenders import Contender, Similarity, parse_encoders, parse_kernels
-from jobs.options import available_cores, parse_ranks
+from jobs.options import parse_ranks
 from jobs.plan import fits_encode
+from jobs.workplace import workplace_of
 from pipeline.encode import check_domain, lay_out
 from pipeline.encoders import EncoderSpec
 from pipeline.encoders.encoder import check_range
@@ -182,7 +183,7 @@ def read_records(path: Path) -> list[Report]:
 
 def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, Any]) -> Ground:
     """Return what all runs share, checked against the store."""
-    threads, workers = (_counted(options, name) for name in ("threads", "workers"))
+    threads, workers = (workplace_of({name: options.get(name)}, name).threads for name in ("threads", "workers"))
     ranks = _ranks(options.get("ranks"), store.rows)
     seeds = options.get("seeds", 1)
     check_range("seeds", seeds, (1, MAX_SEEDS), "--seeds 2")
@@ -198,14 +199,6 @@ def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, An
         seeds=seeds,
         resources={"threads": threads, "workers": workers, "memory": options.get("memory")},
     )
-
-
-def _counted(options: Mapping[str, Any], name: str) -> int:
-    """Return how many threads an option names, or the cores."""
-    count = options.get(name)
-    if count is not None and count < 1:
-        raise InputError(f"{name} is out of range: found {count}, expected 1 or more. Mend: leave --{name} out.")
-    return available_cores() if count is None else int(count)
 
 
 def _ranks(text: str | None, rows: int) -> list[int]:

@@ -36,7 +36,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats import Sliced
 from stores.formats.certificates import write_certificate
 from stores.formats.source import Source, content_digest
-from stores.hits import Hits, certificate_path, check_hits_path, check_id, write_hits
+from stores.hits import Hits, certificate_path, check_id, write_hits
 from stores.place import Held
 from stores.reader import HeldParts
 from stores.vectors import WatchedVectors, original_ids
@@ -104,9 +104,6 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
     With ``out``, a certificate is written beside it, and a search that was killed goes on behind its last batch.
     """
     out = options.get("out")
-    if out:
-        for path in (out, certificate_path(out)):
-            check_hits_path(path, read=(queries,))
     began = time.perf_counter()
     job = prepare(store, queries, options)
     if out:

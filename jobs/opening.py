@@ -12,7 +12,9 @@ from pipeline.kernels import Kernel, make_kernel
 from stores.codes import CodeStore
 from stores.errors import InputError, NotFoundError
 from stores.foreign import is_store, open_vectors
+from stores.formats import Sliced
 from stores.header import open_header
+from stores.hits import certificate_path, check_hits_path
 from stores.place import Held, Where, place
 from stores.vectors import Vectors
 
@@ -54,6 +56,16 @@ def chosen_kernel(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
 def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that name a kernel."""
     return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
+
+
+def check_out(options: Mapping[str, Any], queries: str | Sliced) -> None:
+    """Refuse ``out``, if it is given, where the hits, or the certificate of an exact search, cannot be written."""
+    out = options.get("out")
+    if not out:
+        return
+    check_hits_path(out, read=(queries,))
+    if options.get("exact") or options.get("relaxed") is not None:
+        check_hits_path(certificate_path(out), read=(queries,))
 
 
 def kind_of(store: str) -> str:

@@ -9,11 +9,11 @@ from jobs.bound import begun_bound
 from jobs.budget import check_budget, check_disk, taken_at, workers_within
 from jobs.encoders import make_spec, refuse_options
 from jobs.job_spec import sources_of
-from jobs.opening import kernel_of
+from jobs.opening import check_out, kernel_of
 from jobs.options import available_cores
 from jobs.own_kernel import load_own, names_file
 from jobs.parameters import CHOOSE
-from jobs.planned import check_out, open_search
+from jobs.planned import open_search
 from jobs.workplace import Workplace, workplace_of
 from pipeline.encode import EncodePlan, encode_bytes, lay_out
 from pipeline.kernels import make_kernel
@@ -190,7 +190,7 @@ def _check_search(options: Mapping[str, Any]) -> None:
 
 
 def _check_search_to_come(options: Mapping[str, Any]) -> None:
-    check_out(options)
+    check_out(options, options["queries"])
     workplace_of(options)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
 from jobs.exact import prepare
-from jobs.opening import chosen_kernel, kind_of, refuse, vectors_of
+from jobs.opening import check_out, chosen_kernel, kind_of, refuse, vectors_of
 from jobs.own_kernel import own_of
 from jobs.workplace import workplace_of
 from pipeline.encode import check_domain
@@ -18,7 +18,6 @@ from stores.codes import CodeStore, open_code_store
 from stores.errors import InputError
 from stores.foreign import open_rows, open_vectors
 from stores.formats.source import Source
-from stores.hits import certificate_path, check_hits_path
 from stores.vectors import Vectors
 
 
@@ -80,7 +79,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     MercoreError
         If it cannot be searched so, or the hits not be written; that it takes more than ``memory`` is no error here.
     """
-    check_out({**options, "queries": queries})
+    check_out(options, queries)
     workplace = workplace_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
@@ -110,15 +109,6 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     needed = taken(settings)
     room = 0 if options.get("memory") is None else options["memory"] - INTERPRETER_BYTES - needed
     return replace(found, settings=replace(settings, resident=max(0, room)), needed=needed)
-
-
-def check_out(options: Mapping[str, Any]) -> None:
-    """Refuse ``out``, if it is given, where its hits could not be written, or an exact search's certificate beside."""
-    out = options.get("out")
-    if out:
-        check_hits_path(out, read=(options["queries"],))
-        if options.get("exact") or options.get("relaxed") is not None:
-            check_hits_path(certificate_path(out))
 
 
 def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:

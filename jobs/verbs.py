@@ -18,7 +18,7 @@ from jobs.bound import chosen_bound
 from jobs.budget import batch_of, search_bytes, within_memory
 from jobs.calls import called
 from jobs.encoders import make_spec
-from jobs.opening import chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
+from jobs.opening import check_out, chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
 from jobs.options import available_cores, parse_ranks
 from jobs.own_kernel import own_of
 from jobs.parameters import CHOOSE
@@ -38,7 +38,7 @@ from stores.foreign import open_rows, open_vectors
 from stores.formats import Sliced, open_source
 from stores.formats.source import Source
 from stores.header import open_header
-from stores.hits import AnyHits, Hits, check_hits_path, open_hits, write_hits
+from stores.hits import AnyHits, Hits, open_hits, write_hits
 from stores.parts import PartStore
 from stores.place import Where, place
 from stores.vector_writer import VectorWriter
@@ -126,12 +126,11 @@ def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
 @called("search")
 def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
     """Search a code store or a vector store; return what it took, and the hits, which ``out`` names a file for."""
+    check_out(options, queries)
     if options.get("exact") or options.get("relaxed") is not None:
         from jobs.exact import search as search_exactly
 
         return search_exactly(store, queries, **options)
-    if options.get("out"):
-        check_hits_path(options["out"], read=(queries,))
     workplace = workplace_of(options)
     settings = searching.SearchOptions(
         k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads

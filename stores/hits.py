@@ -119,8 +119,9 @@ def write_hits(path: str, hits: Hits) -> list[str]:
     check_hits_path(path)
     sweep(Path(path).parent, Path(path).name)
     with storage_errors("write", path):
-        if (before := Path(certificate_path(path))).is_file():
-            before.unlink()  # it is of what was here before
+        certificate = Path(certificate_path(path))
+        if Path(path).exists() and certificate.is_file():
+            certificate.unlink()  # of the hits that are replaced
     if _suffix(path) == ".npz":
         arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
         publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
@@ -158,15 +159,7 @@ def read_hits(path: str) -> Hits:
         message = f"{path}: not a regular file, expected hits. Mend: name the file."
         raise FormatError(message)
     ids, scores = READERS[suffix](path)
-    low = np.argwhere(ids < -1)
-    if low.size:
-        row, column = (int(i) for i in low[0])
-        message = (
-            f"{path}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ 0, or -1 for none. "
-            f"Mend: fetch the file again, or check that it holds hits."
-        )
-        raise FormatError(message)
-    return Hits(scores=scores, ids=ids.astype(np.int64))
+    return Hits(scores=scores, ids=_checked(path, ids))
 
 
 def open_hits(hits: AnyHits) -> Hits:
@@ -176,6 +169,8 @@ def open_hits(hits: AnyHits) -> Hits:
     ------
     ShapeError
         If ids at hand are not integers of two dimensions.
+    FormatError
+        If one is below -1, or above int64.
     MercoreError
         As ``read_hits`` does, of a file.
     """
@@ -185,7 +180,21 @@ def open_hits(hits: AnyHits) -> Hits:
         return hits
     if hits.dtype.kind not in "iu":
         raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Mend: pass one row of ids a query.")
-    return Hits(scores=None, ids=hits.astype(np.int64))
+    return Hits(scores=None, ids=_checked("hits", hits))
+
+
+def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """Return ids as int64 if each is one, or -1; those that int64 cannot hold would be below."""
+    whole = ids.astype(np.int64)
+    low = np.argwhere(whole < -1)
+    if low.size:
+        row, column = (int(i) for i in low[0])
+        message = (
+            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ 0, or -1 for none. "
+            f"Mend: fetch the file again, or check that it holds hits."
+        )
+        raise FormatError(message)
+    return whole
 
 
 def _is_file(path: str, other: object) -> bool:

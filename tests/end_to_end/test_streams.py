@@ -91,7 +91,9 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
 def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -> None:
     out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.certificate.npz"
     succeed("search", folder / "bounds", folder / "queries.npy", *K, "--exact", "--out", out)
-    assert certificate.exists()
+    proof = certificate.read_bytes()
+    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet")
+    assert certificate.read_bytes() == proof  # those hits replaced none
     succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out)
     assert not certificate.exists()
 

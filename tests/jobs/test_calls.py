@@ -38,8 +38,9 @@ def test_defaults_are_those_of_the_command(folder: Path) -> None:
     shown = signature(verbs.search).parameters
     assert (shown["k"].default, shown["exact"].default, shown["memory"].default) == (100, False, None)
     assert signature(verbs.encode).parameters["kernel"].default is Parameter.empty
-    with pytest.raises(InputError, match="k is out of range: found 100"):
-        verbs.search(folder / "base", QUERIES, kernel="chi2")
+    for given in ({}, {"k": None}):
+        with pytest.raises(InputError, match="k is out of range: found 100"):
+            verbs.search(folder / "base", QUERIES, kernel="chi2", **given)
 
 
 def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
@@ -62,16 +63,37 @@ def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
     assert all(row["value"] == 1 for row in recall)
 
 
+def test_what_is_read_may_be_named_too(folder: Path) -> None:
+    _, hits = verbs.search(store=folder / "bounds", queries=QUERIES, k=3, exact=True)
+    assert verbs.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"] == 4
+
+
+@pytest.mark.parametrize("k", [3.0, True])
+def test_a_count_is_a_whole_number(k: object, folder: Path) -> None:
+    with pytest.raises(InputError, match=f"k is {k}: expected a whole number"):
+        verbs.search(folder / "base", QUERIES, k=k, kernel="chi2")
+    _, hits = verbs.search(folder / "base", QUERIES, k=np.int64(3), kernel="chi2")
+    assert hits.ids.shape == (4, 3)
+
+
+def test_ids_at_hand_are_checked_as_those_of_a_file_are(folder: Path) -> None:
+    for ids in (np.full((4, 2), -2), np.full((4, 2), 2**63 + 1, np.uint64)):
+        with pytest.raises(FormatError, match="expected ids ≥ 0, or -1 for none"):
+            verbs.verify(folder / "base", QUERIES, ids, kernel="chi2")
+
+
 def test_an_unknown_option_is_refused_not_ignored(folder: Path) -> None:
-    with pytest.raises(TypeError, match="search\\(\\) has no option rerrank: expected some of k, rerank, exact"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rerrank'"):
         verbs.search(folder / "base", QUERIES, k=3, kernel="chi2", rerrank=5)
-    with pytest.raises(TypeError, match="has no option json"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'json'"):
         verbs.info(folder / "base", json=True)
 
 
 def test_a_missing_option_is_named(folder: Path) -> None:
-    with pytest.raises(TypeError, match="encode\\(\\) needs the option kernel"):
+    with pytest.raises(TypeError, match=r"missing a required .*'kernel'"):
         verbs.encode(folder / "base", folder / "codes")
+    with pytest.raises(InputError, match="kernel is None: expected a value"):
+        verbs.encode(folder / "base", folder / "codes", kernel=None)
     assert not (folder / "codes").exists()
 
 

@@ -366,7 +366,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "threads": (
         {"threads": 0},
-        "threads is out of range: found 0, expected 1 or more. Mend: leave --threads out.",
+        "threads is out of range: found 0, expected 1 to 4096. Mend: leave --threads out.",
     ),
     "workers": (
         {"workers": -1},
