@@ -370,7 +370,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "workers": (
         {"workers": -1},
-        "workers is out of range: found -1, expected 1 or more. Mend: leave --workers out.",
+        "workers is out of range: found -1, expected 1 to 4096. Mend: leave --workers out.",
     ),
     "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Mend: --seeds 2"),
 }
