@@ -8,22 +8,22 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from jobs.budget import check_budget
-from jobs.encoders import refuse_options
-from jobs.progress import waiting
-from pipeline.choose import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
-from pipeline.collect import FAILING
-from pipeline.costs import SMALL, Search, every_row
-from pipeline.encode import check_every_row, lay_out, spec_of
-from pipeline.encoders import EncoderSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.kernels import Kernel
-from stores.codes import open_code_store
-from stores.compressors import check_compressor
-from stores.errors import ExistsError, FormatError, NotFoundError
-from stores.place import place
-from stores.vectors import Vectors, VectorStore
+from mercore.jobs.budget import check_budget
+from mercore.jobs.encoders import refuse_options
+from mercore.jobs.progress import waiting
+from mercore.pipeline.choose import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
+from mercore.pipeline.collect import FAILING
+from mercore.pipeline.costs import SMALL, Search, every_row
+from mercore.pipeline.encode import check_every_row, lay_out, spec_of
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.kernels import Kernel
+from mercore.stores.codes import open_code_store
+from mercore.stores.compressors import check_compressor
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.place import place
+from mercore.stores.vectors import Vectors, VectorStore
 
 
 def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[str, Any]) -> EncoderSpec:

@@ -6,23 +6,23 @@ from typing import Any
 
 import click
 
-from jobs.workplace import Workplace
-from pipeline.bounded import PARTS_AT_ONCE, window_rows
-from pipeline.collect import Allowance
-from pipeline.crew import HELD_BYTES
-from pipeline.encode import spec_of
-from pipeline.exact import SPARE
-from pipeline.exhaustive import block_rows
-from pipeline.ingest import BLOCK_BYTES
-from pipeline.rerank import KEPT_BYTES
-from pipeline.search import SearchOptions
-from stores.codes import CodeStore
-from stores.distinct import HELD
-from stores.errors import BudgetError
-from stores.formats.source import Source
-from stores.place import Where, place
-from stores.vector_writer import CHUNK_BYTES
-from stores.vectors import Vectors
+from mercore.jobs.workplace import Workplace
+from mercore.pipeline.bounded import PARTS_AT_ONCE, window_rows
+from mercore.pipeline.collect import Allowance
+from mercore.pipeline.crew import HELD_BYTES
+from mercore.pipeline.encode import spec_of
+from mercore.pipeline.exact import SPARE
+from mercore.pipeline.exhaustive import block_rows
+from mercore.pipeline.ingest import BLOCK_BYTES
+from mercore.pipeline.rerank import KEPT_BYTES
+from mercore.pipeline.search import SearchOptions
+from mercore.stores.codes import CodeStore
+from mercore.stores.distinct import HELD
+from mercore.stores.errors import BudgetError
+from mercore.stores.formats.source import Source
+from mercore.stores.place import Where, place
+from mercore.stores.vector_writer import CHUNK_BYTES
+from mercore.stores.vectors import Vectors
 
 AT_ONCE = 2  # batches, so that workers elsewhere have work while what came back of one is looked through
 INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles the loops; then 190 to 290 MiB

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from jobs.cli import main
-from stores.errors import InputError
+from mercore.jobs.cli import main
+from mercore.stores.errors import InputError
 
 R = TypeVar("R")
 PRINTED = "json"  # it says how to print, which a function does not

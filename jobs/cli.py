@@ -9,13 +9,24 @@ from typing import Any
 
 import click
 
-from jobs import queue_verbs
-from jobs.heap import keep_freed_blocks
-from jobs.options import BATCH, ENCODER, FINITE, KERNEL, MEMORY, PROCESSES, SCHEDULER, THREADS, as_json, echo_json
-from jobs.planning import plan_of
-from jobs.runner import wake_quietly
-from jobs.submit import submit_group
-from stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
+from mercore.jobs import queue_verbs
+from mercore.jobs.heap import keep_freed_blocks
+from mercore.jobs.options import (
+    BATCH,
+    ENCODER,
+    FINITE,
+    KERNEL,
+    MEMORY,
+    PROCESSES,
+    SCHEDULER,
+    THREADS,
+    as_json,
+    echo_json,
+)
+from mercore.jobs.planning import plan_of
+from mercore.jobs.runner import wake_quietly
+from mercore.jobs.submit import submit_group
+from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is what shells say of a command that Ctrl-C ended
 WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
@@ -75,7 +86,7 @@ def main(context: click.Context) -> None:
 @as_json
 def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, json: bool) -> None:
     """Copy SOURCE (.bvecs .fvecs .ivecs .u8bin .fbin .ibin .npy or a 2-D Zarr array) into the vector store STORE."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
     echo_json(report) if json else tell.tell_mapping(report)
@@ -102,7 +113,7 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, js
 @as_json
 def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Encode the vector store VECTORS into the code store CODES; run it again to resume."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.encode(vectors, codes, **options)
     echo_json(report) if json else tell.tell_mapping(report)
@@ -139,7 +150,7 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
     STORE is a code store (approximate scores, or true ones with --rerank) or a vector store (every row by the true
     kernel; then --kernel is needed). Prints query, rank, id and score unless --out names a file.
     """
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report, hits = verbs.search(store, queries, **options)
     if json:
@@ -167,8 +178,8 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from jobs import verbs
-    from jobs.verify import tell
+    from mercore.jobs import verbs
+    from mercore.jobs.verify import tell
 
     report = verbs.verify(vectors, queries, hits, **options)
     echo_json(report) if json else tell(report)
@@ -186,7 +197,7 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
 @as_json
 def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Compare HITS with TRUTH by each definition of recall in use, each named."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.evaluate(hits, truth, **options)
     echo_json(report) if json else tell.tell_evaluation(report)
@@ -197,7 +208,7 @@ def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # n
 @as_json
 def info(store: str, *, json: bool) -> None:
     """Say what STORE is: a vector store, a code store, or a file of a foreign format."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.info(store)
     echo_json(report) if json else tell.tell_mapping(report)
@@ -208,7 +219,7 @@ def info(store: str, *, json: bool) -> None:
 @as_json
 def check(store: str, *, json: bool) -> None:
     """Read every byte of STORE against its receipts; exit 1 if anything is missing or wrong."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.check(store)
     echo_json(report) if json else tell.tell_check(report)
@@ -225,7 +236,7 @@ def check(store: str, *, json: bool) -> None:
 @as_json
 def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
-    from jobs import tell, verbs
+    from mercore.jobs import tell, verbs
 
     report = verbs.export(codes, index, **options)
     echo_json(report) if json else tell.tell_mapping(report)
@@ -264,7 +275,7 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from jobs import summary, verbs
+    from mercore.jobs import summary, verbs
 
     report = verbs.compare(vectors, queries, **options)
     echo_json(report) if json else summary.tell(report)
@@ -278,7 +289,7 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
 @as_json
 def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
-    from jobs import demo as demonstration
+    from mercore.jobs import demo as demonstration
 
     report = demonstration.run(**options)
     echo_json(report) if json else demonstration.tell(report)

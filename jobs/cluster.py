@@ -18,9 +18,9 @@ import dask
 from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
 from distributed.gc import disable_gc_diagnosis
 
-from jobs.heap import KEPT
-from jobs.workplace import Workplace
-from stores.errors import ClusterError
+from mercore.jobs.heap import KEPT
+from mercore.jobs.workplace import Workplace
+from mercore.stores.errors import ClusterError
 
 CONNECT_SECONDS = 10
 FORGET_SECONDS = 5

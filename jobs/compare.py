@@ -10,24 +10,24 @@ from typing import Any
 
 import click
 
-from jobs import verbs
-from jobs.compared import RECORDED, RECORDS, Ground, comparison, protocol_of, read_records
-from jobs.contenders import Contender, Similarity
-from jobs.opening import turn_at
-from jobs.parameters import FIELDS, PARAMETERS
-from jobs.plot import draw_recall
-from jobs.summary import panels, recall_at, summarise
-from pipeline.encode import check_every_row
-from pipeline.encoders import EncoderSpec
-from pipeline.protocols import code_bytes, operations
-from stores.foreign import open_rows
-from stores.formats.npy import write_npy
-from stores.hits import Hits, read_hits
-from stores.place import Held
-from stores.publish import exists, publish, storage_errors
-from stores.scratch import scratch_folder, sweep
-from stores.spec import to_json
-from stores.vectors import VectorStore
+from mercore.jobs import verbs
+from mercore.jobs.compared import RECORDED, RECORDS, Ground, comparison, protocol_of, read_records
+from mercore.jobs.contenders import Contender, Similarity
+from mercore.jobs.opening import turn_at
+from mercore.jobs.parameters import FIELDS, PARAMETERS
+from mercore.jobs.plot import draw_recall
+from mercore.jobs.summary import panels, recall_at, summarise
+from mercore.pipeline.encode import check_every_row
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.protocols import code_bytes, operations
+from mercore.stores.foreign import open_rows
+from mercore.stores.formats.npy import write_npy
+from mercore.stores.hits import Hits, read_hits
+from mercore.stores.place import Held
+from mercore.stores.publish import exists, publish, storage_errors
+from mercore.stores.scratch import scratch_folder, sweep
+from mercore.stores.spec import to_json
+from mercore.stores.vectors import VectorStore
 
 Report = dict[str, Any]
 

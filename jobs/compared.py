@@ -9,25 +9,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jobs.budget import check_budget, search_bytes
-from jobs.contenders import Contender, Similarity, parse_encoders, parse_kernels
-from jobs.options import parse_ranks
-from jobs.plan import fits_encode
-from jobs.workplace import workplace_of
-from pipeline.encode import check_domain, lay_out
-from pipeline.encoders import EncoderSpec
-from pipeline.encoders.encoder import check_range
-from pipeline.evaluate import DEFAULT_RANKS
-from pipeline.kernels import Kernel
-from pipeline.search import SearchOptions, check_queries
-from stores.errors import ExistsError, FormatError, InputError, StorageError
-from stores.foreign import open_rows, open_vectors
-from stores.formats.source import content_digest
-from stores.hits import check_hits_path
-from stores.place import ROOT, refuse_url
-from stores.publish import exists, storage_errors
-from stores.spec import digest, to_json
-from stores.vectors import Vectors
+from mercore.jobs.budget import check_budget, search_bytes
+from mercore.jobs.contenders import Contender, Similarity, parse_encoders, parse_kernels
+from mercore.jobs.options import parse_ranks
+from mercore.jobs.plan import fits_encode
+from mercore.jobs.workplace import workplace_of
+from mercore.pipeline.encode import check_domain, lay_out
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.encoder import check_range
+from mercore.pipeline.evaluate import DEFAULT_RANKS
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.search import SearchOptions, check_queries
+from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.formats.source import content_digest
+from mercore.stores.hits import check_hits_path
+from mercore.stores.place import ROOT, refuse_url
+from mercore.stores.publish import exists, storage_errors
+from mercore.stores.spec import digest, to_json
+from mercore.stores.vectors import Vectors
 
 Report = dict[str, Any]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from jobs.own_kernel import names_file
-from jobs.parameters import FIELDS, OPTIONS, PARAMETERS
-from pipeline.encoders import ENCODERS, EncoderSpec
-from pipeline.kernels import KERNELS, Kernel, make_kernel
-from pipeline.kernels.sums import Rbf
-from pipeline.kernels.transform import ExpChi2
-from pipeline.protocols import equal_bytes, equal_operations, size_of
-from stores.errors import InputError
+from mercore.jobs.own_kernel import names_file
+from mercore.jobs.parameters import FIELDS, OPTIONS, PARAMETERS
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.kernels.sums import Rbf
+from mercore.pipeline.kernels.transform import ExpChi2
+from mercore.pipeline.protocols import equal_bytes, equal_operations, size_of
+from mercore.stores.errors import InputError
 
 WITH_GAMMA = (Rbf.name, ExpChi2.name)
 

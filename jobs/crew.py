@@ -13,25 +13,25 @@ from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import AT_ONCE
-from jobs.cluster import forget_plugin, losing, results, slots
-from jobs.own_kernel import load_own
-from jobs.workplace import Load, Stores
-from pipeline.best import Best, merge
-from pipeline.collect import Allowance, Collected, together
-from pipeline.crew import Ids, ScorePairs, Threads, ThreadsBatch, answer
-from pipeline.encode import encoder_of
-from pipeline.exact import ExactSearch
-from pipeline.kernels import kernel_from_spec
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.proofs import Proved
-from pipeline.rerank import Cut, fetch
-from pipeline.scan import OpenCodes
-from pipeline.truth import Truth
-from stores.codes import CodeStore, open_code_store
-from stores.foreign import open_vectors
-from stores.reader import HeldParts
-from stores.vectors import Vectors, WatchedVectors
+from mercore.jobs.budget import AT_ONCE
+from mercore.jobs.cluster import forget_plugin, losing, results, slots
+from mercore.jobs.own_kernel import load_own
+from mercore.jobs.workplace import Load, Stores
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.collect import Allowance, Collected, together
+from mercore.pipeline.crew import Ids, ScorePairs, Threads, ThreadsBatch, answer
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.proofs import Proved
+from mercore.pipeline.rerank import Cut, fetch
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.truth import Truth
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.foreign import open_vectors
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import Vectors, WatchedVectors
 
 KEPT = AT_ONCE + 1  # batches that a worker keeps ready: queries that were given up are a batch of their own
 RUNS_A_THREAD = 2  # of parts
@@ -237,7 +237,7 @@ class Workers:
 
 
 class OneWorker:
-    """One worker of a cluster, who searches for a whole batch: see ``pipeline.crew.Alone``."""
+    """One worker of a cluster, who searches for a whole batch: see ``mercore.pipeline.crew.Alone``."""
 
     def __init__(self, crew: Workers) -> None:
         self.crew = crew
@@ -262,7 +262,7 @@ class OneWorker:
 
 
 class WorkersBatch:
-    """A batch of queries on its way through a cluster: see ``pipeline.crew.Batch``."""
+    """A batch of queries on its way through a cluster: see ``mercore.pipeline.crew.Batch``."""
 
     def __init__(self, crew: Workers, queries: NDArray[Any], beta: float) -> None:
         self.crew, self.queries = crew, queries

@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
-from jobs import verbs
-from jobs.gallery import Gallery, GalleryRow, Table, render_gallery
-from jobs.options import available_cores
-from pipeline import tiles as tiling
-from pipeline.encoders.aska import AskaSpec
-from pipeline.encoders.encoder import check_range
-from pipeline.gist import DIMENSION, gist
-from pipeline.kernels import KERNELS as EVERY_KERNEL
-from pipeline.kernels.sums import Rbf
-from stores.errors import ExistsError, InputError
-from stores.hits import Hits
-from stores.place import refuse_url
-from stores.publish import publish
+from mercore.jobs import verbs
+from mercore.jobs.gallery import Gallery, GalleryRow, Table, render_gallery
+from mercore.jobs.options import available_cores
+from mercore.pipeline import tiles as tiling
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.encoder import check_range
+from mercore.pipeline.gist import DIMENSION, gist
+from mercore.pipeline.kernels import KERNELS as EVERY_KERNEL
+from mercore.pipeline.kernels.sums import Rbf
+from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.hits import Hits
+from mercore.stores.place import refuse_url
+from mercore.stores.publish import publish
 
 Report = dict[str, Any]
 

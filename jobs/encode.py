@@ -7,12 +7,12 @@ from typing import Any
 from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from threadpoolctl import threadpool_limits
 
-from jobs.cluster import forget_plugin, losing, results, slots, wait_for
-from jobs.own_kernel import load_own
-from jobs.workplace import resolved
-from pipeline.encode import encode_part, encoder_of
-from stores.codes import open_code_store
-from stores.foreign import open_vectors
+from mercore.jobs.cluster import forget_plugin, losing, results, slots, wait_for
+from mercore.jobs.own_kernel import load_own
+from mercore.jobs.workplace import resolved
+from mercore.pipeline.encode import encode_part, encoder_of
+from mercore.stores.codes import open_code_store
+from mercore.stores.foreign import open_vectors
 
 FUTURES_A_THREAD = 2
 

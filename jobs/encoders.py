@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.parameters import FIELDS, OPTIONS, PARAMETERS
-from pipeline.encoders import ENCODERS, EncoderSpec
-from stores.errors import InputError
+from mercore.jobs.parameters import FIELDS, OPTIONS, PARAMETERS
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.stores.errors import InputError
 
 
 def make_spec(options: Mapping[str, Any]) -> EncoderSpec:

@@ -13,33 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import batch_of, exact_bytes, within_memory
-from jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
-from jobs.own_kernel import own_of
-from jobs.progress import progress
-from jobs.workplace import Load, Stores, Workplace, crew_at, own_file, workplace_of
-from pipeline import encode as encoding
-from pipeline.encode import encoder_of, spec_of
-from pipeline.encoders import bounds_scores
-from pipeline.encoders.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
-from pipeline.exact import ExactSearch
-from pipeline.kernels import Kernel, kernel_from_spec
-from pipeline.parallel import in_order
-from pipeline.proofs import Proved, joined
-from pipeline.scan import OpenCodes
-from pipeline.search import SearchOptions, check_queries, check_source
-from pipeline.truth import Truth
-from stores.answers import Answers
-from stores.codes import CodeStore, open_code_store
-from stores.errors import InputError
-from stores.foreign import open_rows, open_vectors
-from stores.formats import Sliced
-from stores.formats.certificates import write_certificate
-from stores.formats.source import Source, content_digest
-from stores.hits import Hits, certificate_path, check_id, write_hits
-from stores.place import Held
-from stores.reader import HeldParts
-from stores.vectors import WatchedVectors, original_ids
+from mercore.jobs.budget import batch_of, exact_bytes, within_memory
+from mercore.jobs.opening import chosen_kernel, kind_of, refuse, turn_at, vectors_of
+from mercore.jobs.own_kernel import own_of
+from mercore.jobs.progress import progress
+from mercore.jobs.workplace import Load, Stores, Workplace, crew_at, own_file, workplace_of
+from mercore.pipeline import encode as encoding
+from mercore.pipeline.encode import encoder_of, spec_of
+from mercore.pipeline.encoders import bounds_scores
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
+from mercore.pipeline.parallel import in_order
+from mercore.pipeline.proofs import Proved, joined
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.search import SearchOptions, check_queries, check_source
+from mercore.pipeline.truth import Truth
+from mercore.stores.answers import Answers
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.formats import Sliced
+from mercore.stores.formats.certificates import write_certificate
+from mercore.stores.formats.source import Source, content_digest
+from mercore.stores.hits import Hits, certificate_path, check_id, write_hits
+from mercore.stores.place import Held
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import WatchedVectors, original_ids
 
 Report = dict[str, Any]
 

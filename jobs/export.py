@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.job_spec import real_path
-from jobs.own_kernel import own_of
-from jobs.progress import progress
-from pipeline.encode import encoder_of
-from pipeline.encoders.pq import Pq
-from pipeline.kernels import kernel_from_spec
-from pipeline.search import check_queries
-from stores.codes import CodeStore, open_code_store
-from stores.errors import ExistsError, FormatError, InputError
-from stores.foreign import open_rows
-from stores.formats.faiss_index import check_faiss, write_index
-from stores.formats.npy import open_npy
-from stores.formats.source import Source
-from stores.local_place import LocalPlace
-from stores.place import refuse_url
-from stores.publish import publish
-from stores.vectors import original_ids
+from mercore.jobs.job_spec import real_path
+from mercore.jobs.own_kernel import own_of
+from mercore.jobs.progress import progress
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders.pq import Pq
+from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.search import check_queries
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import ExistsError, FormatError, InputError
+from mercore.stores.foreign import open_rows
+from mercore.stores.formats.faiss_index import check_faiss, write_index
+from mercore.stores.formats.npy import open_npy
+from mercore.stores.formats.source import Source
+from mercore.stores.local_place import LocalPlace
+from mercore.stores.place import refuse_url
+from mercore.stores.publish import publish
+from mercore.stores.vectors import original_ids
 
 Report = dict[str, Any]
 Points = NDArray[np.float32]

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from jobs.options import available_cores
-from stores.errors import BudgetError
+from mercore.jobs.options import available_cores
+from mercore.stores.errors import BudgetError
 
 Report = dict[str, Any]
 MORE_CORES = (1, 2, 4, 16, 64)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stores.errors import ShapeError
+from mercore.stores.errors import ShapeError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def _check_table(table: Table) -> None:
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
     """Load the page's template, which lies beside this module; every value put into it is escaped."""
-    source = resources.files("jobs").joinpath("gallery.html.j2").read_text(encoding="utf-8")
+    source = resources.files("mercore.jobs").joinpath("gallery.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

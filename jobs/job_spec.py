@@ -10,8 +10,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stores.errors import FormatError, InputError, NotFoundError
-from stores.spec import digest
+from mercore.stores.errors import FormatError, InputError, NotFoundError
+from mercore.stores.spec import digest
 
 Options = dict[str, Any]
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from jobs.own_kernel import checked_own, names_file
-from pipeline.kernels import Kernel, make_kernel
-from stores.codes import CodeStore
-from stores.errors import InputError, NotFoundError
-from stores.foreign import is_store, open_vectors
-from stores.formats import Sliced
-from stores.header import open_header
-from stores.hits import certificate_path, check_hits_path
-from stores.place import Held, Where, place
-from stores.vectors import Vectors
+from mercore.jobs.own_kernel import checked_own, names_file
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.foreign import is_store, open_vectors
+from mercore.stores.formats import Sliced
+from mercore.stores.header import open_header
+from mercore.stores.hits import certificate_path, check_hits_path
+from mercore.stores.place import Held, Where, place
+from mercore.stores.vectors import Vectors
 
 
 def refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
-from stores.errors import InputError
+from mercore.jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
+from mercore.stores.errors import InputError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 

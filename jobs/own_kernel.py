@@ -6,12 +6,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from pipeline.kernels import own_in
-from pipeline.kernels.own import NORMALISED, Declared, OwnKernel
-from pipeline.kernels.own_check import SAMPLE_ROWS, check_own
-from stores.codes import CodeStore
-from stores.errors import InputError, NotFoundError
-from stores.vectors import Vectors, blocks
+from mercore.pipeline.kernels import own_in
+from mercore.pipeline.kernels.own import NORMALISED, Declared, OwnKernel
+from mercore.pipeline.kernels.own_check import SAMPLE_ROWS, check_own
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.vectors import Vectors, blocks
 
 SUFFIX = ".py"
 MOST_ROUNDING = 2**53  # K is at most one

@@ -5,31 +5,31 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
-from jobs.bound import begun_bound
-from jobs.budget import check_budget, check_disk, taken_at, workers_within
-from jobs.encoders import make_spec, refuse_options
-from jobs.job_spec import sources_of
-from jobs.opening import check_out, kernel_of
-from jobs.options import available_cores
-from jobs.own_kernel import load_own, names_file
-from jobs.parameters import CHOOSE
-from jobs.planned import open_search
-from jobs.workplace import Workplace, workplace_of
-from pipeline.encode import EncodePlan, encode_bytes, lay_out
-from pipeline.kernels import make_kernel
-from stores.codes import KIND as CODES
-from stores.codes import CodeStore, open_code_store, resume
-from stores.compressors import check_compressor
-from stores.errors import ExistsError, FormatError, NotFoundError
-from stores.footprint import column_bytes, skeleton_bytes
-from stores.foreign import open_vectors
-from stores.formats import open_source
-from stores.formats.source import Source
-from stores.header import Header, Layout, column_fields, open_header
-from stores.place import Where, place
-from stores.spec import to_json
-from stores.vector_writer import chunk_rows
-from stores.vectors import KIND as VECTORS
+from mercore.jobs.bound import begun_bound
+from mercore.jobs.budget import check_budget, check_disk, taken_at, workers_within
+from mercore.jobs.encoders import make_spec, refuse_options
+from mercore.jobs.job_spec import sources_of
+from mercore.jobs.opening import check_out, kernel_of
+from mercore.jobs.options import available_cores
+from mercore.jobs.own_kernel import load_own, names_file
+from mercore.jobs.parameters import CHOOSE
+from mercore.jobs.planned import open_search
+from mercore.jobs.workplace import Workplace, workplace_of
+from mercore.pipeline.encode import EncodePlan, encode_bytes, lay_out
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.codes import KIND as CODES
+from mercore.stores.codes import CodeStore, open_code_store, resume
+from mercore.stores.compressors import check_compressor
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.footprint import column_bytes, skeleton_bytes
+from mercore.stores.foreign import open_vectors
+from mercore.stores.formats import open_source
+from mercore.stores.formats.source import Source
+from mercore.stores.header import Header, Layout, column_fields, open_header
+from mercore.stores.place import Where, place
+from mercore.stores.spec import to_json
+from mercore.stores.vector_writer import chunk_rows
+from mercore.stores.vectors import KIND as VECTORS
 
 
 def check_fits(verb: str, options: Mapping[str, Any], to_come: AbstractSet[str] = frozenset()) -> None:
@@ -195,7 +195,7 @@ def _check_search_to_come(options: Mapping[str, Any]) -> None:
 
 
 def _check_verify(options: Mapping[str, Any]) -> None:
-    from jobs.verify import claims
+    from mercore.jobs.verify import claims
 
     claims(options["vectors"], options["queries"], options["hits"], options)
 
@@ -206,26 +206,26 @@ def _check_verify_to_come(options: Mapping[str, Any]) -> None:
 
 
 def _check_compare(options: Mapping[str, Any]) -> None:
-    from jobs.compared import comparison
+    from mercore.jobs.compared import comparison
 
     comparison(options["vectors"], options["queries"], options)
 
 
 def _check_compare_to_come(options: Mapping[str, Any]) -> None:
-    from jobs.compared import check_folder, similarities
+    from mercore.jobs.compared import check_folder, similarities
 
     similarities(options)
     check_folder(options.get("out"))
 
 
 def _check_export(options: Mapping[str, Any]) -> None:
-    from jobs.export import exported
+    from mercore.jobs.export import exported
 
     exported(options["codes"], options["index"], options)
 
 
 def _check_export_to_come(options: Mapping[str, Any]) -> None:
-    from jobs.export import check_paths
+    from mercore.jobs.export import check_paths
 
     check_paths(options["codes"], options["index"], options)
 

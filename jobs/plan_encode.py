@@ -12,29 +12,29 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.bound import chosen_bound
-from jobs.budget import INTERPRETER_BYTES
-from jobs.cluster import connect
-from jobs.encoders import make_spec
-from jobs.forecast import Report, process_seconds, times
-from jobs.opening import kernel_of
-from jobs.options import available_cores
-from jobs.parameters import CHOOSE
-from jobs.plan import begun_codes, encoded_bytes, workplace_to_encode
-from jobs.plan_search import codes_runs
-from jobs.progress import waiting
-from pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
-from pipeline.encoders import Encoder
-from pipeline.pace import Pace, measure, on_cores
-from pipeline.parallel import over_parts
-from pipeline.sample import FirstRows, spread_rows
-from stores.codes import CodeStore, create_or_resume
-from stores.compressors import check_compressor
-from stores.footprint import chunk_files, forget
-from stores.foreign import open_vectors
-from stores.header import Layout
-from stores.place import place
-from stores.vectors import Vectors, VectorStore, gather
+from mercore.jobs.bound import chosen_bound
+from mercore.jobs.budget import INTERPRETER_BYTES
+from mercore.jobs.cluster import connect
+from mercore.jobs.encoders import make_spec
+from mercore.jobs.forecast import Report, process_seconds, times
+from mercore.jobs.opening import kernel_of
+from mercore.jobs.options import available_cores
+from mercore.jobs.parameters import CHOOSE
+from mercore.jobs.plan import begun_codes, encoded_bytes, workplace_to_encode
+from mercore.jobs.plan_search import codes_runs
+from mercore.jobs.progress import waiting
+from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
+from mercore.pipeline.encoders import Encoder
+from mercore.pipeline.pace import Pace, measure, on_cores
+from mercore.pipeline.parallel import over_parts
+from mercore.pipeline.sample import FirstRows, spread_rows
+from mercore.stores.codes import CodeStore, create_or_resume
+from mercore.stores.compressors import check_compressor
+from mercore.stores.footprint import chunk_files, forget
+from mercore.stores.foreign import open_vectors
+from mercore.stores.header import Layout
+from mercore.stores.place import place
+from mercore.stores.vectors import Vectors, VectorStore, gather
 
 SECONDS = 0.6  # that a repeat of a measurement takes
 BLOCKS = 64  # that are encoded at most

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.budget import INTERPRETER_BYTES, ingest_bytes
-from jobs.forecast import Report, process_seconds, times
-from jobs.plan import ingested_bytes
-from jobs.progress import waiting
-from pipeline.ingest import ingest
-from pipeline.pace import measure
-from stores.distinct import DistinctCounter
-from stores.formats import open_source
-from stores.formats.source import Source
-from stores.place import place
-from stores.vector_writer import VectorWriter, chunk_rows
+from mercore.jobs.budget import INTERPRETER_BYTES, ingest_bytes
+from mercore.jobs.forecast import Report, process_seconds, times
+from mercore.jobs.plan import ingested_bytes
+from mercore.jobs.progress import waiting
+from mercore.pipeline.ingest import ingest
+from mercore.pipeline.pace import measure
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.formats import open_source
+from mercore.stores.formats.source import Source
+from mercore.stores.place import place
+from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
 SECONDS = 0.6  # that a repeat of a measurement takes
 PIECES = 8  # of the source that samples come from

@@ -8,24 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import INTERPRETER_BYTES
-from jobs.forecast import Report, process_seconds, times
-from jobs.planned import Planned, open_search
-from jobs.progress import waiting
-from pipeline.encode import encoder_of
-from pipeline.encoders import Encoder
-from pipeline.exact import ExactSearch
-from pipeline.exhaustive import search_vectors
-from pipeline.pace import measure, on_cores, repeated
-from pipeline.rerank import true_scores
-from pipeline.sample import FirstParts, FirstRows
-from pipeline.scan import OpenCodes, scan_codes
-from pipeline.truth import Truth
-from stores.codes import CodeStore
-from stores.footprint import chunk_files, forget, free_memory
-from stores.place import place
-from stores.reader import HeldParts
-from stores.vectors import VectorStore
+from mercore.jobs.budget import INTERPRETER_BYTES
+from mercore.jobs.forecast import Report, process_seconds, times
+from mercore.jobs.planned import Planned, open_search
+from mercore.jobs.progress import waiting
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders import Encoder
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.exhaustive import search_vectors
+from mercore.pipeline.pace import measure, on_cores, repeated
+from mercore.pipeline.rerank import true_scores
+from mercore.pipeline.sample import FirstParts, FirstRows
+from mercore.pipeline.scan import OpenCodes, scan_codes
+from mercore.pipeline.truth import Truth
+from mercore.stores.codes import CodeStore
+from mercore.stores.footprint import chunk_files, forget, free_memory
+from mercore.stores.place import place
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import VectorStore
 
 SECONDS = 0.5  # that a repeat of a measurement takes
 HELD = 1 << 30  # bytes of a sample that stay in memory

@@ -6,19 +6,19 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
-from jobs.exact import prepare
-from jobs.opening import check_out, chosen_kernel, kind_of, refuse, vectors_of
-from jobs.own_kernel import own_of
-from jobs.workplace import workplace_of
-from pipeline.encode import check_domain
-from pipeline.kernels import Kernel, kernel_from_spec
-from pipeline.search import SearchOptions, check_queries, check_source
-from stores.codes import CodeStore, open_code_store
-from stores.errors import InputError
-from stores.foreign import open_rows, open_vectors
-from stores.formats.source import Source
-from stores.vectors import Vectors
+from mercore.jobs.budget import INTERPRETER_BYTES, batch_of, batches_at, exact_bytes, fitted, search_bytes, taken_at
+from mercore.jobs.exact import prepare
+from mercore.jobs.opening import check_out, chosen_kernel, kind_of, refuse, vectors_of
+from mercore.jobs.own_kernel import own_of
+from mercore.jobs.workplace import workplace_of
+from mercore.pipeline.encode import check_domain
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
+from mercore.pipeline.search import SearchOptions, check_queries, check_source
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.formats.source import Source
+from mercore.stores.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,13 @@ from typing import Any
 
 import click
 
-from jobs.options import as_json, echo_json
+from mercore.jobs.options import as_json, echo_json
 
-VERBS = {"encode": "jobs.plan_encode", "search": "jobs.plan_search", "ingest": "jobs.plan_ingest"}
+VERBS = {
+    "encode": "mercore.jobs.plan_encode",
+    "search": "mercore.jobs.plan_search",
+    "ingest": "mercore.jobs.plan_ingest",
+}
 
 
 def plan_of(verbs: click.Group) -> click.Group:
@@ -42,7 +46,7 @@ def _body(module: str, names: list[str | None]) -> Callable[..., None]:
     """Return what plans by a module, given a verb's arguments of those names and its options."""
 
     def body(*, json: bool, **options: Any) -> None:  # noqa: ANN401
-        from jobs import forecast
+        from mercore.jobs import forecast
 
         arguments = [options.pop(str(name)) for name in names]
         report = import_module(module).plan(*arguments, **options)

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import click
 
-from jobs.options import FINITE, as_json, echo_json
-from jobs.state import State, open_state
-from stores.registry import Registry
+from mercore.jobs.options import FINITE, as_json, echo_json
+from mercore.jobs.state import State, open_state
+from mercore.stores.registry import Registry
 
 JOB = click.argument("job")
 
@@ -16,7 +16,7 @@ JOB = click.argument("job")
 @contextmanager
 def _opened() -> Iterator[tuple[State, Registry]]:
     """Yield the state folder and its registry; a runner that a crash or a reboot ended is started again."""
-    from jobs.runner import wake
+    from mercore.jobs.runner import wake
 
     state = open_state()
     registry = state.registry()
@@ -32,8 +32,8 @@ def _opened() -> Iterator[tuple[State, Registry]]:
 @as_json
 def jobs(*, watch: bool, json: bool) -> None:
     """List the jobs: state, parts done, rate, time left, and where the store is."""
-    from jobs.standing import standing, table
-    from jobs.watch import watch_jobs
+    from mercore.jobs.standing import standing, table
+    from mercore.jobs.watch import watch_jobs
 
     if watch and json:
         raise click.UsageError("--watch draws for people: --json has no use beside it.")
@@ -50,7 +50,7 @@ def jobs(*, watch: bool, json: bool) -> None:
 @as_json
 def status(job: str, *, json: bool) -> None:
     """Say how JOB stands, why, and what it took so far; JOB is an id, or as much of one as no other begins with."""
-    from jobs.standing import chosen_job, standing, tell
+    from mercore.jobs.standing import chosen_job, standing, tell
 
     with _opened() as (state, registry):
         report = standing(state, chosen_job(registry, job))
@@ -63,8 +63,8 @@ def status(job: str, *, json: bool) -> None:
 @as_json
 def logs(job: str, *, follow: bool, json: bool) -> None:
     """Print what the runs of JOB wrote to stderr."""
-    from jobs.standing import chosen_job
-    from jobs.watch import log_lines
+    from mercore.jobs.standing import chosen_job
+    from mercore.jobs.watch import log_lines
 
     with _opened() as (state, registry):
         lines = log_lines(state, registry, chosen_job(registry, job).id, follow=follow)
@@ -81,8 +81,8 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
 @as_json
 def wait(job: str, *, timeout: float | None, json: bool) -> None:
     """Wait until JOB ends; exit with its exit code."""
-    from jobs.standing import chosen_job, standing
-    from jobs.watch import wait_for
+    from mercore.jobs.standing import chosen_job, standing
+    from mercore.jobs.watch import wait_for
 
     with _opened() as (state, registry):
         ended, code = wait_for(state, registry, chosen_job(registry, job).id, timeout)
@@ -99,8 +99,8 @@ def wait(job: str, *, timeout: float | None, json: bool) -> None:
 @as_json
 def cancel(job: str, *, json: bool) -> None:
     """End JOB, or take it out of the queue; what it did stays, and resume goes on from there."""
-    from jobs.control import cancel_job
-    from jobs.standing import chosen_job, standing
+    from mercore.jobs.control import cancel_job
+    from mercore.jobs.standing import chosen_job, standing
 
     with _opened() as (state, registry):
         after = cancel_job(state, registry, chosen_job(registry, job))
@@ -112,8 +112,8 @@ def cancel(job: str, *, json: bool) -> None:
 @as_json
 def resume(job: str, *, json: bool) -> None:
     """Queue JOB again: what it did is checked, and only what is missing or wrong done again."""
-    from jobs.control import resume_job
-    from jobs.standing import chosen_job, standing
+    from mercore.jobs.control import resume_job
+    from mercore.jobs.standing import chosen_job, standing
 
     with _opened() as (state, registry):
         after = resume_job(state, registry, chosen_job(registry, job))
@@ -124,7 +124,7 @@ def resume(job: str, *, json: bool) -> None:
 @click.option("--concurrent", type=click.IntRange(min=1), help="Run so many jobs at once, from now on. [default: 1]")
 def runner(*, concurrent: int | None) -> None:
     """Drain the queue here until it is empty: for service managers; every other verb starts a runner by itself."""
-    from jobs.runner import CONCURRENT, drain
+    from mercore.jobs.runner import CONCURRENT, drain
 
     state = open_state()
     if concurrent is not None:

@@ -8,11 +8,11 @@ import time
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 
-from jobs.parts_done import parts_done
-from jobs.state import FOLDER, State, open_state, state_folder
-from stores.errors import MercoreError
-from stores.locks import held, take
-from stores.registry import CANCELLED, FAILED, QUEUED, RUNNING, Job, Registry
+from mercore.jobs.parts_done import parts_done
+from mercore.jobs.state import FOLDER, State, open_state, state_folder
+from mercore.stores.errors import MercoreError
+from mercore.stores.locks import held, take
+from mercore.stores.registry import CANCELLED, FAILED, QUEUED, RUNNING, Job, Registry
 
 CONCURRENT = "concurrent"  # the setting: how many jobs run at once
 INSIDE = "MERCORE_JOB"  # the environment of a job's process: it starts no runner
@@ -30,7 +30,7 @@ def wake(state: State) -> None:
     registry.close()
     if work:
         subprocess.Popen(
-            [sys.executable, "-P", "-m", "jobs.runner"],
+            [sys.executable, "-P", "-m", "mercore.jobs.runner"],
             env={**os.environ, FOLDER: str(state.folder)},
             cwd=state.folder,
             stdin=subprocess.DEVNULL,
@@ -120,7 +120,7 @@ def _start(state: State, job: Job) -> "subprocess.Popen[bytes] | None":
         return None
     with state.log(job.id).open("ab") as log, state.report(job.id).open("wb") as report:
         child = subprocess.Popen(  # noqa: S603 - our own module, an id of ours
-            [sys.executable, "-P", "-m", "jobs.work", job.id, str(lock)],
+            [sys.executable, "-P", "-m", "mercore.jobs.work", job.id, str(lock)],
             env={**os.environ, FOLDER: str(state.folder), INSIDE: job.id},
             cwd=state.folder,
             stdin=subprocess.DEVNULL,

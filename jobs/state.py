@@ -6,10 +6,10 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
-from stores.errors import StorageError
-from stores.locks import held
-from stores.publish import storage_errors
-from stores.registry import Registry
+from mercore.stores.errors import StorageError
+from mercore.stores.locks import held
+from mercore.stores.publish import storage_errors
+from mercore.stores.registry import Registry
 
 FOLDER = "MERCORE_STATE"  # the environment's name for another state folder
 PRIVATE = 0o700

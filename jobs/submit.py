@@ -6,14 +6,23 @@ from typing import Any
 
 import click
 
-from jobs.job_spec import ALSO_WRITTEN, given_options, job_id, shown, sources_of, target_of, words_in, words_of
-from jobs.options import as_json, echo_json
-from jobs.runner import CONCURRENT, wake
-from jobs.state import open_state
-from stores.errors import InputError
-from stores.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
+from mercore.jobs.job_spec import (
+    ALSO_WRITTEN,
+    given_options,
+    job_id,
+    shown,
+    sources_of,
+    target_of,
+    words_in,
+    words_of,
+)
+from mercore.jobs.options import as_json, echo_json
+from mercore.jobs.runner import CONCURRENT, wake
+from mercore.jobs.state import open_state
+from mercore.stores.errors import InputError
+from mercore.stores.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
 
-BASE = "jobs.submit.base"  # click's context: the folder that relative paths are relative to
+BASE = "mercore.jobs.submit.base"  # click's context: the folder that relative paths are relative to
 
 
 class Submit(click.Group):
@@ -98,7 +107,7 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
 
 def _stays_done(job: Job) -> bool:
     """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
-    from stores.place import place
+    from mercore.stores.place import place
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
         return False
@@ -121,7 +130,7 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
     name = str(verb.name)
     if name == "search" and not options.get("out"):
         raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
-    from jobs.plan import check_fits
+    from mercore.jobs.plan import check_fits
 
     check_fits(name, options, {job.target for job in registry.jobs(QUEUED, RUNNING) if job.target is not None})
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import numpy as np
 
-from jobs.plot import Curve, Panel
+from mercore.jobs.plot import Curve, Panel
 
 Report = dict[str, Any]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from stores.hits import Hits
+from mercore.stores.hits import Hits
 
 Report = dict[str, Any]
 

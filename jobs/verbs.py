@@ -14,36 +14,45 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from jobs.bound import chosen_bound
-from jobs.budget import batch_of, search_bytes, within_memory
-from jobs.calls import called
-from jobs.encoders import make_spec
-from jobs.opening import check_out, chosen_kernel, kernel_of, kernel_options, kind_of, refuse, turn_at, vectors_of
-from jobs.options import available_cores, parse_ranks
-from jobs.own_kernel import own_of
-from jobs.parameters import CHOOSE
-from jobs.plan import fits_encode, fits_ingest
-from jobs.progress import progress, waiting
-from jobs.workplace import Load, Stores, crew_at, own_file, workplace_of
-from pipeline import encode as encoding
-from pipeline import evaluate as evaluation
-from pipeline import search as searching
-from pipeline.ingest import ingest as ingest_source
-from pipeline.kernels import kernel_from_spec, own_in
-from pipeline.rerank import true_scores
-from stores.codes import CodeStore, create_or_resume, open_code_store, resume
-from stores.distinct import DistinctCounter
-from stores.errors import FormatError, InputError
-from stores.foreign import open_rows, open_vectors
-from stores.formats import Sliced, open_source
-from stores.formats.source import Source
-from stores.header import open_header
-from stores.hits import AnyHits, Hits, open_hits, write_hits
-from stores.parts import PartStore
-from stores.place import Where, place
-from stores.vector_writer import VectorWriter
-from stores.vectors import KIND as VECTORS
-from stores.vectors import VectorStore, open_vector_store, original_ids, stored_rows
+from mercore.jobs.bound import chosen_bound
+from mercore.jobs.budget import batch_of, search_bytes, within_memory
+from mercore.jobs.calls import called
+from mercore.jobs.encoders import make_spec
+from mercore.jobs.opening import (
+    check_out,
+    chosen_kernel,
+    kernel_of,
+    kernel_options,
+    kind_of,
+    refuse,
+    turn_at,
+    vectors_of,
+)
+from mercore.jobs.options import available_cores, parse_ranks
+from mercore.jobs.own_kernel import own_of
+from mercore.jobs.parameters import CHOOSE
+from mercore.jobs.plan import fits_encode, fits_ingest
+from mercore.jobs.progress import progress, waiting
+from mercore.jobs.workplace import Load, Stores, crew_at, own_file, workplace_of
+from mercore.pipeline import encode as encoding
+from mercore.pipeline import evaluate as evaluation
+from mercore.pipeline import search as searching
+from mercore.pipeline.ingest import ingest as ingest_source
+from mercore.pipeline.kernels import kernel_from_spec, own_in
+from mercore.pipeline.rerank import true_scores
+from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.errors import FormatError, InputError
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.formats import Sliced, open_source
+from mercore.stores.formats.source import Source
+from mercore.stores.header import open_header
+from mercore.stores.hits import AnyHits, Hits, open_hits, write_hits
+from mercore.stores.parts import PartStore
+from mercore.stores.place import Where, place
+from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vectors import KIND as VECTORS
+from mercore.stores.vectors import VectorStore, open_vector_store, original_ids, stored_rows
 
 Report = dict[str, Any]
 
@@ -74,8 +83,8 @@ def ingest_rows(rows: Source, target: Where, *, drop_zero_rows: bool = False, co
 @called("encode")
 def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     """Encode a vector store, or what is still missing or wrong of its codes; return what was done."""
-    from jobs import encode as runner
-    from jobs.cluster import connect
+    from mercore.jobs import encode as runner
+    from mercore.jobs.cluster import connect
 
     began = time.perf_counter()
     rows = open_vectors(vectors)
@@ -128,7 +137,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
     """Search a code store or a vector store; return what it took, and the hits, which ``out`` names a file for."""
     check_out(options, queries)
     if options.get("exact") or options.get("relaxed") is not None:
-        from jobs.exact import search as search_exactly
+        from mercore.jobs.exact import search as search_exactly
 
         return search_exactly(store, queries, **options)
     workplace = workplace_of(options)
@@ -154,7 +163,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
 @called("verify")
 def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -> Report:  # noqa: ANN401
     """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
-    from jobs.verify import verify as prove
+    from mercore.jobs.verify import verify as prove
 
     return prove(vectors, queries, hits, **options)
 
@@ -162,7 +171,7 @@ def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -
 @called("compare")
 def compare(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
     """Compare encoders by recall, bytes and time; return the runs and their summary."""
-    from jobs.compare import run
+    from mercore.jobs.compare import run
 
     return run(vectors, queries, **options)
 
@@ -170,7 +179,7 @@ def compare(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN4
 @called("export")
 def export(codes: str, index: str, **options: Any) -> Report:  # noqa: ANN401
     """Write codes of product quantisation as a faiss index; return what was written."""
-    from jobs.export import export as write
+    from mercore.jobs.export import export as write
 
     return write(codes, index, **options)
 

@@ -10,25 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs.budget import batch_of
-from jobs.exact import Job, check_bounds, ready
-from jobs.opening import kernel_of
-from jobs.progress import progress
-from jobs.workplace import own_file, workplace_of
-from pipeline.encode import check_domain
-from pipeline.kernels import Kernel, OwnKernel
-from pipeline.parallel import in_order
-from pipeline.search import SearchOptions
-from pipeline.truth import Truth
-from pipeline.verify import PROVED, REFUTED, TIED, Verdicts
-from pipeline.verify import verify as verify_batch
-from stores.codes import CodeStore, open_code_store
-from stores.errors import InputError
-from stores.foreign import open_rows, open_vectors
-from stores.formats import Sliced
-from stores.hits import AnyHits, Hits, open_hits
-from stores.spec import canonical_json
-from stores.vectors import Vectors, original_ids, stored_rows
+from mercore.jobs.budget import batch_of
+from mercore.jobs.exact import Job, check_bounds, ready
+from mercore.jobs.opening import kernel_of
+from mercore.jobs.progress import progress
+from mercore.jobs.workplace import own_file, workplace_of
+from mercore.pipeline.encode import check_domain
+from mercore.pipeline.kernels import Kernel, OwnKernel
+from mercore.pipeline.parallel import in_order
+from mercore.pipeline.search import SearchOptions
+from mercore.pipeline.truth import Truth
+from mercore.pipeline.verify import PROVED, REFUTED, TIED, Verdicts
+from mercore.pipeline.verify import verify as verify_batch
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.formats import Sliced
+from mercore.stores.hits import AnyHits, Hits, open_hits
+from mercore.stores.spec import canonical_json
+from mercore.stores.vectors import Vectors, original_ids, stored_rows
 
 Report = dict[str, Any]
 

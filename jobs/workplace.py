@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jobs.opening import refuse
-from jobs.options import available_cores
-from jobs.own_kernel import names_file
-from pipeline.crew import Crew
-from pipeline.encoders.encoder import check_range
-from stores.place import place
+from mercore.jobs.opening import refuse
+from mercore.jobs.options import available_cores
+from mercore.jobs.own_kernel import names_file
+from mercore.pipeline.crew import Crew
+from mercore.pipeline.encoders.encoder import check_range
+from mercore.stores.place import place
 
 MOST_AT_WORK = 4096  # threads or processes
 
@@ -102,8 +102,8 @@ def crew_at(workplace: Workplace, stores: Stores, load: Load) -> Iterator[Crew |
     if not workplace.elsewhere:
         yield None
         return
-    from jobs.cluster import connect
-    from jobs.crew import searching
+    from mercore.jobs.cluster import connect
+    from mercore.jobs.crew import searching
 
     load = load._replace(room=load.room // (workplace.processes or 1))
     with connect(workplace) as client, searching(client, stores, load) as crew:

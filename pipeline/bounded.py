@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.collect import Allowance, too_many
-from pipeline.crew import Batch
-from pipeline.kernels.kernel import Float32
-from pipeline.proofs import Proved, Scored
-from pipeline.rerank import Cut
-from pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
-from pipeline.truth import Truth
-from stores.codes import CodeStore
+from mercore.pipeline.best import Best
+from mercore.pipeline.collect import Allowance, too_many
+from mercore.pipeline.crew import Batch
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.proofs import Proved, Scored
+from mercore.pipeline.rerank import Cut
+from mercore.pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
+from mercore.pipeline.truth import Truth
+from mercore.stores.codes import CodeStore
 
 SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most
 SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3  # of so many parts, or of two if more are over a third of the vectors'

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.costs import Search, by_bounds, expected_share
-from pipeline.encoders.bin_bound import ADDITIVE, BinBoundSpec, grouping
-from pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
-from pipeline.encoders.groups import learn_groups, near_pairs
-from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
-from pipeline.encoders.sampled import QUERIES, Sample, sample_shares, true_scores
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64
-from pipeline.scanners.byte_bounds import MOST_BYTES
-from stores.header import row_bytes
-from stores.vectors import Vectors, gather
+from mercore.pipeline.costs import Search, by_bounds, expected_share
+from mercore.pipeline.encoders.bin_bound import ADDITIVE, BinBoundSpec, grouping
+from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
+from mercore.pipeline.encoders.groups import learn_groups, near_pairs
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from mercore.pipeline.encoders.sampled import QUERIES, Sample, sample_shares, true_scores
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float64
+from mercore.pipeline.scanners.byte_bounds import MOST_BYTES
+from mercore.stores.header import row_bytes
+from mercore.stores.vectors import Vectors, gather
 
 SAMPLE = 8192  # rows that are bounded
 COMPONENTS, GROUPS = (32, 64, 128, 256), (16, 32, 64, 128, 256, 512)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.kernel import Float32
-from pipeline.parallel import over_parts
-from pipeline.scan import OpenCodes, read_parts
-from pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.parallel import over_parts
+from mercore.pipeline.scan import OpenCodes, read_parts
+from mercore.pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 
 FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a query, and so many pairs a row
 SHORT_OF_ROOM = 0.02  # of the rows: lists for more would leave room for few queries at once

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float64
 
 TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
 TERM = 0.012  # of one of any other kernel

@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import exhaustive
-from pipeline.best import Best, best_of
-from pipeline.collect import Allowance, Collected, collect
-from pipeline.encoders.kpca_bound import KpcaBound
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.proofs import Proved
-from pipeline.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_pairs
-from pipeline.scan import OpenCodes, scan_parts
-from pipeline.scanners.bounds import BoundScanner
-from pipeline.scanners.scanner import Scanner
-from stores.vectors import HeldVectors, Vectors, WatchedVectors
+from mercore.pipeline import exhaustive
+from mercore.pipeline.best import Best, best_of
+from mercore.pipeline.collect import Allowance, Collected, collect
+from mercore.pipeline.encoders.kpca_bound import KpcaBound
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.proofs import Proved
+from mercore.pipeline.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_pairs
+from mercore.pipeline.scan import OpenCodes, scan_parts
+from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.scanners.scanner import Scanner
+from mercore.stores.vectors import HeldVectors, Vectors, WatchedVectors
 
 HELD_BYTES = 1 << 24  # of the parts that rows are fetched from first: those of a small store are read once a batch
 Ids = NDArray[np.int64]

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from pipeline.encoders import Encoder, EncoderSpec, encoder_spec
-from pipeline.encoders.encoder import MAX_BLOCK_ROWS
-from pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
-from stores.codes import CodeSpec, CodeStore
-from stores.errors import InputError
-from stores.header import Layout, model_entries, row_bytes
-from stores.spec import to_json
-from stores.vectors import Vectors, VectorStore, blocks
+from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
+from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
+from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
+from mercore.stores.codes import CodeSpec, CodeStore
+from mercore.stores.errors import InputError
+from mercore.stores.header import Layout, model_entries, row_bytes
+from mercore.stores.spec import to_json
+from mercore.stores.vectors import Vectors, VectorStore, blocks
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 

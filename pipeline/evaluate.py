@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import InputError, ShapeError
+from mercore.stores.errors import InputError, ShapeError
 
 BLOCK_IDS = 1 << 20  # ids of one block of queries: bounds the scratch memory to some tens of MB
 DEFAULT_RANKS = (1, 10, 100, 1000)

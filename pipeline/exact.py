@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.bounded import Bounded
-from pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
-from pipeline.crew import Batch, Crew, Threads
-from pipeline.kernels.kernel import Float32
-from pipeline.proofs import Proved, Scored, joined, spliced, taken
-from pipeline.scan import OpenCodes
-from pipeline.truth import Truth
-from stores.header import row_bytes
+from mercore.pipeline.best import Best
+from mercore.pipeline.bounded import Bounded
+from mercore.pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
+from mercore.pipeline.crew import Batch, Crew, Threads
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.proofs import Proved, Scored, joined, spliced, taken
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.truth import Truth
+from mercore.stores.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
 LONGER = 8  # times as long is the next list of a query that more of them tie with

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from stores.errors import InputError, ShapeError
+from mercore.stores.errors import InputError, ShapeError
 
 SIDE = 32
 N_SCALES = 3

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.distinct import DistinctCounter
-from stores.errors import InputError
-from stores.formats.source import Source
-from stores.vector_writer import VectorWriter
-from stores.vectors import VectorStore
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.errors import InputError
+from mercore.stores.formats.source import Source
+from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vectors import VectorStore
 
 BLOCK_BYTES = 8 << 20
 
@@ -103,7 +103,7 @@ def ingest(
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a 64-bit digest of each row's bytes, uint64[b]: equal rows have equal ones, others hardly ever."""
-    from pipeline.rows_numba import digest_rows
+    from mercore.pipeline.rows_numba import digest_rows
 
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     missing = -data.shape[1] % 8

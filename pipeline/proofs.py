@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.decide import Candidates, decide
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.rerank import FetchRows
-from pipeline.truth import Truth
+from mercore.pipeline.best import Best
+from mercore.pipeline.decide import Candidates, decide
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.rerank import FetchRows
+from mercore.pipeline.truth import Truth
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
-from pipeline.encoders.aska import MAX_NONZERO_COEFS
-from pipeline.encoders.encoder import EncoderSpec, check_range
-from pipeline.encoders.kpca import MAX_LANDMARKS
-from pipeline.encoders.kpca_jl import MAX_PROJECTIONS
-from pipeline.encoders.kpca_lsh import MAX_BITS
-from pipeline.encoders.pq import MAX_SUBQUANTIZERS
-from stores.errors import InputError
-from stores.header import row_bytes
+from mercore.pipeline.encoders.aska import MAX_NONZERO_COEFS
+from mercore.pipeline.encoders.encoder import EncoderSpec, check_range
+from mercore.pipeline.encoders.kpca import MAX_LANDMARKS
+from mercore.pipeline.encoders.kpca_jl import MAX_PROJECTIONS
+from mercore.pipeline.encoders.kpca_lsh import MAX_BITS
+from mercore.pipeline.encoders.pq import MAX_SUBQUANTIZERS
+from mercore.stores.errors import InputError
+from mercore.stores.header import row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.parallel import over_parts
-from stores.errors import InputError
-from stores.vectors import Vectors
+from mercore.pipeline.best import Best
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.parallel import over_parts
+from mercore.stores.errors import InputError
+from mercore.stores.vectors import Vectors
 
 PAIRS = 1 << 12  # scored in float32 at a time
 EXACT_BYTES = 1 << 20  # of prepared rows that are scored in float64 at a time: they stay in cache

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.codes import CodeStore
-from stores.receipts import Receipt
-from stores.vectors import Vectors, WrappedVectors
+from mercore.stores.codes import CodeStore
+from mercore.stores.receipts import Receipt
+from mercore.stores.vectors import Vectors, WrappedVectors
 
 
 class FirstRows(WrappedVectors):

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.encoders.encoder import Encoder
-from pipeline.parallel import over_parts, read_ahead
-from pipeline.scanners.scanner import Scanner
-from stores.codes import CodeStore
-from stores.reader import HeldParts, PartReader
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.encoders.encoder import Encoder
+from mercore.pipeline.parallel import over_parts, read_ahead
+from mercore.pipeline.scanners.scanner import Scanner
+from mercore.stores.codes import CodeStore
+from mercore.stores.reader import HeldParts, PartReader
 
 
 @dataclass(frozen=True)

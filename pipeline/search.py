@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.crew import Crew, Threads, answer
-from pipeline.encode import encoder_of
-from pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
-from pipeline.parallel import in_order
-from pipeline.scan import OpenCodes
-from stores.codes import CodeStore
-from stores.errors import InputError, ShapeError
-from stores.formats.source import Source
-from stores.hits import Hits
-from stores.reader import HeldParts
-from stores.vectors import Vectors, original_ids
+from mercore.pipeline.best import Best
+from mercore.pipeline.crew import Crew, Threads, answer
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
+from mercore.pipeline.parallel import in_order
+from mercore.pipeline.scan import OpenCodes
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import InputError, ShapeError
+from mercore.stores.formats.source import Source
+from mercore.stores.hits import Hits
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import Vectors, original_ids
 
 MAX_BATCH = 1 << 16
 

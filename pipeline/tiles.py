@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pipeline.gist import texture
-from stores.errors import InputError, ShapeError
+from mercore.pipeline.gist import texture
+from mercore.stores.errors import InputError, ShapeError
 
 SCALES = (1.0, 0.84, 0.71, 0.59, 0.5, 0.42, 0.35, 0.3, 0.25)
 
@@ -172,7 +172,7 @@ def drop_plain(tiles: Tiles, *, min_texture: float = 0.15, workers: int = 1) -> 
     tiles : Tiles
         Of 32 × 32 pixels.
     min_texture : float
-        What `pipeline.gist.texture` must measure in a tile at least.
+        What `mercore.pipeline.gist.texture` must measure in a tile at least.
     workers : int, ≥ 1
         Threads.
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pipeline.kernels import Kernel
-from stores.vectors import Vectors
+from mercore.pipeline.kernels import Kernel
+from mercore.stores.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from stores.formats.npz import npz_bytes, read_npz
-from stores.publish import exists, publish, storage_errors
-from stores.scratch import SCRATCH, sweep
-from stores.spec import canonical_json, digest, from_json, to_json
+from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.publish import exists, publish, storage_errors
+from mercore.stores.scratch import SCRATCH, sweep
+from mercore.stores.spec import canonical_json, digest, from_json, to_json
 
 SEARCH = "search.json"
 BATCH = re.compile(r"batch-\d{8,}\.npz")

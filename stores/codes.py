@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from stores.header import Header, Layout, model_entries, open_header
-from stores.parts import PartStore, create
-from stores.place import Where
-from stores.receipts import Receipt
-from stores.spec import from_json, to_json
+from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from mercore.stores.header import Header, Layout, model_entries, open_header
+from mercore.stores.parts import PartStore, create
+from mercore.stores.place import Where
+from mercore.stores.receipts import Receipt
+from mercore.stores.spec import from_json, to_json
 
 KIND = "codes"
 UNSET = "unset"  # of a field that came later and is left out where it means what was before it

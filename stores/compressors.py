@@ -10,7 +10,7 @@ from typing import Any
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-from stores.errors import InputError
+from mercore.stores.errors import InputError
 
 NAMES = ("none", "zstd", "blosc", "gzip", "lz4", "bz2", "lzma")
 _LEVELS = {"zstd": range(-7, 23), "blosc": range(10), "gzip": range(10), "bz2": range(1, 10), "lzma": range(10)}

@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from stores.columns import CHECKSUM_BYTES
-from stores.header import Header, Layout, model_column
-from stores.local_place import LocalPlace
-from stores.parts import PartStore
-from stores.receipts import RECEIPT_BYTES
-from stores.skeleton import metadata_files
+from mercore.stores.columns import CHECKSUM_BYTES
+from mercore.stores.header import Header, Layout, model_column
+from mercore.stores.local_place import LocalPlace
+from mercore.stores.parts import PartStore
+from mercore.stores.receipts import RECEIPT_BYTES
+from mercore.stores.skeleton import metadata_files
 
 
 def column_bytes(layout: Layout) -> dict[str, int]:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError, NotFoundError
-from stores.formats import Sliced, open_source
-from stores.formats.source import Source
-from stores.place import ROOT, Where, place
-from stores.vector_writer import chunk_rows
-from stores.vectors import Vectors, VectorStore, blocks, open_vector_store
+from mercore.stores.errors import FormatError, NotFoundError
+from mercore.stores.formats import Sliced, open_source
+from mercore.stores.formats.source import Source
+from mercore.stores.place import ROOT, Where, place
+from mercore.stores.vector_writer import chunk_rows
+from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
 
 class SourceVectors(Vectors):

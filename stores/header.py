@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.columns import Column, encode_chunk, payload_checksum
-from stores.errors import FormatError, IntegrityError, NotFoundError
-from stores.place import ROOT, Where, place
-from stores.spec import digest, from_json
+from mercore.stores.columns import Column, encode_chunk, payload_checksum
+from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
+from mercore.stores.place import ROOT, Where, place
+from mercore.stores.spec import digest, from_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
-from stores.formats.bigann import read_truth, truth_bytes
-from stores.formats.binary import path_status
-from stores.formats.npz import npz_bytes, read_npz
-from stores.formats.parquet_hits import parquet_bytes, read_parquet_hits
-from stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
-from stores.place import refuse_url
-from stores.publish import publish, storage_errors
-from stores.scratch import sweep
+from mercore.stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
+from mercore.stores.formats.bigann import read_truth, truth_bytes
+from mercore.stores.formats.binary import path_status
+from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.formats.parquet_hits import parquet_bytes, read_parquet_hits
+from mercore.stores.formats.texmex_hits import check_beside, read_texmex_hits, write_texmex_hits
+from mercore.stores.place import refuse_url
+from mercore.stores.publish import publish, storage_errors
+from mercore.stores.scratch import sweep
 
 MAX_INT32 = 2**31 - 1
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stores.errors import FormatError
-from stores.spec import canonical_json, from_json, to_json
+from mercore.stores.errors import FormatError
+from mercore.stores.spec import canonical_json, from_json, to_json
 
 LEASE_BYTES = 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, NotFoundError
-from stores.lease import lease
-from stores.place import ROOT, Draft, Held, Item, Result
-from stores.publish import check_folder, exists, publish, storage_errors, sync_folder
-from stores.scratch import scratch_folder, sweep, sweep_tree
+from mercore.stores.errors import ExistsError, NotFoundError
+from mercore.stores.lease import lease
+from mercore.stores.place import ROOT, Draft, Held, Item, Result
+from mercore.stores.publish import check_folder, exists, publish, storage_errors, sync_folder
+from mercore.stores.scratch import scratch_folder, sweep, sweep_tree
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numba import njit
 from numba.core.caching import IndexDataCacheFile
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
-PACKAGES = {"stores", "pipeline", "jobs"}
+PACKAGES = {"mercore"}
 _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
 
-from stores.errors import InputError, NotFoundError, StorageError
+from mercore.stores.errors import InputError, NotFoundError, StorageError
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 AGAIN = "then run the same command again: what is done stays done."

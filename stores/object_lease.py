@@ -18,11 +18,11 @@ from pathlib import Path
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-from stores.errors import MercoreError, NotFoundError
-from stores.lease import OwnLease, Pace, Tell, lost
-from stores.lease_file import Owner, contents, parsed, this_process
-from stores.object_errors import object_errors
-from stores.object_place import ObjectPlace
+from mercore.stores.errors import MercoreError, NotFoundError
+from mercore.stores.lease import OwnLease, Pace, Tell, lost
+from mercore.stores.lease_file import Owner, contents, parsed, this_process
+from mercore.stores.object_errors import object_errors
+from mercore.stores.object_place import ObjectPlace
 
 
 @dataclass(frozen=True)

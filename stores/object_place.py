@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
-from stores.object_errors import check_endpoint, object_errors
-from stores.place import ROOT, Draft, Held, Item, Result
+from mercore.stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
+from mercore.stores.object_errors import check_endpoint, object_errors
+from mercore.stores.place import ROOT, Draft, Held, Item, Result
 
 MARKER = ".mercore-draft"
 LAYOUT = re.compile(r"(model/)?(\w+/)?zarr\.json|(model/)?\w+/c/\d+(/0)?")
@@ -127,7 +127,7 @@ class ObjectPlace:
 
     def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[Held]:
         """Have the lease, an object beside the prefix, for the block."""
-        from stores.object_lease import object_lease
+        from mercore.stores.object_lease import object_lease
 
         return object_lease(self, tell)
 

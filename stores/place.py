@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import InputError
+from mercore.stores.errors import InputError
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 OBJECT_SCHEME = "s3"
@@ -139,13 +139,13 @@ def place(where: Where) -> Place:
                 "Mend: name one of those."
             )
         try:
-            from stores.object_place import object_place
+            from mercore.stores.object_place import object_place
         except ImportError:
             raise InputError(
                 f"{OBJECT_SCHEME}:// needs the package obstore: found none. Mend: pip install 'mercore[s3]'"
             ) from None
         return object_place(str(where))
-    from stores.local_place import LocalPlace
+    from mercore.stores.local_place import LocalPlace
 
     return LocalPlace(Path(where))
 

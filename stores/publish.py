@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stores.errors import NotFoundError, StorageError
-from stores.scratch import scratch_file
+from mercore.stores.errors import NotFoundError, StorageError
+from mercore.stores.scratch import scratch_file
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:

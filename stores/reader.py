@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.parts import PartStore
-from stores.receipts import Receipt
+from mercore.stores.parts import PartStore
+from mercore.stores.receipts import Receipt
 
 
 class PartReader:

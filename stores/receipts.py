@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stores.columns import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
-from stores.errors import FormatError
-from stores.spec import canonical_json, from_json, to_json
+from mercore.stores.columns import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
+from mercore.stores.errors import FormatError
+from mercore.stores.spec import canonical_json, from_json, to_json
 
 RECEIPT_BYTES = 1024
 

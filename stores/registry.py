@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from stores.errors import FormatError, StorageError
+from mercore.stores.errors import FormatError, StorageError
 
 VERSION = 1
 BUSY_SECONDS = 30  # how long a process waits for another's transaction

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stores.errors import FormatError
+from mercore.stores.errors import FormatError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

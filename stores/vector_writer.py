@@ -8,15 +8,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.columns import Column, encode_chunk, payload_checksum
-from stores.compressors import check_compressor
-from stores.header import Header, Layout, column_fields, model_entries
-from stores.parts import PartStore
-from stores.place import Where, place
-from stores.receipts import Receipt, receipt_bytes
-from stores.skeleton import root_metadata, write_skeleton
-from stores.spec import digest, to_json
-from stores.vectors import KIND, VectorSpec, VectorStore
+from mercore.stores.columns import Column, encode_chunk, payload_checksum
+from mercore.stores.compressors import check_compressor
+from mercore.stores.header import Header, Layout, column_fields, model_entries
+from mercore.stores.parts import PartStore
+from mercore.stores.place import Where, place
+from mercore.stores.receipts import Receipt, receipt_bytes
+from mercore.stores.skeleton import root_metadata, write_skeleton
+from mercore.stores.spec import digest, to_json
+from mercore.stores.vectors import KIND, VectorSpec, VectorStore
 
 CHUNK_BYTES = 4 << 20
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.header import Header, open_header
-from stores.parts import PartStore
-from stores.place import Where
-from stores.receipts import Receipt
-from stores.spec import from_json
+from mercore.stores.errors import FormatError
+from mercore.stores.header import Header, open_header
+from mercore.stores.parts import PartStore
+from mercore.stores.place import Where
+from mercore.stores.receipts import Receipt
+from mercore.stores.spec import from_json
 
 KIND = "vectors"
 

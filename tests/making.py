@@ -11,16 +11,16 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encode import encode_part, encoder_of, plan_encode
-from pipeline.encoders import EncoderSpec
-from pipeline.encoders.aska import Aska
-from pipeline.ingest import ingest
-from pipeline.kernels import Kernel
-from stores import vector_writer
-from stores.codes import CodeStore, create_or_resume
-from stores.distinct import DistinctCounter
-from stores.vector_writer import VectorWriter
-from stores.vectors import Vectors, VectorStore
+from mercore.pipeline.encode import encode_part, encoder_of, plan_encode
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.aska import Aska
+from mercore.pipeline.ingest import ingest
+from mercore.pipeline.kernels import Kernel
+from mercore.stores import vector_writer
+from mercore.stores.codes import CodeStore, create_or_resume
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vectors import Vectors, VectorStore
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ LAUNCH = """
 import atexit, pathlib, sys
 note = pathlib.Path(sys.argv.pop(1))
 atexit.register(lambda: note.write_text(pathlib.Path("/proc/self/status").read_text()))
-from jobs.cli import main
+from mercore.jobs.cli import main
 main()
 """
 

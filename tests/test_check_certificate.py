@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stores.vectors import VectorStore, original_ids
+from mercore.stores.vectors import VectorStore, original_ids
 from tests import reference
 from tests.making import histograms, make_vectors
 

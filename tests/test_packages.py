@@ -1,26 +1,31 @@
-"""The names ``stores``, ``pipeline`` and ``jobs`` are generic: nothing else that is installed may have them."""
+"""One namespace: ``mercore`` is all that is installed, and it is this tree's."""
 
+import subprocess
+import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from types import ModuleType
 
-import pytest
+import mercore
+from mercore import jobs, pipeline, stores
 
-import jobs
-import pipeline
-import stores
+HERE = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("package", [jobs, pipeline, stores], ids=lambda package: str(package.__name__))
-def test_only_mercore_has_a_package_of_this_name(package: ModuleType) -> None:
-    distributions = packages_distributions()
-    if not any("mercore" in names for names in distributions.values()):
-        pytest.skip("mercore is not installed here: its packages are read from the working directory")
-    assert set(distributions[package.__name__]) == {"mercore"}
-    assert package.__file__ is not None
-    assert (Path(package.__file__).parent / "py.typed").is_file()
+def test_the_packages_come_from_this_tree_and_not_from_an_older_copy() -> None:
+    assert {Path(str(package.__file__)).resolve().parents[1] for package in (jobs, pipeline, stores)} == {HERE}
+    assert (Path(str(mercore.__file__)).parent / "py.typed").is_file()
 
 
-def test_the_tests_take_the_packages_from_here_and_not_from_an_older_copy() -> None:
-    here = Path(__file__).parents[1]
-    assert {Path(str(package.__file__)).parents[1] for package in (jobs, pipeline, stores)} == {here}
+def test_no_generic_name_is_installed() -> None:
+    installed = {name for name, owners in packages_distributions().items() if "mercore" in owners}
+    assert installed <= {"mercore"} | {name for name in installed if name.startswith("__editable__")}
+
+
+def test_a_folder_may_hold_files_of_the_names_of_our_packages(tmp_path: Path) -> None:
+    for name in ("jobs", "pipeline", "stores"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('a file of the user')\n")
+    program = "import mercore, mercore.jobs.cli, mercore.pipeline, mercore.stores; print('imported')"
+    found = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert found.stdout == "imported\n"
+    command = [str(Path(sys.executable).with_name("mercore")), "--version"]
+    assert "mercore" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.encoders.aska import AskaSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.encoder import Encoder, EncoderSpec
-from pipeline.encoders.kpca import KpcaSpec
-from pipeline.encoders.kpca_aska import KpcaAskaSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.kpca_jl import KpcaJlSpec
-from pipeline.encoders.kpca_lsh import KpcaLshSpec
-from pipeline.encoders.pq import KpcaPqSpec, PqSpec
-from stores.errors import FormatError
-from stores.spec import from_json
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.encoder import Encoder, EncoderSpec
+from mercore.pipeline.encoders.kpca import KpcaSpec
+from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
+from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.stores.errors import FormatError
+from mercore.stores.spec import from_json
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "bounds_scores", "encoder_spec"]
 

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import CACHE_LINE, aligned
-from pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32
-from pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
-from stores.errors import InputError
-from stores.header import column_fields
-from stores.spec import ABSENT
-from stores.vectors import Vectors, gather
+from mercore.pipeline.aligned import CACHE_LINE, aligned
+from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
+from mercore.stores.errors import InputError
+from mercore.stores.header import column_fields
+from mercore.stores.spec import ABSENT
+from mercore.stores.vectors import Vectors, gather
 
 MAX_ATOMS = 1 << 16
 MAX_NONZERO_COEFS = 256
@@ -147,7 +147,7 @@ class Aska:
 
     def prepare_encoding(self) -> None:
         """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m], filled up to whole tiles."""
-        from pipeline.encoders.pursuit_numba import TILE
+        from mercore.pipeline.encoders.pursuit_numba import TILE
 
         atoms32_t = self._atoms_t.astype(np.float32)
         self._columns = self.kernel.packed(atoms32_t)
@@ -170,7 +170,7 @@ class Aska:
         first : int
             Number of the first row, for messages. A row's code is the same to the bit whatever block it comes in.
         """
-        from pipeline.encoders import pursuit_numba, weights_numba
+        from mercore.pipeline.encoders import pursuit_numba, weights_numba
 
         prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
         start = self._whole_tiles(self.kernel.block(prepared, self._columns))
@@ -203,7 +203,7 @@ class Aska:
 
     def _store_weights(self, weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Return the columns that hold ``weights`` [b, α]."""
-        from pipeline.encoders import weights_numba
+        from mercore.pipeline.encoders import weights_numba
 
         if self.spec.weights != "int8":
             return {"weights": weights.astype(self.spec.weights)}

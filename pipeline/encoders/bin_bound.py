@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
-from pipeline.encoders.groups import PAIR_VALUES, learn_groups, near_pairs
-from pipeline.encoders.rounding import float16_above, float32_above, norms_above
-from pipeline.encoders.sampled import Sample, sample_shares, true_scores
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64
-from pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
-from pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
-from pipeline.scanners.byte_bounds import MOST_BYTES
-from stores.errors import InputError
-from stores.header import column_fields
-from stores.vectors import Vectors, gather
+from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
+from mercore.pipeline.encoders.groups import PAIR_VALUES, learn_groups, near_pairs
+from mercore.pipeline.encoders.rounding import float16_above, float32_above, norms_above
+from mercore.pipeline.encoders.sampled import Sample, sample_shares, true_scores
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float64
+from mercore.pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
+from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+from mercore.pipeline.scanners.byte_bounds import MOST_BYTES
+from mercore.stores.errors import InputError
+from mercore.stores.header import column_fields
+from mercore.stores.vectors import Vectors, gather
 
 ADDITIVE = (Intersection, Chi2, Hellinger, JensenShannon)
 CAPS = (1.0, 0.5, 0.25, 0.125)  # of the largest sum of a group: where a byte may end

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import Kernel
-from pipeline.scanners.scanner import Scanner
-from stores.errors import InputError
-from stores.vectors import Vectors
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.scanner import Scanner
+from mercore.stores.errors import InputError
+from mercore.stores.vectors import Vectors
 
 BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: what is made of them finds them in the cache
 MAX_BLOCK_ROWS = 1024

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float64
 
 QUERIES, NEAR = 256, 32  # rows taken for queries, and how many of their nearest each is paired with
 SHARE = 8  # of the groups, so many-th part is merged between two measurements
@@ -14,7 +14,7 @@ Group = NDArray[np.int64]
 
 def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
     """Return pairs of near rows of a sample, as histograms float64[p, d] twice: each query's nearest but itself."""
-    from pipeline.encoders.bin_bound import histograms_of
+    from mercore.pipeline.encoders.bin_bound import histograms_of
 
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
@@ -65,7 +65,7 @@ def _merged(
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
-    from pipeline.encoders.groups_numba import summed_magnitudes
+    from mercore.pipeline.encoders.groups_numba import summed_magnitudes
 
     count, groups = differences.shape
     above = np.empty((groups, groups), np.float32)

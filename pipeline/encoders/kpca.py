@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows, rows_of_block
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.scanners.dense import DenseScanner
-from stores.header import column_fields
-from stores.vectors import Vectors, gather
+from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows, rows_of_block
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.scanners.dense import DenseScanner
+from mercore.stores.header import column_fields
+from mercore.stores.vectors import Vectors, gather
 
 MAX_LANDMARKS = 1 << 15
 LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: a component of less is drowned by the rounding of float32 kernel values
@@ -119,7 +119,7 @@ class Embedding:
     """
 
     def __init__(self, kernel: Kernel, landmarks: NDArray[Any], projection: Float32) -> None:
-        from pipeline.kernels.blocks import pack_products
+        from mercore.pipeline.kernels.blocks import pack_products
 
         self.kernel = kernel
         self.block_rows = rows_of_block(len(landmarks))
@@ -130,7 +130,7 @@ class Embedding:
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
         """Return the coordinates of raw rows, float32[b, width]: a row's are its own to the bit (Eq. 11)."""
-        from pipeline.kernels.blocks import products
+        from mercore.pipeline.kernels.blocks import products
 
         prepared = self.kernel.prepare(rows, first=first, label=label).astype(np.float32)
         return products(self.kernel.block(prepared, self._landmarks), self._projection)

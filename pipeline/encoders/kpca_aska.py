@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.aska import Aska, Dictionary
-from pipeline.encoders.encoder import Model
-from pipeline.encoders.kpca import Embedding, Landmarks
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float64, Rows
-from pipeline.kernels.sums import Cosine
-from stores.vectors import Vectors
+from mercore.pipeline.encoders.aska import Aska, Dictionary
+from mercore.pipeline.encoders.encoder import Model
+from mercore.pipeline.encoders.kpca import Embedding, Landmarks
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float64, Rows
+from mercore.pipeline.kernels.sums import Cosine
+from mercore.stores.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True)

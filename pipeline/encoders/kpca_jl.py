@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
-from pipeline.encoders.kpca import Embedding, Landmarks
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32
-from pipeline.scanners.dense import DenseScanner
-from stores.header import column_fields
-from stores.vectors import Vectors
+from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
+from mercore.pipeline.encoders.kpca import Embedding, Landmarks
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.scanners.dense import DenseScanner
+from mercore.stores.header import column_fields
+from mercore.stores.vectors import Vectors
 
 MAX_PROJECTIONS = 1 << 12
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.encoder import Model, check_range
-from pipeline.encoders.kpca import Embedding, Landmarks
-from pipeline.kernels import Kernel
-from pipeline.scanners.hamming import HammingScanner
-from stores.header import column_fields
-from stores.vectors import Vectors
+from mercore.pipeline.encoders.encoder import Model, check_range
+from mercore.pipeline.encoders.kpca import Embedding, Landmarks
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.hamming import HammingScanner
+from mercore.stores.header import column_fields
+from mercore.stores.vectors import Vectors
 
 MAX_BITS = 1 << 12
 AS_BITS = -1  # components: as many as bits

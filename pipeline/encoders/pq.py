@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.encoder import (
+from mercore.pipeline.encoders.encoder import (
     MAX_BLOCK_ROWS,
     METRICS,
     Model,
@@ -17,14 +17,14 @@ from pipeline.encoders.encoder import (
     check_range,
     draw_rows,
 )
-from pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
-from pipeline.kernels import Kernel
-from pipeline.kernels.kernel import Float32, Float64
-from pipeline.kernels.sums import Cosine
-from pipeline.scanners.pq import PqScanner
-from stores.errors import InputError
-from stores.header import column_fields
-from stores.vectors import Vectors, gather
+from mercore.pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.kernels.sums import Cosine
+from mercore.pipeline.scanners.pq import PqScanner
+from mercore.stores.errors import InputError
+from mercore.stores.header import column_fields
+from mercore.stores.vectors import Vectors, gather
 
 CENTROIDS = 256  # of a sub-quantizer: its code is a byte
 MAX_SUBQUANTIZERS = 256
@@ -206,13 +206,13 @@ class Pq:
 
     def prepare_encoding(self) -> None:
         """Lay the codebooks out as the loop reads them: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
-        from pipeline.encoders.pq_numba import lay_out
+        from mercore.pipeline.encoders.pq_numba import lay_out
 
         self._books = lay_out(self.codebooks)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the codes of a block of rows: the centroid with the greatest ⟨y, c⟩ − ‖c‖²/2, the first of equals."""
-        from pipeline.encoders.pq_numba import assign
+        from mercore.pipeline.encoders.pq_numba import assign
 
         coordinates = self.embed(rows, first=first)
         code = np.empty((len(rows), len(self.codebooks)), np.uint8)

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
-from pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
-from pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
-from stores.loops import loop
+from mercore.pipeline.aligned import aligned
+from mercore.pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
+from mercore.pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
+from mercore.stores.loops import loop
 
 Singles = NDArray[np.float32]
 

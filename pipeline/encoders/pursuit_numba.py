@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.simd.selection import attains, magnitude, where_greater
-from pipeline.simd.vectors import (
+from mercore.pipeline.simd.selection import attains, magnitude, where_greater
+from mercore.pipeline.simd.vectors import (
     FLOAT32,
     load_float32,
     lowest_bit,
@@ -23,7 +23,7 @@ from pipeline.simd.vectors import (
     subtract,
     zero_float32,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 Singles = NDArray[np.float32]
 Places = NDArray[np.uint64]

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline.kernels.kernel import Kernel
-from pipeline.kernels.own import OwnKernel
-from pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
-from pipeline.kernels.transform import ExpChi2, Transformed
-from stores.errors import FormatError, InputError
+from mercore.pipeline.kernels.kernel import Kernel
+from mercore.pipeline.kernels.own import OwnKernel
+from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
+from mercore.pipeline.kernels.transform import ExpChi2, Transformed
+from mercore.stores.errors import FormatError, InputError
 
 __all__ = ["KERNELS", "Kernel", "OwnKernel", "kernel_from_spec", "make_kernel", "own_in"]
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.elementary_numba import exponential, log2_vector
-from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
-from pipeline.kernels.panels import Panels
-from pipeline.simd.vectors import (
+from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
+from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
+from mercore.pipeline.kernels.panels import Panels
+from mercore.pipeline.simd.vectors import (
     FLOAT32,
     add,
     divide,
@@ -27,7 +27,7 @@ from pipeline.simd.vectors import (
     subtract,
     zero_float32,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 VECTOR = FLOAT32.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers

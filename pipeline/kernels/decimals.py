@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.kernel import Kernel
-from pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
-from pipeline.kernels.transform import Transformed
+from mercore.pipeline.kernels.kernel import Kernel
+from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
+from mercore.pipeline.kernels.transform import Transformed
 
 TIE = Decimal("1e-50")  # scores no further apart are tied
 BITS = 400  # 120 digits: the transforms lose up to 30 of them, each

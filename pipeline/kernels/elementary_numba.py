@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.simd.vectors import (
+from mercore.pipeline.simd.vectors import (
     exponent_and_fraction,
     greater,
     multiply,
@@ -16,7 +16,7 @@ from pipeline.simd.vectors import (
     subtract,
     zero_below,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 LEAST = np.float32(-87)  # e^−87 is still a normal float32; what is below counts as zero
 LOG2_E = np.float32(1.4426950408889634)

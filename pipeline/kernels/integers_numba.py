@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.simd.vectors import (
+from mercore.pipeline.simd.vectors import (
     INT16,
     add_bytes,
     add_to_words,
@@ -16,7 +16,7 @@ from pipeline.simd.vectors import (
     splat_four_bytes,
     zero_int16,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 LANES = INT16.count
 COLUMNS = LANES // 2  # of a vector: four bytes each

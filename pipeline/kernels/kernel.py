@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.panels import Columns
+from mercore.pipeline.kernels.panels import Columns
 
 if TYPE_CHECKING:
-    from pipeline.kernels.screen import Screen
+    from mercore.pipeline.kernels.screen import Screen
 
 Rows = NDArray[Any]
 Float32 = NDArray[np.float32]
@@ -73,7 +73,7 @@ class Kernel(ABC):
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
-        from pipeline.kernels import blocks
+        from mercore.pipeline.kernels import blocks
 
         scores = self.block(X, YT)
         blocks.transform(scores, scale)

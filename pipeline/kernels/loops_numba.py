@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 Real = float | np.floating
 Reals = NDArray[np.floating]

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import preparation
-from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
-from pipeline.kernels.panels import Columns, Panels
-from pipeline.kernels.preparation import Domain
-from pipeline.kernels.sums import EPS32, EPS64
-from stores.errors import InputError
+from mercore.pipeline.kernels import preparation
+from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.kernels.panels import Columns, Panels
+from mercore.pipeline.kernels.preparation import Domain
+from mercore.pipeline.kernels.sums import EPS32, EPS64
+from mercore.stores.errors import InputError
 
 NORMALISED = ("l1", "l2", "raw")
 Ids = NDArray[np.int64]
@@ -93,7 +93,7 @@ class OwnKernel(Kernel):
         InputError
             If the function does not compile, raises, or gives no number.
         """
-        from pipeline.kernels import own_numba
+        from mercore.pipeline.kernels import own_numba
 
         out = np.empty(len(x_rows))
         try:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from pipeline.kernels.kernel import Float64, Rows
-from pipeline.kernels.own import OwnKernel
-from pipeline.kernels.sums import EPS64
-from stores.errors import InputError
+from mercore.pipeline.kernels.kernel import Float64, Rows
+from mercore.pipeline.kernels.own import OwnKernel
+from mercore.pipeline.kernels.sums import EPS64
+from mercore.stores.errors import InputError
 
 SAMPLE_ROWS = 256
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.blocks_numba import TINY, VECTOR
-from pipeline.kernels.elementary_numba import log2_vector
-from pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT
-from pipeline.simd.vectors import (
+from mercore.pipeline.kernels.blocks_numba import TINY, VECTOR
+from mercore.pipeline.kernels.elementary_numba import log2_vector
+from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT
+from mercore.pipeline.simd.vectors import (
     add,
     divide,
     lesser,
@@ -25,7 +25,7 @@ from pipeline.simd.vectors import (
     sum_of,
     zero_float32,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a kernel wants its rows
 LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # of a sum: beyond it, digits may be lost

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels import preparation
-from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
-from pipeline.kernels.panels import Columns
-from pipeline.kernels.preparation import Domain
+from mercore.pipeline.kernels import preparation
+from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.kernels.preparation import Domain
 
 if TYPE_CHECKING:
-    from pipeline.kernels.screen import Screen
+    from mercore.pipeline.kernels.screen import Screen
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
@@ -33,7 +33,7 @@ class SumKernel(Kernel):
 
     def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
         """Return the sums of the kernel's terms, or of those that are named, float64[n, m]."""
-        from pipeline.kernels import loops_numba
+        from mercore.pipeline.kernels import loops_numba
 
         out = np.empty((X.shape[0], YT.shape[1]))
         chosen = getattr(loops_numba, terms or self.terms)
@@ -42,7 +42,7 @@ class SumKernel(Kernel):
 
     def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the sums of terms of pairs, float64[p]."""
-        from pipeline.kernels import loops_numba
+        from mercore.pipeline.kernels import loops_numba
 
         out = np.empty(len(x_rows))
         loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
@@ -50,7 +50,7 @@ class SumKernel(Kernel):
 
     def screen(self, queries: Float64) -> "Screen":
         """Return what rules out pairs of raw rows and prepared queries in float32."""
-        from pipeline.kernels import loops_numba, screen, screen_numba
+        from mercore.pipeline.kernels import loops_numba, screen, screen_numba
 
         share, exponential = self.finish
         sums = screen.Sums(
@@ -73,7 +73,7 @@ class SumKernel(Kernel):
 
     def packed(self, YT: Float32) -> Columns:
         """Return columns YT [d, m] as the loops read them."""
-        from pipeline.kernels import blocks, loops_numba
+        from mercore.pipeline.kernels import blocks, loops_numba
 
         return blocks.pack(getattr(loops_numba, self.terms), YT)
 
@@ -354,7 +354,7 @@ class Rbf(SumKernel):
 
 def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
-    from pipeline.kernels import blocks, blocks_numba, loops_numba
+    from mercore.pipeline.kernels import blocks, blocks_numba, loops_numba
 
     return blocks.score_block(getattr(loops_numba, terms), X, YT, blocks_numba.Finish(*finish))
 

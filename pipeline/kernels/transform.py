@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
-from pipeline.kernels.panels import Columns
-from pipeline.kernels.sums import EPS32, EPS64, Chi2
+from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.kernels.sums import EPS32, EPS64, Chi2
 
 
 class Transformed(Kernel):

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.scanners.byte_bounds import (
+from mercore.pipeline.scanners.byte_bounds import (
     CHUNK_ROWS,
     LANES,
     PANEL,
@@ -14,7 +14,7 @@ from pipeline.scanners.byte_bounds import (
     Sink,
     SparseWords,
 )
-from pipeline.scanners.byte_sums_numba import (
+from mercore.pipeline.scanners.byte_sums_numba import (
     ONE,
     V,
     Words,
@@ -25,10 +25,19 @@ from pipeline.scanners.byte_sums_numba import (
     wide_sums,
     words_not_zero,
 )
-from pipeline.simd.dots import add_line_products, load_dots, load_lines, to_float32
-from pipeline.simd.selection import attains
-from pipeline.simd.vectors import add, lesser, load_float32, lowest_bit, multiply, multiply_add, splat_float32, store
-from stores.loops import loop
+from mercore.pipeline.simd.dots import add_line_products, load_dots, load_lines, to_float32
+from mercore.pipeline.simd.selection import attains
+from mercore.pipeline.simd.vectors import (
+    add,
+    lesser,
+    load_float32,
+    lowest_bit,
+    multiply,
+    multiply_add,
+    splat_float32,
+    store,
+)
+from mercore.stores.loops import loop
 
 # Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
 SPARSE_COST, GATHER_COST = 2.2, 0.75

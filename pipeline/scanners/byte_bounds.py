@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
-from pipeline.kernels.kernel import Float32
+from mercore.pipeline.aligned import aligned
+from mercore.pipeline.kernels.kernel import Float32
 
 WORD, PANEL, LANES = 4, 32, 16  # bytes of a word; queries of a wide panel, and of a narrow one
 MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds
@@ -150,7 +150,7 @@ def bound_hits(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries
 
 def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, sink: Sink) -> int:
     """Compute all bounds; return how many pairs were listed, or would have been."""
-    from pipeline.scanners.bounds_numba import bound_rows
+    from mercore.pipeline.scanners.bounds_numba import bound_rows
 
     form = queries.form
     assert numbers.shape == (len(rows), 1 + len(form.factors) + form.minimum)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.kernels.kernel import Float32
+from mercore.pipeline.best import Best
+from mercore.pipeline.kernels.kernel import Float32
 
 BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
 FEW = 6  # points that are scored faster one by one than together
@@ -28,7 +28,7 @@ class DenseScanner:
 
     def __init__(self, points: Float32, column: str, offsets: Float32 | None = None) -> None:
         self.names: tuple[str, ...] = (column,)
-        from pipeline.kernels.blocks import pack_products
+        from mercore.pipeline.kernels.blocks import pack_products
 
         self.offsets = offsets
         self.points = np.ascontiguousarray(points, np.float32)
@@ -48,7 +48,7 @@ class DenseScanner:
 
     def scores(self, rows: Float32) -> Float32:
         """Return the scores of rows [n, E] and the points, float32[n, nq]: each by itself, to the bit."""
-        from pipeline.kernels.blocks import products
+        from mercore.pipeline.kernels.blocks import products
 
         scores = one_by_one(rows, self.points) if self._columns is None else products(rows, self._columns)
         return scores if self.offsets is None else np.add(scores, self.offsets, out=scores)
@@ -56,7 +56,7 @@ class DenseScanner:
 
 def float32_rows(values: NDArray[Any]) -> Float32:
     """Return rows float16[n, E] or float32[n, E], C-contiguous, as float32: NumPy would be slower than the scan."""
-    from pipeline.scanners.dense_numba import widen
+    from mercore.pipeline.scanners.dense_numba import widen
 
     if values.dtype != np.float16:
         return np.asarray(values, np.float32)
@@ -67,7 +67,7 @@ def float32_rows(values: NDArray[Any]) -> Float32:
 
 def one_by_one(rows: Float32, points: Float32) -> Float32:
     """Return what ``products`` does, point after point: it would compute 64 columns."""
-    from pipeline.scanners.dense_numba import ROWS, score_point
+    from mercore.pipeline.scanners.dense_numba import ROWS, score_point
 
     n, whole = len(rows), len(rows) // ROWS * ROWS
     rest = np.zeros((ROWS, rows.shape[1]), np.float32)
@@ -82,7 +82,7 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
 
 def take(scores: Float32, first: int, best: Best) -> None:
     """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
-    from pipeline.best_numba import survivors
+    from mercore.pipeline.best_numba import survivors
 
     kth = best.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or none yet

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
-from pipeline.best import Best
+from mercore.pipeline.aligned import aligned
+from mercore.pipeline.best import Best
 
 WORD, EIGHT = 8, 8  # bytes of a word; queries that are compared at once
 TILE_ROWS = 1 << 14  # rows that are padded at a time
@@ -41,7 +41,7 @@ class HammingScanner:
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
         """Take one part's codes, whose first row is ``first``, into the best."""
-        from pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan
+        from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan
 
         unrolled = self.count <= MOST_WORDS
         scan = one_scan(self.count) if self.alone and unrolled else batch_scan(self.count if unrolled else 0)
@@ -52,7 +52,7 @@ class HammingScanner:
 
 def whole_words(codes: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
     """Yield rows of codes as words, flat, zeros behind each: all rows as they are, or, copied, a tile after another."""
-    from pipeline.scanners.hamming_numba import pad_rows
+    from mercore.pipeline.scanners.hamming_numba import pad_rows
 
     n, width = codes.shape
     flat = codes.reshape(-1)

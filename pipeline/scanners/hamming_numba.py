@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert
-from pipeline.simd.bits import (
+from mercore.pipeline.best_numba import insert
+from mercore.pipeline.simd.bits import (
     EIGHT,
     add_distances,
     at_most,
@@ -22,8 +22,8 @@ from pipeline.simd.bits import (
     rows_within,
     zero_words,
 )
-from pipeline.simd.vectors import lowest_bit, prefetch, store
-from stores.loops import loop
+from mercore.pipeline.simd.vectors import lowest_bit, prefetch, store
+from mercore.stores.loops import loop
 
 MOST_WORDS = 8  # of a code, that loops are unrolled for
 TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes, in L2 while all queries pass over them

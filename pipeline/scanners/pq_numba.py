@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert
-from pipeline.simd.saturating import (
+from mercore.pipeline.best_numba import insert
+from mercore.pipeline.simd.saturating import (
     add_up_to_255,
     at_most,
     load_32_bytes,
@@ -20,9 +20,9 @@ from pipeline.simd.saturating import (
     zero_32_bytes,
     zero_64_bytes,
 )
-from pipeline.simd.selection import attains
-from pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
-from stores.loops import loop
+from mercore.pipeline.simd.selection import attains
+from mercore.pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
+from mercore.stores.loops import loop
 
 ENTRIES = 256  # a sub-quantizer
 PANEL = FLOAT32.count  # queries whose sums are one vector

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert
-from pipeline.scanners.pq_numba import ENTRIES, limit_of
-from pipeline.simd.lookups import (
+from mercore.pipeline.best_numba import insert
+from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
+from mercore.pipeline.simd.lookups import (
     ROW_OF_BYTE,
     ROW_OF_BYTE_OF_TWO,
     add_looked_up_1,
@@ -15,9 +15,9 @@ from pipeline.simd.lookups import (
     add_looked_up_any,
     bytes_are_looked_up,
 )
-from pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
-from pipeline.simd.vectors import lowest_bit, prefetch
-from stores.loops import loop
+from mercore.pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
+from mercore.pipeline.simd.vectors import lowest_bit, prefetch
+from mercore.stores.loops import loop
 
 ROWS = 64  # looked up at once
 TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pipeline.best import Best
+from mercore.pipeline.best import Best
 
 
 class Scanner(Protocol):

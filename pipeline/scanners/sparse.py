@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
-from pipeline.best import Best
-from pipeline.kernels.kernel import Float32
-from pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from mercore.pipeline.aligned import aligned
+from mercore.pipeline.best import Best
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
 
 BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
 TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row
@@ -60,7 +60,7 @@ class Block:
 
     def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
         """Yield atoms, weights as float32, biases and the first row of so many rows that they stay in the cache."""
-        from pipeline.scanners.sparse_numba import half_squares, widen_weights
+        from mercore.pipeline.scanners.sparse_numba import half_squares, widen_weights
 
         for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
             tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
@@ -91,7 +91,7 @@ class QueryGroup:
 
     def scan(self, block: Block, best: Best) -> None:
         """Take a block into the best: by the filter, as soon as there is a k-th score for it to work with."""
-        from pipeline.scanners.sparse_numba import scan_batch, scan_one
+        from mercore.pipeline.scanners.sparse_numba import scan_batch, scan_one
 
         if best.kth[self.queries].min() > 0:
             self._quantise(block)
@@ -120,7 +120,7 @@ def float32_weights(code: Mapping[str, NDArray[Any]]) -> Float32:
 
 def panels(table: Float32) -> Float32:
     """Return a table [m, Q] as [⌈Q / 16⌉, m, 16], zero where no query is: what ``scan_batch`` reads."""
-    from pipeline.scanners.sparse_numba import PANEL
+    from mercore.pipeline.scanners.sparse_numba import PANEL
 
     m, count = table.shape
     out: Float32 = aligned((-(-count // PANEL), m, PANEL), np.float32)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.aligned import aligned
-from pipeline.best import Best
-from pipeline.kernels.kernel import Float32
+from mercore.pipeline.aligned import aligned
+from mercore.pipeline.best import Best
+from mercore.pipeline.kernels.kernel import Float32
 
 GROUP = 64
 FLOAT32_ROUNDING = 6.4e-8  # a unit of 2⁻²⁴ and a little, for each product and sum of the float32 score
@@ -48,7 +48,7 @@ class QuantisedTable:
     """
 
     def __init__(self, table: Float32, rows: Rows) -> None:
-        from pipeline.simd.bytes import COLUMNS, LANES
+        from mercore.pipeline.simd.bytes import COLUMNS, LANES
 
         m, count = table.shape
         least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
@@ -72,7 +72,7 @@ class QuantisedTable:
 
         ``table`` float32[⌈Q / 16⌉, m, 16] is the same table in panels.
         """
-        from pipeline.scanners.sparse_filter_numba import scan_filtered
+        from mercore.pipeline.scanners.sparse_filter_numba import scan_filtered
 
         kth = best.kth[queries].astype(np.float64)
         usual = np.float32(min(self.usual, 0.999 * kth.min()))
@@ -94,7 +94,7 @@ def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
 
     ``base`` is z / L, ``usual`` a bias of no account, ``peak`` the greatest |T|.
     """
-    from pipeline.scanners.sparse_filter_numba import row_sums
+    from mercore.pipeline.scanners.sparse_filter_numba import row_sums
 
     weights, (n, alpha) = rows.weights, rows.weights.shape
     magnitudes, totals = np.empty((2, n), np.int16)
@@ -127,7 +127,7 @@ class PackedTable:
 
         ``table`` float32[m] is the same table.
         """
-        from pipeline.scanners.sparse_one_numba import scan_one_filtered
+        from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
 
         codes = rows.atoms, rows.weights, rows.halves, rows.residuals
         limits = (1 - ROUNDED) / self.step, self.half, (1 + ROUNDED) * math.sqrt(0.5 / self.step)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert
-from pipeline.scanners.sparse_filter import GROUP, ROUNDED, TINY
-from pipeline.scanners.sparse_numba import PANEL, half_square, widened
-from pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
-from pipeline.simd.vectors import (
+from mercore.pipeline.best_numba import insert
+from mercore.pipeline.scanners.sparse_filter import GROUP, ROUNDED, TINY
+from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
+from mercore.pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
+from mercore.pipeline.simd.vectors import (
     add,
     add_saturated,
     first_of_four,
@@ -35,7 +35,7 @@ from pipeline.simd.vectors import (
     third_of_four,
     zero_int16,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
 FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best_numba import insert
-from pipeline.simd.vectors import (
+from mercore.pipeline.best_numba import insert
+from mercore.pipeline.simd.vectors import (
     FLOAT32,
     add,
     exceeds,
@@ -15,7 +15,7 @@ from pipeline.simd.vectors import (
     store,
     zero_float32,
 )
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import INT32, Typed, Vector, address, copies, loader, zeros
+from mercore.pipeline.simd.vectors import INT32, Typed, Vector, address, copies, loader, zeros
 
 EIGHT = 8  # words of 512 bits
 _I64 = ir.IntType(64)

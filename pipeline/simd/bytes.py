@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import INT16, Typed, address, copies, features, opaque
+from mercore.pipeline.simd.vectors import INT16, Typed, address, copies, features, opaque
 
 LANES = INT16.count
 

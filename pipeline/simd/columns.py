@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import FLOAT32, INT32, Typed, address, copies
+from mercore.pipeline.simd.vectors import FLOAT32, INT32, Typed, address, copies
 
 SIXTEEN, FOUR = FLOAT32.count, 4
 _I64, _FLOAT = ir.IntType(64), FLOAT32.llvm.element

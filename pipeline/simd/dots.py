@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import (
+from mercore.pipeline.simd.vectors import (
     FLOAT32,
     INT32,
     INT32X16,

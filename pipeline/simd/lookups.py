@@ -8,8 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.saturating import BYTES_64
-from pipeline.simd.vectors import Typed, address, features
+from mercore.pipeline.simd.saturating import BYTES_64
+from mercore.pipeline.simd.vectors import Typed, address, features
 
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _BYTES = BYTES_64.llvm

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import Typed, Vector, address, loader, splatter, zeros
+from mercore.pipeline.simd.vectors import Typed, Vector, address, loader, splatter, zeros
 
 BYTES_64, BYTES_32 = Vector(types.int8, 64), Vector(types.int8, 32)
 

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pipeline.simd.vectors import Typed, comparison, unary
+from mercore.pipeline.simd.vectors import Typed, comparison, unary
 
 attains = comparison(lambda builder, x, y: builder.fcmp_ordered(">=", x, y), types.uint16)
 magnitude = unary("fabs")

@@ -4,16 +4,16 @@ import stat
 from collections.abc import Callable
 from pathlib import PurePath
 
-from stores.errors import FormatError, NotFoundError
-from stores.formats import bigann, texmex
-from stores.formats.array import ArraySource, Sliced
-from stores.formats.bigann import open_bigann
-from stores.formats.binary import path_status
-from stores.formats.npy import open_npy
-from stores.formats.source import Source
-from stores.formats.texmex import open_texmex
-from stores.formats.zarr_array import open_zarr
-from stores.place import place, refuse_url, scheme_of
+from mercore.stores.errors import FormatError, NotFoundError
+from mercore.stores.formats import bigann, texmex
+from mercore.stores.formats.array import ArraySource, Sliced
+from mercore.stores.formats.bigann import open_bigann
+from mercore.stores.formats.binary import path_status
+from mercore.stores.formats.npy import open_npy
+from mercore.stores.formats.source import Source
+from mercore.stores.formats.texmex import open_texmex
+from mercore.stores.formats.zarr_array import open_zarr
+from mercore.stores.place import place, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {
     **dict.fromkeys(texmex.STORED, open_texmex),

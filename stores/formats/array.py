@@ -6,9 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.dtypes import convert, returned_dtype
-from stores.formats.source import check_range, check_shape, digest_rows
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.dtypes import convert, returned_dtype
+from mercore.stores.formats.source import check_range, check_shape, digest_rows
 
 NAME = "the array"
 

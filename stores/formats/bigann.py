@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.binary import BinarySource, Layout, PositionalFile, open_binary
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import BinarySource, Layout, PositionalFile, open_binary
 
 STORED: dict[str, np.dtype[Any]] = {
     ".fbin": np.dtype("<f4"),

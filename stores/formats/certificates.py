@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError, InputError
-from stores.formats.npz import npz_bytes, read_npz
-from stores.publish import publish
-from stores.scratch import sweep
-from stores.spec import canonical_json
+from mercore.stores.errors import FormatError, InputError
+from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.publish import publish
+from mercore.stores.scratch import sweep
+from mercore.stores.spec import canonical_json
 
 ABOUT = "about"
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError, InputError
+from mercore.stores.errors import FormatError, InputError
 
 KEPT = ("u1", "f2", "f4")
 CONVERTED = ("i1", "i2", "i4", "i8", "u2", "u4", "u8", "f8")

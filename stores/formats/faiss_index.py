@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import InputError
-from stores.publish import publish
+from mercore.stores.errors import InputError
+from mercore.stores.publish import publish
 
 
 def check_faiss() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.binary import BinarySource, Layout, open_binary
-from stores.publish import publish
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import BinarySource, Layout, open_binary
+from mercore.stores.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
 # What NumPy's parser raises on bytes that are no header: it evaluates a literal.

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.binary import path_status
-from stores.formats.npy import PREFIX_BYTES, parse_npy_header
-from stores.publish import storage_errors
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import path_status
+from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, RuntimeError)

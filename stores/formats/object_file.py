@@ -7,9 +7,9 @@ import obstore
 from numpy.typing import NDArray
 from obstore.exceptions import PreconditionError
 
-from stores.errors import FormatError
-from stores.object_errors import object_errors
-from stores.object_place import ObjectPlace
+from mercore.stores.errors import FormatError
+from mercore.stores.object_errors import object_errors
+from mercore.stores.object_place import ObjectPlace
 
 if TYPE_CHECKING:
     from obstore import GetOptions

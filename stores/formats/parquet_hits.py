@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.binary import BinaryFile
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import BinaryFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

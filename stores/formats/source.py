@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError, ShapeError
-from stores.spec import canonical_json
+from mercore.stores.errors import FormatError, ShapeError
+from mercore.stores.spec import canonical_json
 
 MAX_D = 1_000_000
 FINGERPRINT_ROWS = 64
@@ -38,7 +38,7 @@ class Source(Protocol):
         FormatError
             If the rows cannot be decoded, or the file has changed since it was opened.
         InputError
-            If a value has no float32 (see ``stores.formats.dtypes``).
+            If a value has no float32 (see ``mercore.stores.formats.dtypes``).
         StorageError
             If the operating system refuses.
         """

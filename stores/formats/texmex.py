@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import FormatError
-from stores.formats.binary import BinarySource, Layout, open_binary
-from stores.formats.source import check_shape
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import BinarySource, Layout, open_binary
+from mercore.stores.formats.source import check_shape
 
 STORED: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
 HEAD_BYTES = 4

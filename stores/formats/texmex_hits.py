@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import ExistsError, FormatError
-from stores.formats.texmex import open_texmex, texmex_bytes
-from stores.publish import publish, storage_errors
-from stores.scratch import sweep
+from mercore.stores.errors import ExistsError, FormatError
+from mercore.stores.formats.texmex import open_texmex, texmex_bytes
+from mercore.stores.publish import publish, storage_errors
+from mercore.stores.scratch import sweep
 
 
 def check_beside(path: str) -> None:

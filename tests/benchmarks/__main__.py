@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from jobs import verbs
-from jobs.heap import keep_freed_blocks
-from jobs.options import Verb
+from mercore.jobs import verbs
+from mercore.jobs.heap import keep_freed_blocks
+from mercore.jobs.options import Verb
 from tests.benchmarks import tables
 
 KERNELS = "cosine,hellinger,chi2,intersection"

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import additive_chi2_kernel, manhattan_distances, rbf_kernel
 from threadpoolctl import threadpool_limits
 
-from pipeline.kernels import make_kernel
-from pipeline.kernels.integers import integer_intersection
-from pipeline.kernels.kernel import Float32
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.kernels.integers import integer_intersection
+from mercore.pipeline.kernels.kernel import Float32
 from tests.benchmarks.scan import interleaved
 
 Row = dict[str, Any]

@@ -14,22 +14,22 @@ from distributed import Client
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs import verbs
-from jobs.cluster import connect
-from jobs.crew import searching
-from jobs.encode import Sources, encode_parts
-from jobs.workplace import Load, Stores, Workplace
-from pipeline.crew import Crew, Threads
-from pipeline.encode import encoder_of
-from pipeline.exact import ExactSearch
-from pipeline.kernels import make_kernel
-from pipeline.parallel import in_order
-from pipeline.proofs import joined
-from pipeline.scan import OpenCodes
-from pipeline.search import SearchOptions, search_code_store, search_vector_store
-from pipeline.truth import Truth
-from stores.codes import create_or_resume, open_code_store
-from stores.foreign import open_rows, open_vectors
+from mercore.jobs import verbs
+from mercore.jobs.cluster import connect
+from mercore.jobs.crew import searching
+from mercore.jobs.encode import Sources, encode_parts
+from mercore.jobs.workplace import Load, Stores, Workplace
+from mercore.pipeline.crew import Crew, Threads
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.parallel import in_order
+from mercore.pipeline.proofs import joined
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.truth import Truth
+from mercore.stores.codes import create_or_resume, open_code_store
+from mercore.stores.foreign import open_rows, open_vectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import orthogonal_mp_gram
 from threadpoolctl import threadpool_limits
 
-from pipeline.encoders.aska import BLOCK_ROWS, PURSUITS, Aska, AskaSpec
-from pipeline.kernels import make_kernel
+from mercore.pipeline.encoders.aska import BLOCK_ROWS, PURSUITS, Aska, AskaSpec
+from mercore.pipeline.kernels import make_kernel
 from tests.making import histograms
 
 Row = dict[str, Any]

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from jobs import verbs
-from pipeline.encode import encoder_of
-from pipeline.exact import ExactSearch
-from pipeline.exhaustive import search_vectors
-from pipeline.kernels import Kernel, kernel_from_spec
-from pipeline.kernels.kernel import Float32
-from pipeline.kernels.panels import Columns
-from pipeline.proofs import Proved
-from pipeline.scan import OpenCodes, read_parts
-from pipeline.truth import Truth
-from pipeline.verify import verify
-from stores.codes import open_code_store
-from stores.foreign import open_rows, open_vectors
-from stores.reader import HeldParts
-from stores.vectors import Vectors
+from mercore.jobs import verbs
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.exhaustive import search_vectors
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
+from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.proofs import Proved
+from mercore.pipeline.scan import OpenCodes, read_parts
+from mercore.pipeline.truth import Truth
+from mercore.pipeline.verify import verify
+from mercore.stores.codes import open_code_store
+from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import Vectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from jobs import verbs
-from jobs.options import available_cores
-from stores.foreign import open_rows
+from mercore.jobs import verbs
+from mercore.jobs.options import available_cores
+from mercore.stores.foreign import open_rows
 from tests import adversarial, exact_truth
 from tests.adversarial import Adversary as Data
 from tests.benchmarks.tables import Row

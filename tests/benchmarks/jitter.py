@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stores.errors import InputError
-from stores.foreign import open_rows
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import open_rows
 
 BLOCK = 1 << 16
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import additive_chi2_kernel
 from threadpoolctl import threadpool_limits
 
-from pipeline.encoders.kpca import Embedding
-from pipeline.encoders.pq import KpcaPqSpec, Pq
-from pipeline.kernels import make_kernel
-from stores.foreign import SourceVectors
-from stores.formats import open_source
+from mercore.pipeline.encoders.kpca import Embedding
+from mercore.pipeline.encoders.pq import KpcaPqSpec, Pq
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.foreign import SourceVectors
+from mercore.stores.formats import open_source
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from jobs.options import size
+from mercore.jobs.options import size
 from tests.benchmarks.tables import Row
 from tests.peaks import measured
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import click
 
-from stores.codes import open_code_store
-from stores.footprint import chunk_files, forget
-from stores.header import open_header
-from stores.parts import PartStore
+from mercore.stores.codes import open_code_store
+from mercore.stores.footprint import chunk_files, forget
+from mercore.stores.header import open_header
+from mercore.stores.parts import PartStore
 from tests.benchmarks.tables import Row
 from tests.peaks import measured
 

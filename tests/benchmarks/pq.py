@@ -8,9 +8,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.scanners.pq import PqScanner
-from stores.foreign import open_rows
+from mercore.pipeline.best import Best
+from mercore.pipeline.scanners.pq import PqScanner
+from mercore.stores.foreign import open_rows
 from tests.benchmarks.scan import interleaved
 
 Row = dict[str, Any]

@@ -14,13 +14,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.encode import encoder_of
-from pipeline.encoders.aska import Aska
-from pipeline.scan import OpenCodes, scan_codes
-from pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
-from stores.codes import CodeStore, open_code_store
-from stores.foreign import open_rows
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders.aska import Aska
+from mercore.pipeline.scan import OpenCodes, scan_codes
+from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.foreign import open_rows
 from tests.benchmarks import scan_numba
 
 Row = dict[str, Any]

@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from jobs import verbs
-from jobs.options import available_cores
-from stores.codes import open_code_store
-from stores.reader import PartReader
-from stores.vectors import open_vector_store
+from mercore.jobs import verbs
+from mercore.jobs.options import available_cores
+from mercore.stores.codes import open_code_store
+from mercore.stores.reader import PartReader
+from mercore.stores.vectors import open_vector_store
 
 Row = dict[str, Any]
 

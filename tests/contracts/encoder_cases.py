@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.encoders.aska import AskaSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca import KpcaSpec
-from pipeline.encoders.kpca_aska import KpcaAskaSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.kpca_jl import KpcaJlSpec
-from pipeline.encoders.kpca_lsh import KpcaLshSpec
-from pipeline.encoders.pq import KpcaPqSpec, PqSpec
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.scanners.sparse import float32_weights
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca import KpcaSpec
+from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
+from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.scanners.sparse import float32_weights
 from tests import reference
 
 Arrays = Mapping[str, NDArray[Any]]

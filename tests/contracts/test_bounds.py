@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jobs.own_kernel import load_own
-from pipeline.encoders import Encoder, EncoderSpec, bounds_scores
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.decimals import decimal_score
-from pipeline.scanners.bounds import BoundScanner
-from stores.foreign import SourceVectors
+from mercore.jobs.own_kernel import load_own
+from mercore.pipeline.encoders import Encoder, EncoderSpec, bounds_scores
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.decimals import decimal_score
+from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.stores.foreign import SourceVectors
 from tests.adversarial import MAKERS, adversary
 from tests.making import Rows, histograms
 from tests.own_kernels import LAPLACE, write

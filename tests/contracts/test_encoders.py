@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.best import Best
-from pipeline.encode import EncodePlan, encode_part, encoder_of, plan_encode, spec_of
-from pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_spec
-from pipeline.scan import OpenCodes, scan_codes
-from stores.codes import CodeStore, open_code_store
-from stores.errors import FormatError, IntegrityError
-from stores.reader import HeldParts
-from stores.spec import to_json
-from stores.vectors import VectorStore
+from mercore.pipeline.best import Best
+from mercore.pipeline.encode import EncodePlan, encode_part, encoder_of, plan_encode, spec_of
+from mercore.pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_spec
+from mercore.pipeline.scan import OpenCodes, scan_codes
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import FormatError, IntegrityError
+from mercore.stores.reader import HeldParts
+from mercore.stores.spec import to_json
+from mercore.stores.vectors import VectorStore
 from tests import reference
 from tests.contracts.encoder_cases import CASES, Arrays, Case
 from tests.making import histograms, make_codes, make_vectors

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_kernel
-from pipeline.kernels.loops_numba import TILE
-from stores.errors import FormatError, InputError
+from mercore.pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_kernel
+from mercore.pipeline.kernels.loops_numba import TILE
+from mercore.stores.errors import FormatError, InputError
 from tests import reference
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.cli import main
+from mercore.jobs.cli import main
 
 KERNEL = "chi2"
 ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")

@@ -16,9 +16,9 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from stores.header import open_header
-from stores.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
-from stores.spec import digest
+from mercore.stores.header import open_header
+from mercore.stores.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
+from mercore.stores.spec import digest
 from tests.end_to_end.running import (
     ENCODE,
     Outcome,
@@ -746,7 +746,7 @@ def assert_one_paragraph(outcome: Outcome, code: int, says: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.cluster.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("mercore.jobs.cluster.CONNECT_SECONDS", 0.2)
     code, says, make = CASES[name]
     words = make(folder)
     before = listing(folder), files_of(folder / "good")

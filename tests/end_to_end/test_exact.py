@@ -11,9 +11,9 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from pipeline.kernels import make_kernel
-from stores.formats.certificates import read_certificate
-from stores.hits import read_hits
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.formats.certificates import read_certificate
+from mercore.stores.hits import read_hits
 from tests.adversarial import MAKERS, adversary
 from tests.end_to_end.running import finish, histograms, invoke, names_in, run, start_words, succeed
 from tests.exact_truth import KERNELS, nearest
@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "base.npy", rows)
     np.save(folder / "queries.npy", queries)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         succeed("ingest", folder / "base.npy", folder / "vectors")
     for name, options in BOUNDS.items():
         encode(folder / "vectors", folder / name, "--kernel", "chi2", *options, "--part-rows", 200)
@@ -220,8 +220,8 @@ def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Pa
 def test_ids_beyond_int32_are_refused_before_work(
     suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stores.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
-    monkeypatch.setattr("jobs.exact.prove", lambda job, out: pytest.fail("it searched"))
+    monkeypatch.setattr("mercore.stores.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
+    monkeypatch.setattr("mercore.jobs.exact.prove", lambda job, out: pytest.fail("it searched"))
     out = tmp_path / f"gt{suffix}"
     outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)
     message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Mend: write the hits as .npz or .parquet."

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "base.npy", histograms(3000, 24, seed=1))
     np.save(folder / "queries.npy", histograms(1, 24, seed=2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         succeed("ingest", folder / "base.npy", folder / "vectors")
     succeed("encode", folder / "vectors", folder / "bounds", *FIND, "--part-rows", 256)
     (folder / "out").mkdir()
@@ -53,7 +53,7 @@ def verify(folder: Path) -> Outcome:
 
 
 def test_one_query_needs_few_parts_of_the_vectors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stores.vectors import WatchedVectors
+    from mercore.stores.vectors import WatchedVectors
 
     monkeypatch.setattr(WatchedVectors, "check_rest", lambda vectors: pytest.fail(str(len(vectors._unread))))
     with pytest.raises(pytest.fail.Exception) as caught:
@@ -127,7 +127,7 @@ def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "pipeline.crew.Threads.check_rest", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+                "mercore.pipeline.crew.Threads.check_rest", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
             )
             assert invoke(*words).code == 130
         assert names_in(folder / "out/hits.npz.parts") == ["batch-00000000.npz", "search.json"]

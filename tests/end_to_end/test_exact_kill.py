@@ -50,7 +50,7 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.exact.write_hits", interrupt)
+        patch.setattr("mercore.jobs.exact.write_hits", interrupt)
         return invoke(*search(folder, out))
 
 
@@ -95,7 +95,7 @@ def test_an_interrupted_search_keeps_every_batch(folder: Path, tmp_path: Path, m
     assert names_in(tmp_path) == ["hits.npz.parts"]
     assert batches(out) == NQ // BATCH
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.exact.ExactSearch.prove", lambda *arguments: pytest.fail("it searched again"))
+        patch.setattr("mercore.pipeline.exact.ExactSearch.prove", lambda *arguments: pytest.fail("it searched again"))
         succeed(*search(folder, out))
     assert same(folder, out)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import verbs
-from stores.errors import FormatError, IntegrityError, MercoreError
-from stores.hits import Hits
+from mercore.jobs import verbs
+from mercore.stores.errors import FormatError, IntegrityError, MercoreError
+from mercore.stores.hits import Hits
 from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
 
 FAULTS_A_KIND = 100  # as many in each column
@@ -101,7 +101,7 @@ def vector_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[::100] = 0
     np.save(folder / "rows.npy", rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         succeed("ingest", folder / "rows.npy", folder / "vectors", "--drop-zero-rows")
     assert json.loads(succeed("info", folder / "vectors", "--json"))["parts"] == 24
     return folder / "vectors"

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import verbs
-from stores.errors import FormatError, IntegrityError
-from stores.formats import open_source
+from mercore.jobs import verbs
+from mercore.stores.errors import FormatError, IntegrityError
+from mercore.stores.formats import open_source
 from tests.end_to_end.running import ENCODE, KERNEL, Cluster, files_of, finish, histograms, invoke, run, start, succeed
 from tests.end_to_end.test_faults import DAMAGES
 from tests.object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
@@ -87,7 +87,7 @@ def test_ingest_keeps_its_options(options: tuple[str, ...], server: ObjectServer
     np.save(tmp_path / "rows.npy", rows)
     prefix = "ingested" + options[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         for store in (tmp_path / "store", f"{URL}/{prefix}"):
             succeed("ingest", tmp_path / "rows.npy", store, *options)
     assert server.objects(prefix) == files_of(tmp_path / "store")
@@ -255,7 +255,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: Obje
 def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resumable_store(
     how: signal.Signals, vectors: Path, codes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stores.object_place.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.5)
     monkeypatch.setenv("AWS_TIMEOUT", "2 seconds")
     with object_server() as server:
 
@@ -294,7 +294,7 @@ def parted(server: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> st
     rows[::100] = 0
     np.save(folder / "rows.npy", rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
         succeed("ingest", folder / "rows.npy", f"{URL}/parted", "--drop-zero-rows")
     return f"{URL}/parted"
 
@@ -474,7 +474,7 @@ def test_a_server_that_denies_is_quoted_without_what_it_was_sent(here: Path, mon
 
 
 def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stores.object_place.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         closed = listening.getsockname()[1]
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

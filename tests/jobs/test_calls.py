@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import verbs
-from jobs.cli import main
-from stores.errors import FormatError, InputError, ShapeError
-from stores.hits import read_hits
+from mercore.jobs import verbs
+from mercore.jobs.cli import main
+from mercore.stores.errors import FormatError, InputError, ShapeError
+from mercore.stores.hits import read_hits
 from tests.making import histograms
 
 ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)

@@ -13,19 +13,19 @@ import pytest
 import zarr
 from PIL import Image
 
-from jobs import compare, compared, summary, verbs
-from jobs.budget import INTERPRETER_BYTES
-from jobs.contenders import parse_encoders, parse_kernels, parse_options
-from jobs.parameters import FIELDS, PARAMETERS
-from jobs.plot import COLOURS, Curve, Panel, draw_recall
-from pipeline.encoders import ENCODERS, EncoderSpec
-from pipeline.evaluate import evaluate
-from pipeline.kernels import make_kernel
-from pipeline.search import SearchOptions, search_code_store, search_vector_store
-from stores.errors import BudgetError, FormatError, InputError, MercoreError
-from stores.hits import Hits, read_hits
-from stores.local_place import LocalPlace
-from stores.vectors import open_vector_store
+from mercore.jobs import compare, compared, summary, verbs
+from mercore.jobs.budget import INTERPRETER_BYTES
+from mercore.jobs.contenders import parse_encoders, parse_kernels, parse_options
+from mercore.jobs.parameters import FIELDS, PARAMETERS
+from mercore.jobs.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.evaluate import evaluate
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
+from mercore.stores.hits import Hits, read_hits
+from mercore.stores.local_place import LocalPlace
+from mercore.stores.vectors import open_vector_store
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors
 

@@ -8,20 +8,20 @@ from typing import Any
 import click
 import pytest
 
-from jobs.cli import main
-from jobs.encoders import make_spec
-from jobs.parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
-from pipeline.encoders import ENCODERS, EncoderSpec
-from pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.encoder import METRICS
-from pipeline.encoders.kpca import KpcaSpec
-from pipeline.encoders.kpca_aska import KpcaAskaSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.kpca_jl import KpcaJlSpec
-from pipeline.encoders.kpca_lsh import AS_BITS, KpcaLshSpec
-from pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
-from stores.errors import InputError
+from mercore.jobs.cli import main
+from mercore.jobs.encoders import make_spec
+from mercore.jobs.parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.encoder import METRICS
+from mercore.pipeline.encoders.kpca import KpcaSpec
+from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
+from mercore.pipeline.encoders.kpca_lsh import AS_BITS, KpcaLshSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
+from mercore.stores.errors import InputError
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 

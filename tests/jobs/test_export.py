@@ -7,13 +7,13 @@ import faiss
 import numpy as np
 import pytest
 
-from jobs import export as exporting
-from jobs import verbs
-from jobs.export import export
-from pipeline.encoders.aska import AskaSpec
-from pipeline.encoders.pq import KpcaPqSpec, PqSpec
-from pipeline.kernels import make_kernel
-from stores.errors import ExistsError, InputError, StorageError
+from mercore.jobs import export as exporting
+from mercore.jobs import verbs
+from mercore.jobs.export import export
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.errors import ExistsError, InputError, StorageError
 from tests.making import histograms, make_codes, make_vectors
 
 KPCA_PQ = KpcaPqSpec(n_landmarks=40, n_components=12, n_subquantizers=4)

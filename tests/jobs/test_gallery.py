@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from jobs.gallery import Gallery, GalleryRow, Table, render_gallery
-from stores.errors import ShapeError
+from mercore.jobs.gallery import Gallery, GalleryRow, Table, render_gallery
+from mercore.stores.errors import ShapeError
 
 HOSTILE = "<script>alert('x')</script> \" onload=\"x & {{ 7 * 7 }}"
 

@@ -10,7 +10,7 @@ import pytest
 FAULTS = """
 import resource
 import numpy as np
-from jobs.cli import main
+from mercore.jobs.cli import main
 
 try:
     main(["info", "nothing"])

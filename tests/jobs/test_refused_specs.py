@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from pipeline.encoders import EncoderSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca import KpcaSpec, Landmarks
-from pipeline.encoders.kpca_aska import KpcaAskaSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.encoders.kpca_jl import KpcaJlSpec
-from pipeline.encoders.kpca_lsh import KpcaLshSpec
-from pipeline.encoders.pq import KpcaPqSpec, PqSpec
-from pipeline.kernels import make_kernel
-from stores.errors import InputError
-from stores.foreign import SourceVectors
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca import KpcaSpec, Landmarks
+from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
+from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import SourceVectors
 from tests.jobs.test_encoders import refused
 from tests.making import Rows, histograms
 

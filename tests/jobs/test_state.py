@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runner import wake_quietly
-from jobs.state import FOLDER, State, open_state, state_folder
-from stores.errors import StorageError
-from stores.locks import held, take
+from mercore.jobs.runner import wake_quietly
+from mercore.jobs.state import FOLDER, State, open_state, state_folder
+from mercore.stores.errors import StorageError
+from mercore.stores.locks import held, take
 
 
 @pytest.fixture

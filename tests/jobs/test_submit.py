@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import submit
-from jobs.state import FOLDER, open_state
-from stores.codes import open_code_store
-from stores.registry import DONE, FAILED, Job
+from mercore.jobs import submit
+from mercore.jobs.state import FOLDER, open_state
+from mercore.stores.codes import open_code_store
+from mercore.stores.registry import DONE, FAILED, Job
 from tests.end_to_end.running import histograms, invoke, names_in, succeed
 
 ROWS, DIMS = 600, 12
@@ -47,7 +47,7 @@ def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(work)
     monkeypatch.setenv(FOLDER, str(tmp_path / "state"))
     monkeypatch.setattr(submit, "wake", lambda state: None)
-    monkeypatch.setattr("jobs.cli.wake_quietly", lambda: None)
+    monkeypatch.setattr("mercore.jobs.cli.wake_quietly", lambda: None)
     return work
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs import verbs
-from pipeline.encoders.aska import AskaSpec
-from pipeline.kernels import make_kernel
-from stores.errors import InputError
-from stores.hits import Hits, write_hits
+from mercore.jobs import verbs
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.errors import InputError
+from mercore.stores.hits import Hits, write_hits
 from tests.making import histograms, make_codes, make_vectors
 
 
@@ -54,10 +54,10 @@ def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
 
 
 def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: Path) -> None:
-    from jobs.budget import search_bytes
-    from pipeline.search import SearchOptions
-    from stores.codes import open_code_store
-    from stores.vectors import open_vector_store
+    from mercore.jobs.budget import search_bytes
+    from mercore.pipeline.search import SearchOptions
+    from mercore.stores.codes import open_code_store
+    from mercore.stores.vectors import open_vector_store
 
     codes, vectors = open_code_store(folder / "codes"), open_vector_store(folder / "vectors")
     options = SearchOptions(k=10)

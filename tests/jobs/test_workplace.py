@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from jobs.budget import INTERPRETER_BYTES, check_budget, taken_at
-from jobs.options import available_cores
-from jobs.workplace import Stores, Workplace, workplace_of
-from stores.errors import BudgetError, InputError
+from mercore.jobs.budget import INTERPRETER_BYTES, check_budget, taken_at
+from mercore.jobs.options import available_cores
+from mercore.jobs.workplace import Stores, Workplace, workplace_of
+from mercore.stores.errors import BudgetError, InputError
 
 SCHEDULER = "tcp://127.0.0.1:1"
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.choose import COMPONENTS, GROUPS, Measured, choose_bound
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
-from pipeline.kernels import make_kernel
-from pipeline.protocols import code_bytes
-from stores.foreign import SourceVectors
+from mercore.pipeline.choose import COMPONENTS, GROUPS, Measured, choose_bound
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.protocols import code_bytes
+from mercore.stores.foreign import SourceVectors
 from tests.making import Rows, histograms
 
 N, D = 800, 40

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline import decide as deciding
-from pipeline.decide import Candidates, Decided, decide, settle
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.decimals import decimal_score
-from pipeline.kernels.sums import Chi2
-from pipeline.truth import Truth
-from stores.foreign import SourceVectors
+from mercore.pipeline import decide as deciding
+from mercore.pipeline.decide import Candidates, Decided, decide, settle
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.decimals import decimal_score
+from mercore.pipeline.kernels.sums import Chi2
+from mercore.pipeline.truth import Truth
+from mercore.stores.foreign import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary
 from tests.making import Rows, histograms

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.kernels import KERNELS, Kernel, decimals, make_kernel
-from pipeline.kernels.decimals import TIE, decimal_score
-from pipeline.kernels.sums import Chi2
-from pipeline.kernels.transform import Transformed
+from mercore.pipeline.kernels import KERNELS, Kernel, decimals, make_kernel
+from mercore.pipeline.kernels.decimals import TIE, decimal_score
+from mercore.pipeline.kernels.sums import Chi2
+from mercore.pipeline.kernels.transform import Transformed
 from tests import reference
 from tests.strategies import kernel_blocks, kernel_rows, one_ulp_apart, steady
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.scanners.dense import DenseScanner, float32_rows
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.scanners.dense import DenseScanner, float32_rows
 from tests import reference
 from tests.pipeline.test_loops import compiled
 from tests.strategies import steady

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, plan_encode, spec_of
-from pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
-from pipeline.encoders.encoder import draw_rows
-from pipeline.kernels import KERNELS, Kernel, make_kernel
-from pipeline.scanners.sparse import float32_weights
-from stores.codes import CodeStore
-from stores.errors import InputError
-from stores.foreign import SourceVectors
-from stores.vectors import VectorStore
+from mercore.pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, plan_encode, spec_of
+from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
+from mercore.pipeline.encoders.encoder import draw_rows
+from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.scanners.sparse import float32_weights
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import SourceVectors
+from mercore.stores.vectors import VectorStore
 from tests import reference
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 from tests.strategies import steady

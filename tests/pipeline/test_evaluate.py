@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline import evaluate as subject
-from pipeline.evaluate import (
+from mercore.pipeline import evaluate as subject
+from mercore.pipeline.evaluate import (
     MEANINGS,
     Evaluation,
     Recall,
@@ -21,7 +21,7 @@ from pipeline.evaluate import (
     texmex_recall,
     tie_aware_recall,
 )
-from stores.errors import InputError, ShapeError
+from mercore.stores.errors import InputError, ShapeError
 from tests import reference
 
 Ids = NDArray[np.int64]

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline import bounded
-from pipeline.bounded import Bounded
-from pipeline.encode import encoder_of
-from pipeline.encoders import EncoderSpec
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.exact import ExactSearch
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.proofs import Proved, Scored
-from pipeline.scan import OpenCodes
-from pipeline.scanners.bounds import BoundScanner
-from pipeline.truth import Truth
-from stores.codes import CodeStore
-from stores.vectors import VectorStore
+from mercore.pipeline import bounded
+from mercore.pipeline.bounded import Bounded
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.proofs import Proved, Scored
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.truth import Truth
+from mercore.stores.codes import CodeStore
+from mercore.stores.vectors import VectorStore
 from tests import exact_truth
 from tests.adversarial import MAKERS, adversary
 from tests.making import histograms, make_codes, make_vectors

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.gist import DIMENSION, gabor_bank, gist, texture
-from stores.errors import InputError, ShapeError
+from mercore.pipeline.gist import DIMENSION, gabor_bank, gist, texture
+from mercore.stores.errors import InputError, ShapeError
 
 FREQUENCIES = (0.3, 0.3 / 1.85, 0.3 / 1.85**2)
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline import ingest as ingesting
-from pipeline.ingest import RowReport, ingest
-from stores.distinct import DistinctCounter
-from stores.errors import InputError
-from stores.vector_writer import VectorWriter
-from stores.vectors import VectorStore, original_ids
+from mercore.pipeline import ingest as ingesting
+from mercore.pipeline.ingest import RowReport, ingest
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.errors import InputError
+from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vectors import VectorStore, original_ids
 from tests.making import Rows, make_vectors
 from tests.strategies import steady
 

@@ -10,13 +10,13 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.blocks import transform
-from pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, VECTOR
-from pipeline.kernels.elementary_numba import LEAST, exponential, log2_vector
-from pipeline.kernels.integers import integer_intersection
-from pipeline.kernels.integers_numba import STEPS
-from pipeline.simd.vectors import load_float32, store
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.blocks import transform
+from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, VECTOR
+from mercore.pipeline.kernels.elementary_numba import LEAST, exponential, log2_vector
+from mercore.pipeline.kernels.integers import integer_intersection
+from mercore.pipeline.kernels.integers_numba import STEPS
+from mercore.pipeline.simd.vectors import load_float32, store
 from tests import reference
 from tests.processors import output_on
 from tests.strategies import STYLES, kernel_rows

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.encode import plan_encode
-from pipeline.encoders.aska import Aska
-from pipeline.encoders.encoder import METRICS, EncoderSpec
-from pipeline.encoders.kpca import LEAST_EIGENVALUE, Embedding, KpcaSpec, gram_matrix, principal_components
-from pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
-from pipeline.encoders.kpca_jl import KpcaJlSpec
-from pipeline.encoders.kpca_lsh import KpcaLshSpec
-from pipeline.kernels import KERNELS, Kernel, make_kernel
-from stores.foreign import SourceVectors
-from stores.vectors import Vectors
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.encode import plan_encode
+from mercore.pipeline.encoders.aska import Aska
+from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
+from mercore.pipeline.encoders.kpca import LEAST_EIGENVALUE, Embedding, KpcaSpec, gram_matrix, principal_components
+from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
+from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
+from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.stores.foreign import SourceVectors
+from mercore.stores.vectors import Vectors
 from tests import reference
 from tests.making import Rows, histograms
 

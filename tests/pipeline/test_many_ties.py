@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline import decide as deciding
-from pipeline import exact as exactly
-from pipeline import exhaustive
-from pipeline.exact import ExactSearch
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.decimals import decimal_score
-from pipeline.proofs import Proved
-from pipeline.truth import Truth
-from stores.foreign import SourceVectors
+from mercore.pipeline import decide as deciding
+from mercore.pipeline import exact as exactly
+from mercore.pipeline import exhaustive
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.decimals import decimal_score
+from mercore.pipeline.proofs import Proved
+from mercore.pipeline.truth import Truth
+from mercore.stores.foreign import SourceVectors
 from tests.making import Rows, histograms, make_vectors
 
 K, D = 5, 12

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.parallel import in_order, over_parts, read_ahead
+from mercore.pipeline.parallel import in_order, over_parts, read_ahead
 
 
 def parts_read(count: int) -> list[int]:

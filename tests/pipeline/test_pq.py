@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.encode import encode_part, plan_encode
-from pipeline.encoders.encoder import METRICS, EncoderSpec
-from pipeline.encoders.kpca import Embedding, KpcaSpec
-from pipeline.encoders.pq import (
+from mercore.pipeline.encode import encode_part, plan_encode
+from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
+from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
+from mercore.pipeline.encoders.pq import (
     PREPROCESSING,
     RAW_KERNELS,
     KpcaPqSpec,
@@ -28,11 +28,11 @@ from pipeline.encoders.pq import (
     learn_codebooks,
     raw,
 )
-from pipeline.encoders.pq_numba import assign, lay_out
-from pipeline.kernels import KERNELS, Kernel, make_kernel
-from stores.errors import InputError
-from stores.foreign import SourceVectors
-from stores.vectors import Vectors
+from mercore.pipeline.encoders.pq_numba import assign, lay_out
+from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import SourceVectors
+from mercore.stores.vectors import Vectors
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors
 from tests.strategies import steady
@@ -229,10 +229,10 @@ def test_the_sample_is_drawn_from_the_store_and_no_larger_than_it(rows: NDArray[
 
 FRESH = """
 import sys
-from pipeline.encode import plan_encode
-from pipeline.encoders.pq import KpcaPqSpec
-from pipeline.kernels import make_kernel
-from stores.foreign import SourceVectors
+from mercore.pipeline.encode import plan_encode
+from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.foreign import SourceVectors
 from tests.making import Rows, histograms
 
 loaded = {"sklearn.cluster", "scipy.linalg"} & set(sys.modules)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.scanners import pq
-from pipeline.scanners.pq import One, PqScanner
-from pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
-from stores.errors import InputError, ShapeError
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.scanners import pq
+from mercore.pipeline.scanners.pq import One, PqScanner
+from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
+from mercore.stores.errors import InputError, ShapeError
 from tests import reference
 from tests.processors import assert_passed_on
 from tests.strategies import steady

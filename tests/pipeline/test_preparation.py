@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.kernels.preparation import l1_normalised
-from pipeline.kernels.preparation_numba import pairwise_sum
+from mercore.pipeline.kernels.preparation import l1_normalised
+from mercore.pipeline.kernels.preparation_numba import pairwise_sum
 from tests import reference
 from tests.strategies import STYLES, kernel_rows, steady
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.encoders import ENCODERS
-from pipeline.kernels import make_kernel
-from pipeline.protocols import code_bytes, equal_bytes, equal_operations, operations, size_of
-from stores.errors import InputError
-from stores.foreign import SourceVectors
+from mercore.pipeline.encoders import ENCODERS
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.protocols import code_bytes, equal_bytes, equal_operations, operations, size_of
+from mercore.stores.errors import InputError
+from mercore.stores.foreign import SourceVectors
 from tests.making import Rows
 
 SMALL: dict[str, dict[str, Any]] = {

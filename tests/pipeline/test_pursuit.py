@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.encoders import pursuit_numba
+from mercore.pipeline.encoders import pursuit_numba
 from tests import reference
 from tests.strategies import steady
 

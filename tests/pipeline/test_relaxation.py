@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
-from pipeline.encoders.sampled import Sample, true_scores
-from pipeline.kernels import make_kernel
-from stores.foreign import SourceVectors
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
+from mercore.pipeline.encoders.sampled import Sample, true_scores
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.foreign import SourceVectors
 from tests import reference
 from tests.making import Rows, histograms
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.kernels import make_kernel
-from pipeline.rerank import KEPT_BYTES, Kept, true_scores
-from stores.errors import InputError
-from stores.vectors import WatchedVectors
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.rerank import KEPT_BYTES, Kept, true_scores
+from mercore.stores.errors import InputError
+from mercore.stores.vectors import WatchedVectors
 from tests import reference
 from tests.making import histograms, make_vectors
 

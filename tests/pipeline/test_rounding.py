@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.encoders.bin_bound import BYTE, capped
-from pipeline.encoders.kpca_bound import KpcaBound, KpcaBoundSpec, projection_slack
-from pipeline.encoders.rounding import LARGEST_FLOAT16, float16_above, float32_above
-from pipeline.kernels import make_kernel
-from stores.foreign import SourceVectors
+from mercore.pipeline.encoders.bin_bound import BYTE, capped
+from mercore.pipeline.encoders.kpca_bound import KpcaBound, KpcaBoundSpec, projection_slack
+from mercore.pipeline.encoders.rounding import LARGEST_FLOAT16, float16_above, float32_above
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.foreign import SourceVectors
 from tests.adversarial import adversary
 from tests.contracts.test_bounds import check
 from tests.making import Rows, histograms

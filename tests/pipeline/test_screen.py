@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.blocks_numba import VECTOR
-from pipeline.kernels.screen_numba import widen_row
-from pipeline.rerank import PAIRS, Cut, Prepared, pair_scores
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.blocks_numba import VECTOR
+from mercore.pipeline.kernels.screen_numba import widen_row
+from mercore.pipeline.rerank import PAIRS, Cut, Prepared, pair_scores
 from tests.making import histograms
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
 

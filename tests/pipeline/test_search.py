@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline import exhaustive
-from pipeline.best import Best
-from pipeline.encode import encoder_of
-from pipeline.encoders.aska import AskaSpec
-from pipeline.encoders.encoder import METRICS
-from pipeline.exhaustive import search_vectors
-from pipeline.kernels import KERNELS, Kernel, make_kernel
-from pipeline.rerank import true_scores
-from pipeline.scan import OpenCodes, scan_codes
-from pipeline.scanners import sparse
-from pipeline.scanners.sparse import float32_weights
-from pipeline.search import SearchOptions, search_code_store, search_vector_store
-from stores.codes import CodeStore, open_code_store
-from stores.errors import InputError, IntegrityError, ShapeError
-from stores.foreign import open_rows
-from stores.hits import Hits
-from stores.reader import HeldParts
-from stores.vectors import VectorStore, original_ids, stored_rows
+from mercore.pipeline import exhaustive
+from mercore.pipeline.best import Best
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.encoder import METRICS
+from mercore.pipeline.exhaustive import search_vectors
+from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.rerank import true_scores
+from mercore.pipeline.scan import OpenCodes, scan_codes
+from mercore.pipeline.scanners import sparse
+from mercore.pipeline.scanners.sparse import float32_weights
+from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError, IntegrityError, ShapeError
+from mercore.stores.foreign import open_rows
+from mercore.stores.hits import Hits
+from mercore.stores.reader import HeldParts
+from mercore.stores.vectors import VectorStore, original_ids, stored_rows
 from tests import reference
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 from tests.strategies import one_ulp_apart, steady

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from pipeline.best import Best, merge
-from pipeline.encoders.encoder import METRICS
-from pipeline.scanners import sparse
-from pipeline.scanners.sparse import QueryGroup, SparseScanner
-from pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
-from pipeline.scanners.sparse_filter_numba import (
+from mercore.pipeline.best import Best, merge
+from mercore.pipeline.encoders.encoder import METRICS
+from mercore.pipeline.scanners import sparse
+from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner
+from mercore.pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from mercore.pipeline.scanners.sparse_filter_numba import (
     half_reaching_of_eight,
     reaching_of_eight,
     row_bounds,
     row_sums,
 )
-from pipeline.simd.bytes import COLUMNS
+from mercore.pipeline.simd.bytes import COLUMNS
 from tests import reference
 from tests.processors import assert_passed_on
 from tests.strategies import steady

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.gist import texture
-from pipeline.tiles import HeldOut, Tiles, add_mirror_images, cut_tiles, drop_plain, hold_out
-from stores.errors import InputError, ShapeError
+from mercore.pipeline.gist import texture
+from mercore.pipeline.tiles import HeldOut, Tiles, add_mirror_images, cut_tiles, drop_plain, hold_out
+from mercore.stores.errors import InputError, ShapeError
 
 
 def noise(height: int, width: int, seed: int) -> NDArray[np.uint8]:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.encode import encoder_of
-from pipeline.encoders.bin_bound import BinBoundSpec
-from pipeline.encoders.kpca_bound import KpcaBoundSpec
-from pipeline.exact import ExactSearch
-from pipeline.kernels import Kernel, make_kernel
-from pipeline.kernels.sums import Chi2
-from pipeline.scan import OpenCodes
-from pipeline.truth import Truth
-from pipeline.verify import Verdicts, verify
-from stores.foreign import SourceVectors
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels.sums import Chi2
+from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.truth import Truth
+from mercore.pipeline.verify import Verdicts, verify
+from mercore.stores.foreign import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary
 from tests.making import Rows, histograms, make_codes, make_vectors

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stores.errors import LeaseError
-from stores.header import Header, Layout, column_fields, open_header
-from stores.lease import Pace, lease
-from stores.parts import PartStore, create
+from mercore.stores.errors import LeaseError
+from mercore.stores.header import Header, Layout, column_fields, open_header
+from mercore.stores.lease import Pace, lease
+from mercore.stores.parts import PartStore, create
 
 RACES, PARTS = 50, 4
 PACE = Pace(heartbeat=0.02, takeover=0.3, look=0.002)

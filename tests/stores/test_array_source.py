@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import zarr
 
-from stores.errors import FormatError, InputError, ShapeError
-from stores.formats import Sliced, open_source
+from mercore.stores.errors import FormatError, InputError, ShapeError
+from mercore.stores.formats import Sliced, open_source
 
 ROWS = np.random.default_rng(0).integers(0, 256, (20, 5))
 

@@ -15,11 +15,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from zarr.abc.codec import BytesBytesCodec
 
-from pipeline.encoders.aska import AskaSpec
-from pipeline.kernels import make_kernel
-from stores.columns import Column, column_metadata, decode_chunk, encode_chunk, payload_checksum, same_metadata
-from stores.compressors import NAMES, check_compressor, chunk_codecs
-from stores.errors import InputError
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.columns import (
+    Column,
+    column_metadata,
+    decode_chunk,
+    encode_chunk,
+    payload_checksum,
+    same_metadata,
+)
+from mercore.stores.compressors import NAMES, check_compressor, chunk_codecs
+from mercore.stores.errors import InputError
 from tests.making import histograms, make_codes, make_vectors
 from tests.strategies import steady
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import zarr
 
-from pipeline.encoders.aska import AskaSpec
-from pipeline.kernels import make_kernel
-from pipeline.search import SearchOptions, search_code_store, search_vector_store
-from stores.codes import CodeStore, open_code_store
-from stores.foreign import open_vectors
-from stores.hits import Hits
-from stores.vectors import VectorStore, open_vector_store
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.foreign import open_vectors
+from mercore.stores.hits import Hits
+from mercore.stores.vectors import VectorStore, open_vector_store
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 
 HERE = Path("tests/formats/v1")

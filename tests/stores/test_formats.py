@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stores.errors import FormatError, InputError, MercoreError, NotFoundError, ShapeError, StorageError
-from stores.formats import open_source
+from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError, ShapeError, StorageError
+from mercore.stores.formats import open_source
 from tests.strategies import blocks
 
 Bytes = Callable[[NDArray[Any]], bytes]

@@ -16,8 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError, ShapeError, StorageError
-from stores.hits import Hits, check_hits_path, read_hits, write_hits
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    InputError,
+    MercoreError,
+    NotFoundError,
+    ShapeError,
+    StorageError,
+)
+from mercore.stores.hits import Hits, check_hits_path, read_hits, write_hits
 from tests.strategies import hit_arrays
 
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reaso
 
 LOOPS = """
 from made.helpers import STEP, raised
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 @loop
 def total(x):
@@ -20,7 +20,7 @@ def total(x):
 """
 HELPERS = """
 from made import far
-from stores.loops import loop
+from mercore.stores.loops import loop
 
 STEP = 10
 

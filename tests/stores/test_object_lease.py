@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from stores.errors import LeaseError
-from stores.lease import Pace
-from stores.lease_file import contents, this_process
-from stores.object_lease import Seen, _ended, object_lease
-from stores.object_place import object_place
+from mercore.stores.errors import LeaseError
+from mercore.stores.lease import Pace
+from mercore.stores.lease_file import contents, this_process
+from mercore.stores.object_lease import Seen, _ended, object_lease
+from mercore.stores.object_place import object_place
 from tests.object_server import BUCKET, ObjectServer, object_server
 
 QUICK = Pace(heartbeat=0.3, takeover=4, look=0.02)
 
 HOLD = """
 import sys
-from stores.errors import LeaseError
-from stores.lease import Pace
-from stores.object_lease import object_lease
-from stores.object_place import object_place
+from mercore.stores.errors import LeaseError
+from mercore.stores.lease import Pace
+from mercore.stores.object_lease import object_lease
+from mercore.stores.object_place import object_place
 pace = Pace(**dict(zip(("heartbeat", "takeover", "look"), map(float, sys.argv[2:]))))
 with object_lease(object_place(sys.argv[1]), lambda sentence: print(sentence, flush=True), pace=pace) as held:
     print("held", flush=True)
@@ -40,9 +40,9 @@ with object_lease(object_place(sys.argv[1]), lambda sentence: print(sentence, fl
 """
 RACE = """
 import sys, time
-from stores.lease import Pace
-from stores.object_lease import object_lease
-from stores.object_place import object_place
+from mercore.stores.lease import Pace
+from mercore.stores.object_lease import object_lease
+from mercore.stores.object_place import object_place
 pace = Pace(heartbeat=0.3, takeover=20, look=0.005)
 for _ in range(int(sys.argv[2])):
     with object_lease(object_place(sys.argv[1]), pace=pace) as held:

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pipeline.encode import plan_encode
-from pipeline.encoders.aska import AskaSpec
-from pipeline.kernels import make_kernel
-from stores.codes import create_or_resume
-from stores.columns import encode_chunk, payload_checksum
-from stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, NotFoundError, StorageError
-from stores.header import Header, Layout, column_fields, model_entries, open_header
-from stores.parts import PartStore, create
-from stores.reader import PartReader
-from stores.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
-from stores.scratch import scratch_folder
-from stores.vectors import VectorStore
+from mercore.pipeline.encode import plan_encode
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.codes import create_or_resume
+from mercore.stores.columns import encode_chunk, payload_checksum
+from mercore.stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, NotFoundError, StorageError
+from mercore.stores.header import Header, Layout, column_fields, model_entries, open_header
+from mercore.stores.parts import PartStore, create
+from mercore.stores.reader import PartReader
+from mercore.stores.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
+from mercore.stores.scratch import scratch_folder
+from mercore.stores.vectors import VectorStore
 from tests.making import histograms, make_codes, make_vectors
 
 MEND = "Mend: restore the file from a copy, or write the store anew."

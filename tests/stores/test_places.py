@@ -14,14 +14,14 @@ import zarr
 from numpy.typing import NDArray
 from zarr.storage import ObjectStore
 
-from pipeline.encoders.aska import AskaSpec
-from pipeline.kernels import make_kernel
-from stores.errors import ExistsError, InputError, NotFoundError, StorageError
-from stores.foreign import open_vectors
-from stores.local_place import LocalPlace
-from stores.object_place import HELD_BYTES, MARKER
-from stores.parts import PartStore, create
-from stores.place import Place, place, refuse_url
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.errors import ExistsError, InputError, NotFoundError, StorageError
+from mercore.stores.foreign import open_vectors
+from mercore.stores.local_place import LocalPlace
+from mercore.stores.object_place import HELD_BYTES, MARKER
+from mercore.stores.parts import PartStore, create
+from mercore.stores.place import Place, place, refuse_url
 from tests.making import histograms, make_codes, make_vectors
 from tests.object_server import BUCKET, ObjectServer, object_server
 from tests.stores.test_parts import HEADER, MODEL, files_of, values_of
@@ -213,7 +213,7 @@ def test_a_creator_killed_after_the_root_is_tidied_up_after(server: ObjectServer
 
 def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_TIMEOUT", "2 seconds")
-    monkeypatch.setattr("stores.object_place.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.1)
     with object_server() as stopping:
 
         def left_alone() -> None:
@@ -270,5 +270,5 @@ def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeyp
             (tmp_path / "store/goes").unlink(missing_ok=True)
             yield found
 
-    monkeypatch.setattr("stores.local_place.os.walk", walked)
+    monkeypatch.setattr("mercore.stores.local_place.os.walk", walked)
     assert LocalPlace(tmp_path / "store").held_bytes() == 7

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.encoders.aska import AskaSpec
-from stores.codes import CodeSpec, open_code_store
-from stores.errors import FormatError, IntegrityError, NotFoundError
-from stores.header import Header, Layout, column_fields, header_attributes, model_entries, open_header
-from stores.receipts import Receipt
-from stores.spec import ABSENT, canonical_json, digest, from_json, to_json
-from stores.vectors import VectorSpec, open_vector_store
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.stores.codes import CodeSpec, open_code_store
+from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
+from mercore.stores.header import Header, Layout, column_fields, header_attributes, model_entries, open_header
+from mercore.stores.receipts import Receipt
+from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, to_json
+from mercore.stores.vectors import VectorSpec, open_vector_store
 from tests.strategies import steady
 
 Json = Any

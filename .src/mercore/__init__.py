@@ -1,0 +1,1 @@
+"""Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
