@@ -20,9 +20,9 @@ from mercore.pipeline.encoders.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.codes import open_code_store
-from mercore.stores.compressors import check_compressor
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
-from mercore.stores.place import place
+from mercore.stores.location.protocol import place
+from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vectors import Vectors, VectorStore
 
 

@@ -20,12 +20,12 @@ from mercore.jobs.summary import panels, recall_at, summarise
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.protocols import code_bytes, operations
-from mercore.stores.foreign import open_rows
 from mercore.stores.formats.npy import write_npy
-from mercore.stores.hits import Hits, read_hits
-from mercore.stores.place import Held
-from mercore.stores.publish import exists, publish, storage_errors
-from mercore.stores.scratch import scratch_folder, sweep
+from mercore.stores.location.protocol import Held
+from mercore.stores.location.publish import exists, publish, storage_errors
+from mercore.stores.location.scratch import scratch_folder, sweep
+from mercore.stores.results.hits import Hits, read_hits
+from mercore.stores.rows import open_rows
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import VectorStore
 

@@ -21,11 +21,11 @@ from mercore.pipeline.evaluate import DEFAULT_RANKS
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search import SearchOptions, check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
-from mercore.stores.foreign import open_rows, open_vectors
 from mercore.stores.formats.source import content_digest
-from mercore.stores.hits import check_hits_path
-from mercore.stores.place import ROOT, refuse_url
-from mercore.stores.publish import exists, storage_errors
+from mercore.stores.location.protocol import ROOT, refuse_url
+from mercore.stores.location.publish import exists, storage_errors
+from mercore.stores.results.hits import check_hits_path
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import Vectors
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from mercore.jobs.background.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, Registry
 from mercore.jobs.runner import wake
 from mercore.jobs.standing import STALLED, state_of
 from mercore.jobs.state import State
 from mercore.stores.errors import InputError
-from mercore.stores.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, Registry
 
 POLITE_SECONDS, LOOK_SECONDS = 10, 0.05
 

@@ -29,8 +29,8 @@ from mercore.pipeline.rerank import Cut, fetch
 from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.truth import Truth
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.foreign import open_vectors
-from mercore.stores.reader import HeldParts
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, WatchedVectors
 
 KEPT = AT_ONCE + 1  # batches that a worker keeps ready: queries that were given up are a batch of their own

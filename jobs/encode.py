@@ -12,7 +12,7 @@ from mercore.jobs.own_kernel import load_own
 from mercore.jobs.workplace import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import open_code_store
-from mercore.stores.foreign import open_vectors
+from mercore.stores.rows import open_vectors
 
 FUTURES_A_THREAD = 2
 

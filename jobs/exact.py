@@ -29,16 +29,16 @@ from mercore.pipeline.proofs import Proved, joined
 from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.search import SearchOptions, check_queries, check_source
 from mercore.pipeline.truth import Truth
-from mercore.stores.answers import Answers
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import open_rows, open_vectors
 from mercore.stores.formats import Sliced
-from mercore.stores.formats.certificates import write_certificate
 from mercore.stores.formats.source import Source, content_digest
-from mercore.stores.hits import Hits, certificate_path, check_id, write_hits
-from mercore.stores.place import Held
-from mercore.stores.reader import HeldParts
+from mercore.stores.location.protocol import Held
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.results.certificates import write_certificate
+from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
+from mercore.stores.results.partial_answers import Answers
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import WatchedVectors, original_ids
 
 Report = dict[str, Any]

@@ -20,13 +20,13 @@ from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.search import check_queries
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, FormatError, InputError
-from mercore.stores.foreign import open_rows
 from mercore.stores.formats.faiss_index import check_faiss, write_index
 from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
-from mercore.stores.local_place import LocalPlace
-from mercore.stores.place import refuse_url
-from mercore.stores.publish import publish
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.protocol import refuse_url
+from mercore.stores.location.publish import publish
+from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
 
 Report = dict[str, Any]

@@ -11,11 +11,11 @@ from mercore.jobs.own_kernel import checked_own, names_file
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
-from mercore.stores.foreign import is_store, open_vectors
 from mercore.stores.formats import Sliced
-from mercore.stores.header import open_header
-from mercore.stores.hits import certificate_path, check_hits_path
-from mercore.stores.place import Held, Where, place
+from mercore.stores.location.protocol import Held, Where, place
+from mercore.stores.part_store.header import open_header
+from mercore.stores.results.hits import certificate_path, check_hits_path
+from mercore.stores.rows import is_store, open_vectors
 from mercore.stores.vectors import Vectors
 
 

@@ -3,15 +3,15 @@
 import json
 from typing import Any
 
+from mercore.jobs.background.registry import Job
 from mercore.stores.errors import MercoreError
-from mercore.stores.registry import Job
 
 
 def parts_done(job: Job) -> tuple[int, int] | None:
     """Return how many parts of a job's store have a receipt, and how many there are; None where none can be counted."""
     if job.verb != "encode" or job.target is None:
         return None
-    from mercore.stores.place import place
+    from mercore.stores.location.protocol import place
 
     try:
         store = place(job.target)

@@ -19,14 +19,14 @@ from mercore.pipeline.encode import EncodePlan, encode_bytes, lay_out
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.codes import CodeStore, open_code_store, resume
-from mercore.stores.compressors import check_compressor
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
-from mercore.stores.footprint import column_bytes, skeleton_bytes
-from mercore.stores.foreign import open_vectors
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.header import Header, Layout, column_fields, open_header
-from mercore.stores.place import Where, place
+from mercore.stores.location.protocol import Where, place
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
+from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes
+from mercore.stores.rows import open_vectors
 from mercore.stores.spec import to_json
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import KIND as VECTORS

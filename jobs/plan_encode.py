@@ -29,11 +29,11 @@ from mercore.pipeline.pace import Pace, measure, on_cores
 from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.sample import FirstRows, spread_rows
 from mercore.stores.codes import CodeStore, create_or_resume
-from mercore.stores.compressors import check_compressor
-from mercore.stores.footprint import chunk_files, forget
-from mercore.stores.foreign import open_vectors
-from mercore.stores.header import Layout
-from mercore.stores.place import place
+from mercore.stores.location.protocol import place
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.header import Layout
+from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, VectorStore, gather
 
 SECONDS = 0.6  # that a repeat of a measurement takes

@@ -22,9 +22,9 @@ from mercore.pipeline.sample import FirstParts, FirstRows
 from mercore.pipeline.scan import OpenCodes, scan_codes
 from mercore.pipeline.truth import Truth
 from mercore.stores.codes import CodeStore
-from mercore.stores.footprint import chunk_files, forget, free_memory
-from mercore.stores.place import place
-from mercore.stores.reader import HeldParts
+from mercore.stores.location.protocol import place
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
 from mercore.stores.vectors import VectorStore
 
 SECONDS = 0.5  # that a repeat of a measurement takes

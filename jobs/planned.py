@@ -16,8 +16,8 @@ from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.search import SearchOptions, check_queries, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import open_rows, open_vectors
 from mercore.stores.formats.source import Source
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import click
 
+from mercore.jobs.background.registry import Registry
 from mercore.jobs.options import FINITE, as_json, echo_json
 from mercore.jobs.state import State, open_state
-from mercore.stores.registry import Registry
 
 JOB = click.argument("job")
 

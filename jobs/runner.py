@@ -8,11 +8,11 @@ import time
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 
+from mercore.jobs.background.registry import CANCELLED, FAILED, QUEUED, RUNNING, Job, Registry
 from mercore.jobs.parts_done import parts_done
 from mercore.jobs.state import FOLDER, State, open_state, state_folder
 from mercore.stores.errors import MercoreError
-from mercore.stores.locks import held, take
-from mercore.stores.registry import CANCELLED, FAILED, QUEUED, RUNNING, Job, Registry
+from mercore.stores.location.file_lock import held, take
 
 CONCURRENT = "concurrent"  # the setting: how many jobs run at once
 INSIDE = "MERCORE_JOB"  # the environment of a job's process: it starts no runner

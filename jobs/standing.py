@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from mercore.jobs.background.registry import ENDED, RUNNING, Job, Registry
 from mercore.jobs.job_spec import shown
 from mercore.jobs.parts_done import parts_done
 from mercore.jobs.state import State
 from mercore.stores.errors import InputError, NotFoundError
-from mercore.stores.registry import ENDED, RUNNING, Job, Registry
 
 STALLED = "stalled"  # running, says the registry, but its process is gone or gives no sign of life
 SILENT_SECONDS, START_SECONDS = 60, 5

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
+from mercore.jobs.background.registry import Registry
 from mercore.stores.errors import StorageError
-from mercore.stores.locks import held
-from mercore.stores.publish import storage_errors
-from mercore.stores.registry import Registry
+from mercore.stores.location.file_lock import held
+from mercore.stores.location.publish import storage_errors
 
 FOLDER = "MERCORE_STATE"  # the environment's name for another state folder
 PRIVATE = 0o700

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
 from mercore.jobs.job_spec import (
     ALSO_WRITTEN,
     given_options,
@@ -20,7 +21,6 @@ from mercore.jobs.options import as_json, echo_json
 from mercore.jobs.runner import CONCURRENT, wake
 from mercore.jobs.state import open_state
 from mercore.stores.errors import InputError
-from mercore.stores.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
 
 BASE = "mercore.jobs.submit.base"  # click's context: the folder that relative paths are relative to
 
@@ -107,7 +107,7 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
 
 def _stays_done(job: Job) -> bool:
     """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
-    from mercore.stores.place import place
+    from mercore.stores.location.protocol import place
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
         return False

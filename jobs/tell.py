@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from mercore.stores.hits import Hits
+from mercore.stores.results.hits import Hits
 
 Report = dict[str, Any]
 

@@ -43,13 +43,13 @@ from mercore.pipeline.rerank import true_scores
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import FormatError, InputError
-from mercore.stores.foreign import open_rows, open_vectors
 from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.header import open_header
-from mercore.stores.hits import AnyHits, Hits, open_hits, write_hits
-from mercore.stores.parts import PartStore
-from mercore.stores.place import Where, place
+from mercore.stores.location.protocol import Where, place
+from mercore.stores.part_store.header import open_header
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.results.hits import AnyHits, Hits, open_hits, write_hits
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vector_writer import VectorWriter
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.vectors import VectorStore, open_vector_store, original_ids, stored_rows

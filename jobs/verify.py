@@ -24,9 +24,9 @@ from mercore.pipeline.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import open_rows, open_vectors
 from mercore.stores.formats import Sliced
-from mercore.stores.hits import AnyHits, Hits, open_hits
+from mercore.stores.results.hits import AnyHits, Hits, open_hits
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import canonical_json
 from mercore.stores.vectors import Vectors, original_ids, stored_rows
 

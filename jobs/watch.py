@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from mercore.jobs.background.registry import ENDED, Job, Registry
 from mercore.jobs.runner import wake
 from mercore.jobs.standing import STALLED, standing, state_of, table
 from mercore.jobs.state import State
-from mercore.stores.registry import ENDED, Job, Registry
 
 REDRAW_SECONDS, LOOK_SECONDS = 1.0, 0.2
 GAVE_UP = 3  # wait's exit code at its timeout

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job, Registry
 from mercore.jobs.cli import INTERRUPTED, main
 from mercore.jobs.parts_done import parts_done
 from mercore.jobs.progress import FILE
 from mercore.jobs.state import State, open_state
 from mercore.stores.errors import MercoreError
-from mercore.stores.registry import CANCELLED, DONE, FAILED, Job, Registry
 
 BEAT_SECONDS = 1.0
 PREFIX = "mercore: "  # of the one paragraph that an error is

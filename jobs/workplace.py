@@ -10,7 +10,7 @@ from mercore.jobs.options import available_cores
 from mercore.jobs.own_kernel import names_file
 from mercore.pipeline.crew import Crew
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.stores.place import place
+from mercore.stores.location.protocol import place
 
 MOST_AT_WORK = 4096  # threads or processes
 

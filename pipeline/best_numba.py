@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import move_up
-from mercore.stores.loops import loop
 
 LONGEST_SORTED = 128  # entries: a list that is moved faster than it is sunk into
 

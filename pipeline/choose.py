@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.sampled import QUERIES, Sample, sample_shares, tr
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.scanners.byte_bounds import MOST_BYTES
-from mercore.stores.header import row_bytes
+from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather
 
 SAMPLE = 8192  # rows that are bounded

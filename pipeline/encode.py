@@ -13,7 +13,7 @@ from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
 from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.errors import InputError
-from mercore.stores.header import Layout, model_entries, row_bytes
+from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import Vectors, VectorStore, blocks
 

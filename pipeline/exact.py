@@ -15,7 +15,7 @@ from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.proofs import Proved, Scored, joined, spliced, taken
 from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.truth import Truth
-from mercore.stores.header import row_bytes
+from mercore.stores.part_store.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
 LONGER = 8  # times as long is the next list of a query that more of them tie with

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from mercore.stores.pools import idle_pool
+from mercore.pipeline.pools import idle_pool
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -12,7 +12,7 @@ from mercore.pipeline.encoders.kpca_jl import MAX_PROJECTIONS
 from mercore.pipeline.encoders.kpca_lsh import MAX_BITS
 from mercore.pipeline.encoders.pq import MAX_SUBQUANTIZERS
 from mercore.stores.errors import InputError
-from mercore.stores.header import row_bytes
+from mercore.stores.part_store.header import row_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

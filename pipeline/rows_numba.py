@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.loops import loop
+from mercore.pipeline.jit import loop
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio, odd
 SHIFT = np.uint64(29)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.codes import CodeStore
-from mercore.stores.receipts import Receipt
+from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.vectors import Vectors, WrappedVectors
 
 

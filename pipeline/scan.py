@@ -12,7 +12,7 @@ from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
 from mercore.stores.codes import CodeStore
-from mercore.stores.reader import HeldParts, PartReader
+from mercore.stores.part_store.part_reader import HeldParts, PartReader
 
 
 @dataclass(frozen=True)

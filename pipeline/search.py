@@ -16,8 +16,8 @@ from mercore.pipeline.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source
-from mercore.stores.hits import Hits
-from mercore.stores.reader import HeldParts
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import Vectors, original_ids
 
 MAX_BATCH = 1 << 16

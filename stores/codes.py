@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from mercore.stores.header import Header, Layout, model_entries, open_header
-from mercore.stores.parts import PartStore, create
-from mercore.stores.place import Where
-from mercore.stores.receipts import Receipt
+from mercore.stores.location.protocol import Where
+from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
+from mercore.stores.part_store.part_store import PartStore, create
+from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import from_json, to_json
 
 KIND = "codes"

@@ -7,7 +7,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.publish import storage_errors
+from mercore.stores.location.publish import storage_errors
 
 HELD = 1 << 23  # digests held in memory, 64 MiB
 BUCKETS = 256

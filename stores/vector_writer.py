@@ -8,13 +8,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.columns import Column, encode_chunk, payload_checksum
-from mercore.stores.compressors import check_compressor
-from mercore.stores.header import Header, Layout, column_fields, model_entries
-from mercore.stores.parts import PartStore
-from mercore.stores.place import Where, place
-from mercore.stores.receipts import Receipt, receipt_bytes
-from mercore.stores.skeleton import root_metadata, write_skeleton
+from mercore.stores.location.protocol import Where, place
+from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import Receipt, receipt_bytes
+from mercore.stores.part_store.skeleton import root_metadata, write_skeleton
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.header import Header, open_header
-from mercore.stores.parts import PartStore
-from mercore.stores.place import Where
-from mercore.stores.receipts import Receipt
+from mercore.stores.location.protocol import Where
+from mercore.stores.part_store.header import Header, open_header
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import from_json
 
 KIND = "vectors"

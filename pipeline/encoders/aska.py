@@ -12,7 +12,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
 from mercore.stores.errors import InputError
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.spec import ABSENT
 from mercore.stores.vectors import Vectors, gather
 

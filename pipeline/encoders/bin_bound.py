@@ -16,7 +16,7 @@ from mercore.pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenS
 from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
 from mercore.pipeline.scanners.byte_bounds import MOST_BYTES
 from mercore.stores.errors import InputError
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
 
 ADDITIVE = (Intersection, Chi2, Hellinger, JensenShannon)

@@ -10,7 +10,7 @@ from mercore.pipeline.encoders.encoder import Model, check_random_state, check_r
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.scanners.dense import DenseScanner
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
 
 MAX_LANDMARKS = 1 << 15

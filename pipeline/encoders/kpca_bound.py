@@ -14,7 +14,7 @@ from mercore.pipeline.encoders.sampled import QUERIES, Sample, sample_shares, tr
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
 
 LEAST_EIGENVALUE = 1e-3  # what a component of less explains is less than what it adds to the rounding

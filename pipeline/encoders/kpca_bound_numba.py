@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import FLOAT64, add, load_float64, multiply, splat_float64, store, zero_float64
-from mercore.stores.loops import loop
 
 VECTOR = FLOAT64.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers

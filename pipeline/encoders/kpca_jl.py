@@ -12,7 +12,7 @@ from mercore.pipeline.encoders.kpca import Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.dense import DenseScanner
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors
 
 MAX_PROJECTIONS = 1 << 12

@@ -10,7 +10,7 @@ from mercore.pipeline.encoders.encoder import Model, check_range
 from mercore.pipeline.encoders.kpca import Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.hamming import HammingScanner
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors
 
 MAX_BITS = 1 << 12

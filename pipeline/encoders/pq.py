@@ -23,7 +23,7 @@ from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.pq import PqScanner
 from mercore.stores.errors import InputError
-from mercore.stores.header import column_fields
+from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
 
 CENTROIDS = 256  # of a sub-quantizer: its code is a byte

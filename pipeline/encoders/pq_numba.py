@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.aligned import aligned
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
 from mercore.pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
-from mercore.stores.loops import loop
 
 Singles = NDArray[np.float32]
 

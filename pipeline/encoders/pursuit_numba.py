@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.selection import attains, magnitude, where_greater
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
@@ -23,7 +24,6 @@ from mercore.pipeline.simd.vectors import (
     subtract,
     zero_float32,
 )
-from mercore.stores.loops import loop
 
 Singles = NDArray[np.float32]
 Places = NDArray[np.uint64]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.loops import loop
+from mercore.pipeline.jit import loop
 
 
 @loop

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
 from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
 from mercore.pipeline.kernels.panels import Panels
@@ -27,7 +28,6 @@ from mercore.pipeline.simd.vectors import (
     subtract,
     zero_float32,
 )
-from mercore.stores.loops import loop
 
 VECTOR = FLOAT32.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import (
     exponent_and_fraction,
     greater,
@@ -16,7 +17,6 @@ from mercore.pipeline.simd.vectors import (
     subtract,
     zero_below,
 )
-from mercore.stores.loops import loop
 
 LEAST = np.float32(-87)  # e^−87 is still a normal float32; what is below counts as zero
 LOG2_E = np.float32(1.4426950408889634)

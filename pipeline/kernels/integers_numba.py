@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import (
     INT16,
     add_bytes,
@@ -16,7 +17,6 @@ from mercore.pipeline.simd.vectors import (
     splat_four_bytes,
     zero_int16,
 )
-from mercore.stores.loops import loop
 
 LANES = INT16.count
 COLUMNS = LANES // 2  # of a vector: four bytes each

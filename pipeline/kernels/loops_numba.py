@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.loops import loop
+from mercore.pipeline.jit import loop
 
 Real = float | np.floating
 Reals = NDArray[np.floating]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.kernels.blocks_numba import TINY, VECTOR
 from mercore.pipeline.kernels.elementary_numba import log2_vector
 from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT
@@ -25,7 +26,6 @@ from mercore.pipeline.simd.vectors import (
     sum_of,
     zero_float32,
 )
-from mercore.stores.loops import loop
 
 AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a kernel wants its rows
 LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # of a sum: beyond it, digits may be lost

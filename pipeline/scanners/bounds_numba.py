@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.byte_bounds import (
     CHUNK_ROWS,
     LANES,
@@ -37,7 +38,6 @@ from mercore.pipeline.simd.vectors import (
     splat_float32,
     store,
 )
-from mercore.stores.loops import loop
 
 # Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
 SPARSE_COST, GATHER_COST = 2.2, 0.75

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.byte_bounds import LANES, PANEL, SparseWords
 from mercore.pipeline.simd.dots import dot_bytes, load_dots, pack_filled, splat_word
 from mercore.pipeline.simd.vectors import add, lesser_bytes, store
-from mercore.stores.loops import loop
 
 ONES = np.int32(0x01010101)  # four bytes
 TILE_ROWS = 8  # taken at a time: their sums are kept in registers

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.columns import FOUR, SIXTEEN, add_four_products, add_products
 from mercore.pipeline.simd.vectors import prefetch, store, zero_float32
-from mercore.stores.loops import loop
 
 ROWS = 2 * SIXTEEN  # two sums: one alone would wait for itself
 SIGN, EXPONENT, MAGNITUDE = np.uint32(0x8000), np.uint32(0x7C00), np.uint32(0x7FFF)  # bits of a float16

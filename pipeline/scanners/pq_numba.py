@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.best_numba import insert
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.saturating import (
     add_up_to_255,
     at_most,
@@ -22,7 +23,6 @@ from mercore.pipeline.simd.saturating import (
 )
 from mercore.pipeline.simd.selection import attains
 from mercore.pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
-from mercore.stores.loops import loop
 
 ENTRIES = 256  # a sub-quantizer
 PANEL = FLOAT32.count  # queries whose sums are one vector

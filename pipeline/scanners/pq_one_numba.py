@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.best_numba import insert
+from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
 from mercore.pipeline.simd.lookups import (
     ROW_OF_BYTE,
@@ -17,7 +18,6 @@ from mercore.pipeline.simd.lookups import (
 )
 from mercore.pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
-from mercore.stores.loops import loop
 
 ROWS = 64  # looked up at once
 TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.best_numba import insert
+from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
     add,
@@ -15,7 +16,6 @@ from mercore.pipeline.simd.vectors import (
     store,
     zero_float32,
 )
-from mercore.stores.loops import loop
 
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_range, check_shape, digest_rows
-from mercore.stores.place import place, scheme_of
-from mercore.stores.publish import storage_errors
+from mercore.stores.location.protocol import place, scheme_of
+from mercore.stores.location.publish import storage_errors
 
 WINDOW_BYTES = 4 << 20
 
@@ -105,8 +105,8 @@ def open_binary(path: str) -> PositionalFile:
     if scheme_of(path) is None:
         return BinaryFile(path)
     at = place(path)
-    from mercore.stores.formats.object_file import ObjectFile
-    from mercore.stores.object_place import ObjectPlace
+    from mercore.stores.formats.s3_file import ObjectFile
+    from mercore.stores.location.s3 import ObjectPlace
 
     assert isinstance(at, ObjectPlace)
     return ObjectFile(at)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
-from mercore.stores.publish import publish
+from mercore.stores.location.publish import publish
 
 
 def check_faiss() -> None:

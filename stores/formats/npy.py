@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import BinarySource, Layout, open_binary
-from mercore.stores.publish import publish
+from mercore.stores.location.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
 # What NumPy's parser raises on bytes that are no header: it evaluates a literal.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_range, check_shape, digest_rows
-from mercore.stores.publish import storage_errors
+from mercore.stores.location.publish import storage_errors
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
 # Zarr checks metadata and chunks piecemeal: these are what bad JSON, unknown codecs and broken chunks raise.

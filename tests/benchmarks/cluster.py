@@ -29,7 +29,7 @@ from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
 from mercore.pipeline.truth import Truth
 from mercore.stores.codes import create_or_resume, open_code_store
-from mercore.stores.foreign import open_rows, open_vectors
+from mercore.stores.rows import open_rows, open_vectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 

@@ -22,8 +22,8 @@ from mercore.pipeline.scan import OpenCodes, read_parts
 from mercore.pipeline.truth import Truth
 from mercore.pipeline.verify import verify
 from mercore.stores.codes import open_code_store
-from mercore.stores.foreign import open_rows, open_vectors
-from mercore.stores.reader import HeldParts
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from mercore.jobs import verbs
 from mercore.jobs.options import available_cores
-from mercore.stores.foreign import open_rows
+from mercore.stores.rows import open_rows
 from tests import adversarial, exact_truth
 from tests.adversarial import Adversary as Data
 from tests.benchmarks.tables import Row

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import open_rows
+from mercore.stores.rows import open_rows
 
 BLOCK = 1 << 16
 

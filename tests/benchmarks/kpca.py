@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 from mercore.pipeline.encoders.kpca import Embedding
 from mercore.pipeline.encoders.pq import KpcaPqSpec, Pq
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.foreign import SourceVectors
 from mercore.stores.formats import open_source
+from mercore.stores.rows import SourceVectors
 from tests.benchmarks.scan import interleaved
 from tests.benchmarks.tables import Row
 

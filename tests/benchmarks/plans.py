@@ -8,9 +8,9 @@ from typing import NamedTuple
 import click
 
 from mercore.stores.codes import open_code_store
-from mercore.stores.footprint import chunk_files, forget
-from mercore.stores.header import open_header
-from mercore.stores.parts import PartStore
+from mercore.stores.part_store.header import open_header
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.sizes import chunk_files, forget
 from tests.benchmarks.tables import Row
 from tests.peaks import measured
 

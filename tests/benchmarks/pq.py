@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.best import Best
 from mercore.pipeline.scanners.pq import PqScanner
-from mercore.stores.foreign import open_rows
+from mercore.stores.rows import open_rows
 from tests.benchmarks.scan import interleaved
 
 Row = dict[str, Any]

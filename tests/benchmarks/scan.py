@@ -20,7 +20,7 @@ from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.scan import OpenCodes, scan_codes
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.foreign import open_rows
+from mercore.stores.rows import open_rows
 from tests.benchmarks import scan_numba
 
 Row = dict[str, Any]

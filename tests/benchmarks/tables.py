@@ -11,7 +11,7 @@ from typing import Any
 from mercore.jobs import verbs
 from mercore.jobs.options import available_cores
 from mercore.stores.codes import open_code_store
-from mercore.stores.reader import PartReader
+from mercore.stores.part_store.part_reader import PartReader
 from mercore.stores.vectors import open_vector_store
 
 Row = dict[str, Any]

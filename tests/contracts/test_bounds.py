@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds import BoundScanner
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.adversarial import MAKERS, adversary
 from tests.making import Rows, histograms
 from tests.own_kernels import LAPLACE, write

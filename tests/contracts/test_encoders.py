@@ -19,7 +19,7 @@ from mercore.pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_sp
 from mercore.pipeline.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import FormatError, IntegrityError
-from mercore.stores.reader import HeldParts
+from mercore.stores.part_store.part_reader import HeldParts
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import VectorStore
 from tests import reference

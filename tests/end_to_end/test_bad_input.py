@@ -16,8 +16,8 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from mercore.stores.header import open_header
-from mercore.stores.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
+from mercore.stores.part_store.header import open_header
+from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
 from mercore.stores.spec import digest
 from tests.end_to_end.running import (
     ENCODE,

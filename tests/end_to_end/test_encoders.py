@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mercore.jobs.parameters import PARAMETERS
-from mercore.stores.hits import Hits
+from mercore.stores.results.hits import Hits
 from tests import reference
 from tests.end_to_end.running import count_receipts, files_of, finish, invoke, names_in, run, start, succeed
 from tests.end_to_end.test_happy_path import assert_same, hits_of

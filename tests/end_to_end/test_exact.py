@@ -12,8 +12,8 @@ import zarr
 from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.formats.certificates import read_certificate
-from mercore.stores.hits import read_hits
+from mercore.stores.results.certificates import read_certificate
+from mercore.stores.results.hits import read_hits
 from tests.adversarial import MAKERS, adversary
 from tests.end_to_end.running import finish, histograms, invoke, names_in, run, start_words, succeed
 from tests.exact_truth import KERNELS, nearest
@@ -220,7 +220,7 @@ def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Pa
 def test_ids_beyond_int32_are_refused_before_work(
     suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mercore.stores.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
+    monkeypatch.setattr("mercore.stores.results.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
     monkeypatch.setattr("mercore.jobs.exact.prove", lambda job, out: pytest.fail("it searched"))
     out = tmp_path / f"gt{suffix}"
     outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)

@@ -12,7 +12,7 @@ import pytest
 
 from mercore.jobs import verbs
 from mercore.stores.errors import FormatError, IntegrityError, MercoreError
-from mercore.stores.hits import Hits
+from mercore.stores.results.hits import Hits
 from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
 
 FAULTS_A_KIND = 100  # as many in each column

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mercore.jobs.cluster import connect
 from mercore.jobs.workplace import Workplace
 from mercore.stores.formats import OPENERS
-from mercore.stores.hits import Hits, read_hits
+from mercore.stores.results.hits import Hits, read_hits
 from tests import reference
 from tests.end_to_end.running import ENCODE, files_of, histograms, invoke, names_in, run, succeed
 

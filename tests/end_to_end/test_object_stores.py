@@ -255,7 +255,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: Obje
 def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resumable_store(
     how: signal.Signals, vectors: Path, codes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.stores.location.s3.RETRY_SECONDS", 0.5)
     monkeypatch.setenv("AWS_TIMEOUT", "2 seconds")
     with object_server() as server:
 
@@ -474,7 +474,7 @@ def test_a_server_that_denies_is_quoted_without_what_it_was_sent(here: Path, mon
 
 
 def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.stores.location.s3.RETRY_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         closed = listening.getsockname()[1]
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -15,7 +15,7 @@ import pytest
 
 from mercore.pipeline.crew import Threads
 from mercore.pipeline.exact import ExactSearch
-from mercore.stores.lease import lease
+from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter
 from tests.end_to_end.running import ENCODE, count_receipts, files_of, finish, invoke, names_in, run, start, succeed
 from tests.end_to_end.test_kill import wait_for_receipts
@@ -193,7 +193,7 @@ def test_verbs_that_write_wait_their_turn(
             stack.close()
             monkeypatch.undo()
 
-        monkeypatch.setattr("mercore.stores.lease.time.sleep", give_back)
+        monkeypatch.setattr("mercore.stores.location.lease.time.sleep", give_back)
         outcome = invoke(*words(data, tmp_path / name))
     assert outcome.code == 0, outcome.err
     assert outcome.err.startswith(f"waiting for {tmp_path / name}: process ")
@@ -246,7 +246,7 @@ def test_a_comparison_that_lost_its_lease_records_no_more(
 
 
 def test_verbs_that_read_do_not_wait(codes: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mercore.stores.lease.time.sleep", lambda seconds: pytest.fail("it waits"))
+    monkeypatch.setattr("mercore.stores.location.lease.time.sleep", lambda seconds: pytest.fail("it waits"))
     with lease(codes), lease(data / "vectors"):
         for words in (
             ["info", codes],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.stores.hits import Hits, write_hits
+from mercore.stores.results.hits import Hits, write_hits
 from tests.end_to_end.running import invoke, run, succeed
 from tests.exact_truth import TIE, _numbers, exact_score, nearest
 from tests.making import histograms

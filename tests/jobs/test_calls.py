@@ -9,7 +9,7 @@ import pytest
 from mercore.jobs import verbs
 from mercore.jobs.cli import main
 from mercore.stores.errors import FormatError, InputError, ShapeError
-from mercore.stores.hits import read_hits
+from mercore.stores.results.hits import read_hits
 from tests.making import histograms
 
 ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)

@@ -23,8 +23,8 @@ from mercore.pipeline.evaluate import evaluate
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
-from mercore.stores.hits import Hits, read_hits
-from mercore.stores.local_place import LocalPlace
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import open_vector_store
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors

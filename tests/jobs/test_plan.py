@@ -13,8 +13,8 @@ from mercore.jobs.cli import main
 from mercore.jobs.forecast import refuse_excess
 from mercore.jobs.plan import check_fits
 from mercore.stores.errors import BudgetError
-from mercore.stores.local_place import LocalPlace
-from mercore.stores.place import place
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.protocol import place
 from tests.end_to_end.running import histograms, invoke, names_in, succeed
 
 ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)

@@ -14,7 +14,7 @@ from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.jobs.test_encoders import refused
 from tests.making import Rows, histograms
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
 from mercore.jobs.runner import MOST_DEATHS, bury
-from mercore.stores.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
 from tests.stores.test_registry import SPEC
 
 LEFT = [

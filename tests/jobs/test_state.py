@@ -10,7 +10,7 @@ import pytest
 from mercore.jobs.runner import wake_quietly
 from mercore.jobs.state import FOLDER, State, open_state, state_folder
 from mercore.stores.errors import StorageError
-from mercore.stores.locks import held, take
+from mercore.stores.location.file_lock import held, take
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mercore.jobs import submit
+from mercore.jobs.background.registry import DONE, FAILED, Job
 from mercore.jobs.state import FOLDER, open_state
 from mercore.stores.codes import open_code_store
-from mercore.stores.registry import DONE, FAILED, Job
 from tests.end_to_end.running import histograms, invoke, names_in, succeed
 
 ROWS, DIMS = 600, 12

@@ -9,7 +9,7 @@ from mercore.jobs import verbs
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
-from mercore.stores.hits import Hits, write_hits
+from mercore.stores.results.hits import Hits, write_hits
 from tests.making import histograms, make_codes, make_vectors
 
 

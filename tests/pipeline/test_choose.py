@@ -12,7 +12,7 @@ from mercore.pipeline.encoders.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.protocols import code_bytes
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.making import Rows, histograms
 
 N, D = 800, 40

@@ -13,7 +13,7 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.truth import Truth
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary
 from tests.making import Rows, histograms

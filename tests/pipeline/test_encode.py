@@ -18,7 +18,7 @@ from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
 from tests import reference
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors

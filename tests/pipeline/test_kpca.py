@@ -17,7 +17,7 @@ from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests import reference
 from tests.making import Rows, histograms

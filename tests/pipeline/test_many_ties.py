@@ -17,7 +17,7 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.proofs import Proved
 from mercore.pipeline.truth import Truth
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.making import Rows, histograms, make_vectors
 
 K, D = 5, 12

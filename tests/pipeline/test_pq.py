@@ -31,7 +31,7 @@ from mercore.pipeline.encoders.pq import (
 from mercore.pipeline.encoders.pq_numba import assign, lay_out
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests import reference
 from tests.making import Rows, histograms, make_codes, make_vectors
@@ -232,7 +232,7 @@ import sys
 from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.making import Rows, histograms
 
 loaded = {"sklearn.cluster", "scipy.linalg"} & set(sys.modules)

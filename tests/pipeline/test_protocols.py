@@ -11,7 +11,7 @@ from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.protocols import code_bytes, equal_bytes, equal_operations, operations, size_of
 from mercore.stores.errors import InputError
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.making import Rows
 
 SMALL: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ import pytest
 from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
 from mercore.pipeline.encoders.sampled import Sample, true_scores
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests import reference
 from tests.making import Rows, histograms
 

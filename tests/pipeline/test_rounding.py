@@ -13,7 +13,7 @@ from mercore.pipeline.encoders.bin_bound import BYTE, capped
 from mercore.pipeline.encoders.kpca_bound import KpcaBound, KpcaBoundSpec, projection_slack
 from mercore.pipeline.encoders.rounding import LARGEST_FLOAT16, float16_above, float32_above
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests.adversarial import adversary
 from tests.contracts.test_bounds import check
 from tests.making import Rows, histograms

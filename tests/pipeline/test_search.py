@@ -26,9 +26,9 @@ from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, IntegrityError, ShapeError
-from mercore.stores.foreign import open_rows
-from mercore.stores.hits import Hits
-from mercore.stores.reader import HeldParts
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_rows
 from mercore.stores.vectors import VectorStore, original_ids, stored_rows
 from tests import reference
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors

@@ -16,7 +16,7 @@ from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.truth import Truth
 from mercore.pipeline.verify import Verdicts, verify
-from mercore.stores.foreign import SourceVectors
+from mercore.stores.rows import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary
 from tests.making import Rows, histograms, make_codes, make_vectors

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from mercore.stores.errors import LeaseError
-from mercore.stores.header import Header, Layout, column_fields, open_header
-from mercore.stores.lease import Pace, lease
-from mercore.stores.parts import PartStore, create
+from mercore.stores.location.lease import Pace, lease
+from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
+from mercore.stores.part_store.part_store import PartStore, create
 
 RACES, PARTS = 50, 4
 PACE = Pace(heartbeat=0.02, takeover=0.3, look=0.002)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.stores.answers import Answers
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, StorageError
 from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.results.partial_answers import Answers
 
 JOB: dict[str, Any] = {"k": 3, "kernel": {"name": "chi2", "configuration": {}}, "queries": "ab", "batch": 2}
 IDS = np.array([[3, 1, -1], [2**40, 0, 7]])
@@ -248,7 +248,7 @@ DIE_PUTTING = """
 import os, sys
 import numpy as np
 from pathlib import Path
-from mercore.stores.answers import Answers
+from mercore.stores.results.partial_answers import Answers
 answers = Answers(sys.argv[1], {"k": 3})
 answers.put(0, {"ids": np.zeros((2, 3), np.int64)})
 Path.rename = lambda *_: os.kill(os.getpid(), 9)

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, NotFoundError
-from mercore.stores.formats.certificates import read_certificate, write_certificate
 from mercore.stores.formats.npz import npz_bytes
+from mercore.stores.results.certificates import read_certificate, write_certificate
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "bounds": np.array([[0.5, np.inf], [-0.0, 1e-300]]),

@@ -17,7 +17,8 @@ from zarr.abc.codec import BytesBytesCodec
 
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.stores.columns import (
+from mercore.stores.errors import InputError
+from mercore.stores.part_store.column import (
     Column,
     column_metadata,
     decode_chunk,
@@ -25,8 +26,7 @@ from mercore.stores.columns import (
     payload_checksum,
     same_metadata,
 )
-from mercore.stores.compressors import NAMES, check_compressor, chunk_codecs
-from mercore.stores.errors import InputError
+from mercore.stores.part_store.compressors import NAMES, check_compressor, chunk_codecs
 from tests.making import histograms, make_codes, make_vectors
 from tests.strategies import steady
 

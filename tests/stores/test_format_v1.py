@@ -13,8 +13,8 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.foreign import open_vectors
-from mercore.stores.hits import Hits
+from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import VectorStore, open_vector_store
 from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
 

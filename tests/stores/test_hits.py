@@ -25,7 +25,7 @@ from mercore.stores.errors import (
     ShapeError,
     StorageError,
 )
-from mercore.stores.hits import Hits, check_hits_path, read_hits, write_hits
+from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
 from tests.strategies import hit_arrays
 
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from mercore.stores.errors import LeaseError, NotFoundError, StorageError
-from mercore.stores.lease import Pace, lease, lease_path
-from mercore.stores.lease_file import LEASE_BYTES, Owner, contents, parsed, this_process, turn
+from mercore.stores.location.lease import Pace, lease, lease_path
+from mercore.stores.location.lease_file import LEASE_BYTES, Owner, contents, parsed, this_process, turn
 
 QUICK = Pace(heartbeat=0.05, takeover=2, look=0.01)
 HASTY = Pace(heartbeat=0.02, takeover=0.1, look=0.01)
@@ -27,7 +27,7 @@ HASTY = Pace(heartbeat=0.02, takeover=0.1, look=0.01)
 HOLD = """
 import sys, pathlib
 from mercore.stores.errors import LeaseError
-from mercore.stores.lease import Pace, lease
+from mercore.stores.location.lease import Pace, lease
 path, heartbeat, takeover, look = pathlib.Path(sys.argv[1]), *map(float, sys.argv[2:])
 tell = lambda sentence: print(sentence, flush=True)
 with lease(path, tell, pace=Pace(heartbeat=heartbeat, takeover=takeover, look=look)) as held:
@@ -472,7 +472,7 @@ def test_a_beat_at_the_last_moment_counts(tmp_path: Path, monkeypatch: pytest.Mo
             left_by(place, host="other", boot="its", beats=1)
         return this_process()
 
-    monkeypatch.setattr("mercore.stores.lease.this_process", beat_first)
+    monkeypatch.setattr("mercore.stores.location.lease.this_process", beat_first)
     told: list[str] = []
     with lease(tmp_path / "store", told.append, pace=HASTY):
         assert [sentence.split(maxsplit=1)[0] for sentence in told] == ["waiting", "taking"]

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reaso
 
 LOOPS = """
 from made.helpers import STEP, raised
-from mercore.stores.loops import loop
+from mercore.pipeline.jit import loop
 
 @loop
 def total(x):
@@ -20,7 +20,7 @@ def total(x):
 """
 HELPERS = """
 from made import far
-from mercore.stores.loops import loop
+from mercore.pipeline.jit import loop
 
 STEP = 10
 

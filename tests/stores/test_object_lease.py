@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from mercore.stores.errors import LeaseError
-from mercore.stores.lease import Pace
-from mercore.stores.lease_file import contents, this_process
-from mercore.stores.object_lease import Seen, _ended, object_lease
-from mercore.stores.object_place import object_place
+from mercore.stores.location.lease import Pace
+from mercore.stores.location.lease_file import contents, this_process
+from mercore.stores.location.s3 import object_place
+from mercore.stores.location.s3_lease import Seen, _ended, object_lease
 from tests.object_server import BUCKET, ObjectServer, object_server
 
 QUICK = Pace(heartbeat=0.3, takeover=4, look=0.02)
@@ -25,9 +25,9 @@ QUICK = Pace(heartbeat=0.3, takeover=4, look=0.02)
 HOLD = """
 import sys
 from mercore.stores.errors import LeaseError
-from mercore.stores.lease import Pace
-from mercore.stores.object_lease import object_lease
-from mercore.stores.object_place import object_place
+from mercore.stores.location.lease import Pace
+from mercore.stores.location.s3_lease import object_lease
+from mercore.stores.location.s3 import object_place
 pace = Pace(**dict(zip(("heartbeat", "takeover", "look"), map(float, sys.argv[2:]))))
 with object_lease(object_place(sys.argv[1]), lambda sentence: print(sentence, flush=True), pace=pace) as held:
     print("held", flush=True)
@@ -40,9 +40,9 @@ with object_lease(object_place(sys.argv[1]), lambda sentence: print(sentence, fl
 """
 RACE = """
 import sys, time
-from mercore.stores.lease import Pace
-from mercore.stores.object_lease import object_lease
-from mercore.stores.object_place import object_place
+from mercore.stores.location.lease import Pace
+from mercore.stores.location.s3_lease import object_lease
+from mercore.stores.location.s3 import object_place
 pace = Pace(heartbeat=0.3, takeover=20, look=0.005)
 for _ in range(int(sys.argv[2])):
     with object_lease(object_place(sys.argv[1]), pace=pace) as held:

@@ -20,13 +20,13 @@ from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.codes import create_or_resume
-from mercore.stores.columns import encode_chunk, payload_checksum
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, NotFoundError, StorageError
-from mercore.stores.header import Header, Layout, column_fields, model_entries, open_header
-from mercore.stores.parts import PartStore, create
-from mercore.stores.reader import PartReader
-from mercore.stores.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
-from mercore.stores.scratch import scratch_folder
+from mercore.stores.location.scratch import scratch_folder
+from mercore.stores.part_store.column import encode_chunk, payload_checksum
+from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries, open_header
+from mercore.stores.part_store.part_reader import PartReader
+from mercore.stores.part_store.part_store import PartStore, create
+from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
 from mercore.stores.vectors import VectorStore
 from tests.making import histograms, make_codes, make_vectors
 

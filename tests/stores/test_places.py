@@ -17,11 +17,11 @@ from zarr.storage import ObjectStore
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import ExistsError, InputError, NotFoundError, StorageError
-from mercore.stores.foreign import open_vectors
-from mercore.stores.local_place import LocalPlace
-from mercore.stores.object_place import HELD_BYTES, MARKER
-from mercore.stores.parts import PartStore, create
-from mercore.stores.place import Place, place, refuse_url
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.protocol import Place, place, refuse_url
+from mercore.stores.location.s3 import HELD_BYTES, MARKER
+from mercore.stores.part_store.part_store import PartStore, create
+from mercore.stores.rows import open_vectors
 from tests.making import histograms, make_codes, make_vectors
 from tests.object_server import BUCKET, ObjectServer, object_server
 from tests.stores.test_parts import HEADER, MODEL, files_of, values_of
@@ -213,7 +213,7 @@ def test_a_creator_killed_after_the_root_is_tidied_up_after(server: ObjectServer
 
 def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_TIMEOUT", "2 seconds")
-    monkeypatch.setattr("mercore.stores.object_place.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("mercore.stores.location.s3.RETRY_SECONDS", 0.1)
     with object_server() as stopping:
 
         def left_alone() -> None:
@@ -270,5 +270,5 @@ def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeyp
             (tmp_path / "store/goes").unlink(missing_ok=True)
             yield found
 
-    monkeypatch.setattr("mercore.stores.local_place.os.walk", walked)
+    monkeypatch.setattr("mercore.stores.location.local.os.walk", walked)
     assert LocalPlace(tmp_path / "store").held_bytes() == 7

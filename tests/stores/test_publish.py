@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mercore.stores.errors import NotFoundError, StorageError
-from mercore.stores.publish import exists, publish, storage_errors, sync_folder
+from mercore.stores.location.publish import exists, publish, storage_errors, sync_folder
 
 
 def test_a_file_is_published_with_the_folders_above_it_and_replaced(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
 from mercore.stores.errors import FormatError, StorageError
-from mercore.stores.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
 
 SPEC: dict[str, Any] = {"verb": "encode", "options": {"atoms": 8}, "words": ["encode"], "target": None, "sources": []}
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mercore.stores.scratch import scratch_file, scratch_folder, sweep, sweep_tree
+from mercore.stores.location.scratch import scratch_file, scratch_folder, sweep, sweep_tree
 
 DIE_WRITING = """
 import os, pathlib, sys
-from mercore.stores.scratch import scratch_file, scratch_folder
+from mercore.stores.location.scratch import scratch_file, scratch_folder
 folder = pathlib.Path(sys.argv[1])
 with scratch_file(folder / "file") as (_, file), scratch_folder(folder / "store") as scratch:
     (scratch / "inside").write_text("half")

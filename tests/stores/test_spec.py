@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.stores.codes import CodeSpec, open_code_store
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.header import Header, Layout, column_fields, header_attributes, model_entries, open_header
-from mercore.stores.receipts import Receipt
+from mercore.stores.part_store.header import (
+    Header,
+    Layout,
+    column_fields,
+    header_attributes,
+    model_entries,
+    open_header,
+)
+from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, to_json
 from mercore.stores.vectors import VectorSpec, open_vector_store
 from tests.strategies import steady

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, NotFoundError
-from mercore.stores.foreign import SourceVectors, StoredRows, is_store, open_rows, open_vectors
+from mercore.stores.rows import SourceVectors, StoredRows, is_store, open_rows, open_vectors
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
 from mercore.stores.vectors import HeldVectors, Vectors, VectorStore, blocks, gather, open_vector_store
 from tests.making import Rows, histograms, make_vectors

@@ -139,13 +139,13 @@ def place(where: Where) -> Place:
                 "Mend: name one of those."
             )
         try:
-            from mercore.stores.object_place import object_place
+            from mercore.stores.location.s3 import object_place
         except ImportError:
             raise InputError(
                 f"{OBJECT_SCHEME}:// needs the package obstore: found none. Mend: pip install 'mercore[s3]'"
             ) from None
         return object_place(str(where))
-    from mercore.stores.local_place import LocalPlace
+    from mercore.stores.location.local import LocalPlace
 
     return LocalPlace(Path(where))
 

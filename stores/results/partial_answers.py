@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.formats.npz import npz_bytes, read_npz
-from mercore.stores.publish import exists, publish, storage_errors
-from mercore.stores.scratch import SCRATCH, sweep
+from mercore.stores.location.publish import exists, publish, storage_errors
+from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, to_json
 
 SEARCH = "search.json"

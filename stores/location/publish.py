@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mercore.stores.errors import NotFoundError, StorageError
-from mercore.stores.scratch import scratch_file
+from mercore.stores.location.scratch import scratch_file
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:

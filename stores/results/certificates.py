@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.npz import npz_bytes, read_npz
-from mercore.stores.publish import publish
-from mercore.stores.scratch import sweep
+from mercore.stores.location.publish import publish
+from mercore.stores.location.scratch import sweep
 from mercore.stores.spec import canonical_json
 
 ABOUT = "about"

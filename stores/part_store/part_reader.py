@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.parts import PartStore
-from mercore.stores.receipts import Receipt
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import Receipt
 
 
 class PartReader:

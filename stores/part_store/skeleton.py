@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.columns import column_metadata, encode_chunk, same_metadata
 from mercore.stores.errors import NotFoundError
-from mercore.stores.header import Header, header_attributes, model_column
-from mercore.stores.place import ROOT, Place
-from mercore.stores.receipts import receipts_column
+from mercore.stores.location.protocol import ROOT, Place
+from mercore.stores.part_store.column import column_metadata, encode_chunk, same_metadata
+from mercore.stores.part_store.header import Header, header_attributes, model_column
+from mercore.stores.part_store.receipts import receipts_column
 
 
 def metadata_files(header: Header) -> Iterator[tuple[str, bytes]]:

@@ -4,12 +4,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from mercore.stores.columns import CHECKSUM_BYTES
-from mercore.stores.header import Header, Layout, model_column
-from mercore.stores.local_place import LocalPlace
-from mercore.stores.parts import PartStore
-from mercore.stores.receipts import RECEIPT_BYTES
-from mercore.stores.skeleton import metadata_files
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.part_store.column import CHECKSUM_BYTES
+from mercore.stores.part_store.header import Header, Layout, model_column
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import RECEIPT_BYTES
+from mercore.stores.part_store.skeleton import metadata_files
 
 
 def column_bytes(layout: Layout) -> dict[str, int]:

@@ -19,10 +19,10 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
 
 from mercore.stores.errors import MercoreError, NotFoundError
-from mercore.stores.lease import OwnLease, Pace, Tell, lost
-from mercore.stores.lease_file import Owner, contents, parsed, this_process
-from mercore.stores.object_errors import object_errors
-from mercore.stores.object_place import ObjectPlace
+from mercore.stores.location.lease import OwnLease, Pace, Tell, lost
+from mercore.stores.location.lease_file import Owner, contents, parsed, this_process
+from mercore.stores.location.s3 import ObjectPlace
+from mercore.stores.location.s3_errors import object_errors
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mercore.stores.errors import LeaseError
-from mercore.stores.lease_file import (
+from mercore.stores.location.lease_file import (
     Owner,
     computed,
     contents,
@@ -29,8 +29,8 @@ from mercore.stores.lease_file import (
     this_process,
     turn,
 )
-from mercore.stores.publish import check_folder, storage_errors
-from mercore.stores.scratch import scratch_file, sweep
+from mercore.stores.location.publish import check_folder, storage_errors
+from mercore.stores.location.scratch import scratch_file, sweep
 
 HEARTBEAT_SECONDS, TAKEOVER_SECONDS, LOOK_SECONDS = 5.0, 30.0, 0.2
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mercore.stores.columns import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
 from mercore.stores.errors import FormatError
+from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
 from mercore.stores.spec import canonical_json, from_json, to_json
 
 RECEIPT_BYTES = 1024

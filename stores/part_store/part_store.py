@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.columns import Column, decode_chunk, encode_chunk, payload_checksum
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.header import Header, model_column
-from mercore.stores.place import Place, Result, Where, place
-from mercore.stores.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
-from mercore.stores.skeleton import restore_skeleton, root_metadata, write_skeleton, wrong_metadata
+from mercore.stores.location.protocol import Place, Result, Where, place
+from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
+from mercore.stores.part_store.header import Header, model_column
+from mercore.stores.part_store.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
+from mercore.stores.part_store.skeleton import restore_skeleton, root_metadata, write_skeleton, wrong_metadata
 
 
 class PartStore:

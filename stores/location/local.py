@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, NotFoundError
-from mercore.stores.lease import lease
-from mercore.stores.place import ROOT, Draft, Held, Item, Result
-from mercore.stores.publish import check_folder, exists, publish, storage_errors, sync_folder
-from mercore.stores.scratch import scratch_folder, sweep, sweep_tree
+from mercore.stores.location.lease import lease
+from mercore.stores.location.protocol import ROOT, Draft, Held, Item, Result
+from mercore.stores.location.publish import check_folder, exists, publish, storage_errors, sync_folder
+from mercore.stores.location.scratch import scratch_folder, sweep, sweep_tree
 
 
 @dataclass(frozen=True)

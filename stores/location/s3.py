@@ -22,8 +22,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from mercore.stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
-from mercore.stores.object_errors import check_endpoint, object_errors
-from mercore.stores.place import ROOT, Draft, Held, Item, Result
+from mercore.stores.location.protocol import ROOT, Draft, Held, Item, Result
+from mercore.stores.location.s3_errors import check_endpoint, object_errors
 
 MARKER = ".mercore-draft"
 LAYOUT = re.compile(r"(model/)?(\w+/)?zarr\.json|(model/)?\w+/c/\d+(/0)?")
@@ -127,7 +127,7 @@ class ObjectPlace:
 
     def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[Held]:
         """Have the lease, an object beside the prefix, for the block."""
-        from mercore.stores.object_lease import object_lease
+        from mercore.stores.location.s3_lease import object_lease
 
         return object_lease(self, tell)
 

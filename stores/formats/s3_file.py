@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from obstore.exceptions import PreconditionError
 
 from mercore.stores.errors import FormatError
-from mercore.stores.object_errors import object_errors
-from mercore.stores.object_place import ObjectPlace
+from mercore.stores.location.s3 import ObjectPlace
+from mercore.stores.location.s3_errors import object_errors
 
 if TYPE_CHECKING:
     from obstore import GetOptions

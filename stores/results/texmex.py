@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError
 from mercore.stores.formats.texmex import open_texmex, texmex_bytes
-from mercore.stores.publish import publish, storage_errors
-from mercore.stores.scratch import sweep
+from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.scratch import sweep
 
 
 def check_beside(path: str) -> None:

@@ -12,7 +12,7 @@ from zarr.abc.buffer import Buffer
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from mercore.stores.compressors import chunk_codecs, quiet
+from mercore.stores.part_store.compressors import chunk_codecs, quiet
 
 CHECKSUM_BYTES = 4
 

@@ -1,0 +1,1 @@
+"""Background jobs: the queue, its runner, and what can be asked of a job."""

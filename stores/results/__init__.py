@@ -1,0 +1,1 @@
+"""Results on disk: hits, certificates, and the answers of an unfinished search."""
