@@ -11,14 +11,14 @@ from rich.table import Table
 from mercore.jobs.budget import check_budget
 from mercore.jobs.encoders import refuse_options
 from mercore.jobs.progress import waiting
-from mercore.pipeline.choose import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
-from mercore.pipeline.collect import FAILING
-from mercore.pipeline.costs import SMALL, Search, every_row
 from mercore.pipeline.encode import check_every_row, lay_out, spec_of
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
+from mercore.pipeline.search.collect import FAILING
+from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.protocol import place

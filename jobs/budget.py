@@ -7,15 +7,15 @@ from typing import Any
 import click
 
 from mercore.jobs.workplace import Workplace
-from mercore.pipeline.bounded import PARTS_AT_ONCE, window_rows
-from mercore.pipeline.collect import Allowance
-from mercore.pipeline.crew import HELD_BYTES
 from mercore.pipeline.encode import spec_of
-from mercore.pipeline.exact import SPARE
-from mercore.pipeline.exhaustive import block_rows
 from mercore.pipeline.ingest import BLOCK_BYTES
-from mercore.pipeline.rerank import KEPT_BYTES
-from mercore.pipeline.search import SearchOptions
+from mercore.pipeline.search.batch_search import SearchOptions
+from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
+from mercore.pipeline.search.collect import Allowance
+from mercore.pipeline.search.exact import SPARE
+from mercore.pipeline.search.executor import HELD_BYTES
+from mercore.pipeline.search.exhaustive import block_rows
+from mercore.pipeline.search.rerank import KEPT_BYTES
 from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import HELD
 from mercore.stores.errors import BudgetError

@@ -19,7 +19,7 @@ from mercore.jobs.plot import draw_recall
 from mercore.jobs.summary import panels, recall_at, summarise
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.protocols import code_bytes, operations
+from mercore.pipeline.encoders.equal_cost import code_bytes, operations
 from mercore.stores.formats.npy import write_npy
 from mercore.stores.location.protocol import Held
 from mercore.stores.location.publish import exists, publish, storage_errors

@@ -17,9 +17,9 @@ from mercore.jobs.workplace import workplace_of
 from mercore.pipeline.encode import check_domain, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.pipeline.evaluate import DEFAULT_RANKS
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search import SearchOptions, check_queries
+from mercore.pipeline.recall import DEFAULT_RANKS
+from mercore.pipeline.search.batch_search import SearchOptions, check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT, refuse_url

@@ -9,10 +9,10 @@ import click
 from mercore.jobs.own_kernel import names_file
 from mercore.jobs.parameters import FIELDS, OPTIONS, PARAMETERS
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations, size_of
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.kernels.sums import Rbf
 from mercore.pipeline.kernels.transform import ExpChi2
-from mercore.pipeline.protocols import equal_bytes, equal_operations, size_of
 from mercore.stores.errors import InputError
 
 WITH_GAMMA = (Rbf.name, ExpChi2.name)

@@ -17,17 +17,17 @@ from mercore.jobs.budget import AT_ONCE
 from mercore.jobs.cluster import forget_plugin, losing, results, slots
 from mercore.jobs.own_kernel import load_own
 from mercore.jobs.workplace import Load, Stores
-from mercore.pipeline.best import Best, merge
-from mercore.pipeline.collect import Allowance, Collected, together
-from mercore.pipeline.crew import Ids, ScorePairs, Threads, ThreadsBatch, answer
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.exact import ExactSearch
 from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.kernels.kernel import Float32, Float64
-from mercore.pipeline.proofs import Proved
-from mercore.pipeline.rerank import Cut, fetch
-from mercore.pipeline.scan import OpenCodes
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.collect import Allowance, Collected, together
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.executor import Ids, ScorePairs, Threads, ThreadsBatch, answer
+from mercore.pipeline.search.rerank import Cut, fetch
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.topk import Best, merge
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.part_store.part_reader import HeldParts
 from mercore.stores.rows import open_vectors
@@ -237,7 +237,7 @@ class Workers:
 
 
 class OneWorker:
-    """One worker of a cluster, who searches for a whole batch: see ``mercore.pipeline.crew.Alone``."""
+    """One worker of a cluster, who searches for a whole batch: see ``mercore.pipeline.search.executor.Alone``."""
 
     def __init__(self, crew: Workers) -> None:
         self.crew = crew
@@ -262,7 +262,7 @@ class OneWorker:
 
 
 class WorkersBatch:
-    """A batch of queries on its way through a cluster: see ``mercore.pipeline.crew.Batch``."""
+    """A batch of queries on its way through a cluster: see ``mercore.pipeline.search.executor.Batch``."""
 
     def __init__(self, crew: Workers, queries: NDArray[Any], beta: float) -> None:
         self.crew, self.queries = crew, queries

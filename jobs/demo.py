@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
 from mercore.jobs import verbs
+from mercore.jobs.demo import tiles as tiling
 from mercore.jobs.gallery import Gallery, GalleryRow, Table, render_gallery
 from mercore.jobs.options import available_cores
-from mercore.pipeline import tiles as tiling
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist

@@ -21,14 +21,14 @@ from mercore.jobs.workplace import Load, Stores, Workplace, crew_at, own_file, w
 from mercore.pipeline import encode as encoding
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders import bounds_scores
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
-from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.proofs import Proved, joined
-from mercore.pipeline.scan import OpenCodes
-from mercore.pipeline.search import SearchOptions, check_queries, check_source
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.answers import Proved, joined
+from mercore.pipeline.search.batch_search import SearchOptions, check_queries, check_source
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced

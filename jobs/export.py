@@ -17,7 +17,7 @@ from mercore.jobs.progress import progress
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
-from mercore.pipeline.search import check_queries
+from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, FormatError, InputError
 from mercore.stores.formats.faiss_index import check_faiss, write_index

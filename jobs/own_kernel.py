@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mercore.pipeline.kernels import own_in
-from mercore.pipeline.kernels.own import NORMALISED, Declared, OwnKernel
-from mercore.pipeline.kernels.own_check import SAMPLE_ROWS, check_own
+from mercore.pipeline.kernels.custom import NORMALISED, Declared, OwnKernel
+from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_own
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.vectors import Vectors, blocks

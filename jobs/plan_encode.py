@@ -22,12 +22,12 @@ from mercore.jobs.options import available_cores
 from mercore.jobs.parameters import CHOOSE
 from mercore.jobs.plan import begun_codes, encoded_bytes, workplace_to_encode
 from mercore.jobs.plan_search import codes_runs
+from mercore.jobs.planning.samples import FirstRows, spread_rows
+from mercore.jobs.planning.timing import Pace, measure, on_cores
 from mercore.jobs.progress import waiting
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import Encoder
-from mercore.pipeline.pace import Pace, measure, on_cores
 from mercore.pipeline.parallel import over_parts
-from mercore.pipeline.sample import FirstRows, spread_rows
 from mercore.stores.codes import CodeStore, create_or_resume
 from mercore.stores.location.protocol import place
 from mercore.stores.part_store.compressors import check_compressor

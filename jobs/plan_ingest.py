@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from mercore.jobs.budget import INTERPRETER_BYTES, ingest_bytes
 from mercore.jobs.forecast import Report, process_seconds, times
 from mercore.jobs.plan import ingested_bytes
+from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.pipeline.ingest import ingest
-from mercore.pipeline.pace import measure
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source

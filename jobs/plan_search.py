@@ -11,16 +11,16 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.budget import INTERPRETER_BYTES
 from mercore.jobs.forecast import Report, process_seconds, times
 from mercore.jobs.planned import Planned, open_search
+from mercore.jobs.planning.samples import FirstParts, FirstRows
+from mercore.jobs.planning.timing import measure, on_cores, repeated
 from mercore.jobs.progress import waiting
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders import Encoder
-from mercore.pipeline.exact import ExactSearch
-from mercore.pipeline.exhaustive import search_vectors
-from mercore.pipeline.pace import measure, on_cores, repeated
-from mercore.pipeline.rerank import true_scores
-from mercore.pipeline.sample import FirstParts, FirstRows
-from mercore.pipeline.scan import OpenCodes, scan_codes
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exhaustive import search_vectors
+from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.protocol import place
 from mercore.stores.part_store.part_reader import HeldParts

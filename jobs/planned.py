@@ -13,7 +13,7 @@ from mercore.jobs.own_kernel import own_of
 from mercore.jobs.workplace import workplace_of
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
-from mercore.pipeline.search import SearchOptions, check_queries, check_source
+from mercore.pipeline.search.batch_search import SearchOptions, check_queries, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source

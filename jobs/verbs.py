@@ -36,10 +36,10 @@ from mercore.jobs.progress import progress, waiting
 from mercore.jobs.workplace import Load, Stores, crew_at, own_file, workplace_of
 from mercore.pipeline import encode as encoding
 from mercore.pipeline import evaluate as evaluation
-from mercore.pipeline import search as searching
 from mercore.pipeline.ingest import ingest as ingest_source
 from mercore.pipeline.kernels import kernel_from_spec, own_in
-from mercore.pipeline.rerank import true_scores
+from mercore.pipeline.search import batch_search as searching
+from mercore.pipeline.search.rerank import true_scores
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import FormatError, InputError

@@ -18,10 +18,10 @@ from mercore.jobs.workplace import own_file, workplace_of
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import Kernel, OwnKernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search import SearchOptions
-from mercore.pipeline.truth import Truth
-from mercore.pipeline.verify import PROVED, REFUTED, TIED, Verdicts
-from mercore.pipeline.verify import verify as verify_batch
+from mercore.pipeline.search.batch_search import SearchOptions
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
+from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from mercore.jobs.opening import refuse
 from mercore.jobs.options import available_cores
 from mercore.jobs.own_kernel import names_file
-from mercore.pipeline.crew import Crew
 from mercore.pipeline.encoders.encoder import check_range
+from mercore.pipeline.search.executor import Crew
 from mercore.stores.location.protocol import place
 
 MOST_AT_WORK = 4096  # threads or processes

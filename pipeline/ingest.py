@@ -103,7 +103,7 @@ def ingest(
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a 64-bit digest of each row's bytes, uint64[b]: equal rows have equal ones, others hardly ever."""
-    from mercore.pipeline.rows_numba import digest_rows
+    from mercore.pipeline.ingest_numba import digest_rows
 
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     missing = -data.shape[1] % 8

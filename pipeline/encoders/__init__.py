@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from mercore.pipeline.encoders.aska import AskaSpec
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import Encoder, EncoderSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import CACHE_LINE, aligned
 from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
+from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
 from mercore.stores.part_store.header import column_fields
 from mercore.stores.spec import ABSENT

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mercore.pipeline.kernels.custom import OwnKernel
 from mercore.pipeline.kernels.kernel import Kernel
-from mercore.pipeline.kernels.own import OwnKernel
 from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
 from mercore.pipeline.kernels import integers_numba
 from mercore.pipeline.kernels.integers_numba import PANEL, TILE_ROWS
+from mercore.pipeline.simd.aligned import aligned
 
 MOST_DIMS = (2**31 - 1) // 255  # whose sums an int32 holds
 WORD = 4

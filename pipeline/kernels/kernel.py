@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels.panels import Columns
 
 if TYPE_CHECKING:
-    from mercore.pipeline.kernels.screen import Screen
+    from mercore.pipeline.kernels.prefilter import Screen
 
 Rows = NDArray[Any]
 Float32 = NDArray[np.float32]

@@ -13,7 +13,7 @@ from mercore.pipeline.kernels.panels import Columns
 from mercore.pipeline.kernels.preparation import Domain
 
 if TYPE_CHECKING:
-    from mercore.pipeline.kernels.screen import Screen
+    from mercore.pipeline.kernels.prefilter import Screen
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import loop
-from mercore.pipeline.scanners.byte_bounds import (
+from mercore.pipeline.scanners.bound_queries import (
     CHUNK_ROWS,
     LANES,
     PANEL,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
 from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.topk import Best
 
 BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
 FEW = 6  # points that are scored faster one by one than together
@@ -82,7 +82,7 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
 
 def take(scores: Float32, first: int, best: Best) -> None:
     """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
-    from mercore.pipeline.best_numba import survivors
+    from mercore.pipeline.topk_numba import survivors
 
     kth = best.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or none yet

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
-from mercore.pipeline.best import Best
+from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.topk import Best
 
 WORD, EIGHT = 8, 8  # bytes of a word; queries that are compared at once
 TILE_ROWS = 1 << 14  # rows that are padded at a time

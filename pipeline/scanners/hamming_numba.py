@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.bits import (
     EIGHT,
@@ -24,6 +23,7 @@ from mercore.pipeline.simd.bits import (
     zero_words,
 )
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch, store
+from mercore.pipeline.topk_numba import insert
 
 MOST_WORDS = 8  # of a code, that loops are unrolled for
 TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes, in L2 while all queries pass over them

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
-from mercore.pipeline.best import Best
 from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.topk import Best
 from mercore.stores.errors import InputError, ShapeError
 
 Float64 = NDArray[np.float64]

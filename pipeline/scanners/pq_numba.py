@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.saturating import (
     add_up_to_255,
@@ -23,6 +22,7 @@ from mercore.pipeline.simd.saturating import (
 )
 from mercore.pipeline.simd.selection import attains
 from mercore.pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
+from mercore.pipeline.topk_numba import insert
 
 ENTRIES = 256  # a sub-quantizer
 PANEL = FLOAT32.count  # queries whose sums are one vector

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
 from mercore.pipeline.simd.lookups import (
@@ -18,6 +17,7 @@ from mercore.pipeline.simd.lookups import (
 )
 from mercore.pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
+from mercore.pipeline.topk_numba import insert
 
 ROWS = 64  # looked up at once
 TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
+from mercore.pipeline.topk import Best
 
 
 class Scanner(Protocol):

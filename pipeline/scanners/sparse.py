@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
-from mercore.pipeline.best import Best
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.topk import Best
 
 BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
 TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row

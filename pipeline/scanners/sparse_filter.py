@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
-from mercore.pipeline.best import Best
 from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.topk import Best
 
 GROUP = 64
 FLOAT32_ROUNDING = 6.4e-8  # a unit of 2⁻²⁴ and a little, for each product and sum of the float32 score

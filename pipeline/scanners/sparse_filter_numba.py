@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.sparse_filter import GROUP, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
@@ -36,6 +35,7 @@ from mercore.pipeline.simd.vectors import (
     third_of_four,
     zero_int16,
 )
+from mercore.pipeline.topk_numba import insert
 
 AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
 FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits

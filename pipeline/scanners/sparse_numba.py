@@ -3,7 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
@@ -16,6 +15,7 @@ from mercore.pipeline.simd.vectors import (
     store,
     zero_float32,
 )
+from mercore.pipeline.topk_numba import insert
 
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 

@@ -7,12 +7,12 @@ pass cost less than to add it up.
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best_numba import insert
 from mercore.pipeline.jit import loop
 from mercore.pipeline.scanners.sparse_filter_numba import AHEAD
 from mercore.pipeline.scanners.sparse_numba import half_square, widened
 from mercore.pipeline.simd.bytes import look_up_eight, rows_reaching
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
+from mercore.pipeline.topk_numba import insert
 
 PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
 

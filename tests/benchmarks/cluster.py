@@ -19,15 +19,15 @@ from mercore.jobs.cluster import connect
 from mercore.jobs.crew import searching
 from mercore.jobs.encode import Sources, encode_parts
 from mercore.jobs.workplace import Load, Stores, Workplace
-from mercore.pipeline.crew import Crew, Threads
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.exact import ExactSearch
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.proofs import joined
-from mercore.pipeline.scan import OpenCodes
-from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.answers import joined
+from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.executor import Crew, Threads
+from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import create_or_resume, open_code_store
 from mercore.stores.rows import open_rows, open_vectors
 from tests.benchmarks.scan import interleaved

@@ -12,15 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs import verbs
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.exact import ExactSearch
-from mercore.pipeline.exhaustive import search_vectors
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.proofs import Proved
-from mercore.pipeline.scan import OpenCodes, read_parts
-from mercore.pipeline.truth import Truth
-from mercore.pipeline.verify import verify
+from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exhaustive import search_vectors
+from mercore.pipeline.search.scan import OpenCodes, read_parts
+from mercore.pipeline.search.verify import verify
 from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.part_reader import HeldParts
 from mercore.stores.rows import open_rows, open_vectors

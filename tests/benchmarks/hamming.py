@@ -8,10 +8,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
 from mercore.pipeline.scanners.dense import DenseScanner
 from mercore.pipeline.scanners.hamming import HammingScanner
 from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.topk import Best
 from tests.benchmarks import scan_numba
 from tests.benchmarks.scan import interleaved
 

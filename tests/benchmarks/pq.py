@@ -8,8 +8,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
 from mercore.pipeline.scanners.pq import PqScanner
+from mercore.pipeline.topk import Best
 from mercore.stores.rows import open_rows
 from tests.benchmarks.scan import interleaved
 

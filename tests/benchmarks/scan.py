@@ -14,11 +14,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.aska import Aska
-from mercore.pipeline.scan import OpenCodes, scan_codes
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.pipeline.topk import Best, merge
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.rows import open_rows
 from tests.benchmarks import scan_numba

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from mercore.jobs.own_kernel import load_own
 from mercore.pipeline.encoders import Encoder, EncoderSpec, bounds_scores
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds import BoundScanner

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
 from mercore.pipeline.encode import EncodePlan, encode_part, encoder_of, plan_encode, spec_of
 from mercore.pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_spec
-from mercore.pipeline.scan import OpenCodes, scan_codes
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.pipeline.topk import Best
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.part_store.part_reader import HeldParts

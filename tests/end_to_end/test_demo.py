@@ -50,7 +50,7 @@ def test_what_no_photograph_is_needed_for_is_refused_before_any_work(
     def cut(*arguments: object, **named: object) -> None:
         raise AssertionError("photographs were cut")
 
-    monkeypatch.setattr("mercore.pipeline.tiles.cut_tiles", cut)
+    monkeypatch.setattr("mercore.jobs.demo.tiles.cut_tiles", cut)
     outcome = invoke("demo", "--out", tmp_path / "demo", *options)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert not (tmp_path / "demo").exists()

@@ -127,7 +127,8 @@ def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "mercore.pipeline.crew.Threads.check_rest", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+                "mercore.pipeline.search.executor.Threads.check_rest",
+                lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt),
             )
             assert invoke(*words).code == 130
         assert names_in(folder / "out/hits.npz.parts") == ["batch-00000000.npz", "search.json"]

@@ -95,7 +95,9 @@ def test_an_interrupted_search_keeps_every_batch(folder: Path, tmp_path: Path, m
     assert names_in(tmp_path) == ["hits.npz.parts"]
     assert batches(out) == NQ // BATCH
     with monkeypatch.context() as patch:
-        patch.setattr("mercore.pipeline.exact.ExactSearch.prove", lambda *arguments: pytest.fail("it searched again"))
+        patch.setattr(
+            "mercore.pipeline.search.exact.ExactSearch.prove", lambda *arguments: pytest.fail("it searched again")
+        )
         succeed(*search(folder, out))
     assert same(folder, out)
 

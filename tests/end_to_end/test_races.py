@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mercore.pipeline.crew import Threads
-from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.executor import Threads
 from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter
 from tests.end_to_end.running import ENCODE, count_receipts, files_of, finish, invoke, names_in, run, start, succeed

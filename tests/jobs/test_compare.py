@@ -19,9 +19,9 @@ from mercore.jobs.contenders import parse_encoders, parse_kernels, parse_options
 from mercore.jobs.parameters import FIELDS, PARAMETERS
 from mercore.jobs.plot import COLOURS, Curve, Panel, draw_recall
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
-from mercore.pipeline.evaluate import evaluate
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.recall import evaluate
+from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
 from mercore.stores.location.local import LocalPlace
 from mercore.stores.results.hits import Hits, read_hits

@@ -13,11 +13,11 @@ from mercore.jobs.encoders import make_spec
 from mercore.jobs.parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import AS_BITS, KpcaLshSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec, Landmarks
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec

@@ -55,7 +55,7 @@ def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
 
 def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: Path) -> None:
     from mercore.jobs.budget import search_bytes
-    from mercore.pipeline.search import SearchOptions
+    from mercore.pipeline.search.batch_search import SearchOptions
     from mercore.stores.codes import open_code_store
     from mercore.stores.vectors import open_vector_store
 

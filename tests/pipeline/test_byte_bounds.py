@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.scanners.byte_bounds import Hits, PackedQueries, bound_block, bound_hits, pack_queries
+from mercore.pipeline.scanners.bound_queries import Hits, PackedQueries, bound_block, bound_hits, pack_queries
 from tests import reference
 from tests.pipeline.test_loops import compiled
 from tests.processors import assert_passed_on

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.choose import COMPONENTS, GROUPS, Measured, choose_bound
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.protocols import code_bytes
+from mercore.pipeline.search.choose_bound import COMPONENTS, GROUPS, Measured, choose_bound
 from mercore.stores.rows import SourceVectors
 from tests.making import Rows, histograms
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline import decide as deciding
-from mercore.pipeline.decide import Candidates, Decided, decide, settle
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.kernels.sums import Chi2
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search import ties as deciding
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.ties import Candidates, Decided, decide, settle
 from mercore.stores.rows import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.scanners.dense import DenseScanner, float32_rows
+from mercore.pipeline.topk import Best, merge
 from tests import reference
 from tests.pipeline.test_loops import compiled
 from tests.strategies import steady

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline import evaluate as subject
-from mercore.pipeline.evaluate import (
+from mercore.pipeline.recall import (
     MEANINGS,
     Evaluation,
     Recall,

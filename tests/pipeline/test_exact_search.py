@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline import bounded
-from mercore.pipeline.bounded import Bounded
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
-from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
-from mercore.pipeline.proofs import Proved, Scored
-from mercore.pipeline.scan import OpenCodes
 from mercore.pipeline.scanners.bounds import BoundScanner
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search import bounded
+from mercore.pipeline.search.answers import Proved, Scored
+from mercore.pipeline.search.bounded import Bounded
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.vectors import VectorStore
 from tests import exact_truth

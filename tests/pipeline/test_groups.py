@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders import groups as grouping
-from mercore.pipeline.encoders.bin_bound import BinBound, histograms_of
-from mercore.pipeline.encoders.groups import learn_groups, merging_costs, near_pairs
+from mercore.pipeline.encoders.bounds import bin_groups as grouping
+from mercore.pipeline.encoders.bounds.bin_bound import BinBound, histograms_of
+from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, merging_costs, near_pairs
 from mercore.pipeline.kernels import make_kernel
 from tests import reference
 from tests.making import histograms

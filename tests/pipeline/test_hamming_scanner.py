@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.scanners.hamming import HammingScanner, whole_words
+from mercore.pipeline.topk import Best, merge
 from tests import reference
 from tests.pipeline.test_loops import compiled
 from tests.processors import assert_passed_on

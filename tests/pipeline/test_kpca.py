@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
@@ -17,6 +16,7 @@ from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.topk import Best, merge
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests import reference

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import best_of
-from mercore.pipeline.best_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from mercore.pipeline.encoders import weights_numba
 from mercore.pipeline.ingest import row_digests
+from mercore.pipeline.ingest_numba import digest_rows
 from mercore.pipeline.kernels import loops_numba
 from mercore.pipeline.kernels.loops_numba import TILE
-from mercore.pipeline.rows_numba import digest_rows
 from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
+from mercore.pipeline.topk import best_of
+from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests import reference
 from tests.strategies import code_arrays, steady
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline import decide as deciding
-from mercore.pipeline import exact as exactly
-from mercore.pipeline import exhaustive
-from mercore.pipeline.exact import ExactSearch
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
-from mercore.pipeline.proofs import Proved
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search import exact as exactly
+from mercore.pipeline.search import exhaustive
+from mercore.pipeline.search import ties as deciding
+from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
 from mercore.stores.rows import SourceVectors
 from tests.making import Rows, histograms, make_vectors
 

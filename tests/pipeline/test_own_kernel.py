@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mercore.jobs.encode import EncoderPlugin, Sources
 from mercore.jobs.own_kernel import load_own
 from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec, make_kernel, own_in
+from mercore.pipeline.kernels.custom_check import check_own
 from mercore.pipeline.kernels.decimals import decimal_score
-from mercore.pipeline.kernels.own_check import check_own
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
 from tests.own_kernels import COSINE, HEAD, INTERSECTION, LAPLACE, returning, write
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady

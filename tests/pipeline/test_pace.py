@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mercore.pipeline.pace import Pace, measure, on_cores
+from mercore.jobs.planning.timing import Pace, measure, on_cores
 
 
 def pace(units: int, seconds: float, fewer: int, fewer_seconds: float) -> Pace:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.scanners import pq
 from mercore.pipeline.scanners.pq import One, PqScanner
 from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
+from mercore.pipeline.topk import Best, merge
 from mercore.stores.errors import InputError, ShapeError
 from tests import reference
 from tests.processors import assert_passed_on

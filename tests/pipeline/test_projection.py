@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mercore.pipeline.encoders.kpca_bound import projected, projection_panels
+from mercore.pipeline.encoders.bounds.kpca_bound import projected, projection_panels
 from tests import reference
 
 

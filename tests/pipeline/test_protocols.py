@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mercore.pipeline.encoders import ENCODERS
+from mercore.pipeline.encoders.equal_cost import code_bytes, equal_bytes, equal_operations, operations, size_of
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.protocols import code_bytes, equal_bytes, equal_operations, operations, size_of
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from tests.making import Rows

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
-from mercore.pipeline.encoders.sampled import Sample, true_scores
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
+from mercore.pipeline.encoders.bounds.sample import Sample, true_scores
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
 from tests import reference

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.rerank import KEPT_BYTES, Kept, true_scores
+from mercore.pipeline.search.rerank import KEPT_BYTES, Kept, true_scores
 from mercore.stores.errors import InputError
 from mercore.stores.vectors import WatchedVectors
 from tests import reference

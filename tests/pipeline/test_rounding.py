@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.bin_bound import BYTE, capped
-from mercore.pipeline.encoders.kpca_bound import KpcaBound, KpcaBoundSpec, projection_slack
-from mercore.pipeline.encoders.rounding import LARGEST_FLOAT16, float16_above, float32_above
+from mercore.pipeline.encoders.bounds.bin_bound import BYTE, capped
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound, KpcaBoundSpec, projection_slack
+from mercore.pipeline.encoders.bounds.rounding import LARGEST_FLOAT16, float16_above, float32_above
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
 from tests.adversarial import adversary

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.blocks_numba import VECTOR
-from mercore.pipeline.kernels.screen_numba import widen_row
-from mercore.pipeline.rerank import PAIRS, Cut, Prepared, pair_scores
+from mercore.pipeline.kernels.prefilter_numba import widen_row
+from mercore.pipeline.search.rerank import PAIRS, Cut, Prepared, pair_scores
 from tests.making import histograms
 from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
 

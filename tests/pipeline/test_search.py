@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline import exhaustive
-from mercore.pipeline.best import Best
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import METRICS
-from mercore.pipeline.exhaustive import search_vectors
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
-from mercore.pipeline.rerank import true_scores
-from mercore.pipeline.scan import OpenCodes, scan_codes
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import float32_weights
-from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search import exhaustive
+from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.exhaustive import search_vectors
+from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.pipeline.topk import Best
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, IntegrityError, ShapeError
 from mercore.stores.part_store.part_reader import HeldParts

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner
@@ -22,6 +21,7 @@ from mercore.pipeline.scanners.sparse_filter_numba import (
     row_sums,
 )
 from mercore.pipeline.simd.bytes import COLUMNS
+from mercore.pipeline.topk import Best, merge
 from tests import reference
 from tests.processors import assert_passed_on
 from tests.strategies import steady

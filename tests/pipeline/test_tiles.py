@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mercore.jobs.demo.tiles import HeldOut, Tiles, add_mirror_images, cut_tiles, drop_plain, hold_out
 from mercore.pipeline.gist import texture
-from mercore.pipeline.tiles import HeldOut, Tiles, add_mirror_images, cut_tiles, drop_plain, hold_out
 from mercore.stores.errors import InputError, ShapeError
 
 

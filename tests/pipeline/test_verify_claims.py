@@ -8,14 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.encoders.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.kpca_bound import KpcaBoundSpec
-from mercore.pipeline.exact import ExactSearch
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.sums import Chi2
-from mercore.pipeline.scan import OpenCodes
-from mercore.pipeline.truth import Truth
-from mercore.pipeline.verify import Verdicts, verify
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.verify import Verdicts, verify
 from mercore.stores.rows import SourceVectors
 from tests import exact_truth
 from tests.adversarial import adversary

@@ -11,7 +11,7 @@ import zarr
 
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors

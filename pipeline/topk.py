@@ -29,7 +29,7 @@ class Best:
 
     def insert(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]) -> None:
         """Take in the pairs (query, row) with their scores, each at most once."""
-        from mercore.pipeline.best_numba import insert_pairs
+        from mercore.pipeline.topk_numba import insert_pairs
 
         insert_pairs(self.scores, self.ids, queries, rows, scores)
 

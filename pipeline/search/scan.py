@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best, merge
 from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.topk import Best, merge
 from mercore.stores.codes import CodeStore
 from mercore.stores.part_store.part_reader import HeldParts, PartReader
 

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.costs import measured_shares
 from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.search.costs import measured_shares
 
 QUERIES = 64  # rows of a sample that stand for queries
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.crew import true_scores
-from mercore.pipeline.exact import ExactSearch
 from mercore.pipeline.kernels.decimals import decimal_score, tie_at
 from mercore.pipeline.kernels.kernel import Float32
-from mercore.pipeline.proofs import Proved, below, spliced
-from mercore.pipeline.rerank import fetch
+from mercore.pipeline.search.answers import Proved, below, spliced
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.executor import true_scores
+from mercore.pipeline.search.rerank import fetch
 
 ROUNDED = 1e-5  # of a score that someone computed in float32
 

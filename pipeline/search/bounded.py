@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
-from mercore.pipeline.collect import Allowance, too_many
-from mercore.pipeline.crew import Batch
 from mercore.pipeline.kernels.kernel import Float32
-from mercore.pipeline.proofs import Proved, Scored
-from mercore.pipeline.rerank import Cut
 from mercore.pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.answers import Proved, Scored
+from mercore.pipeline.search.collect import Allowance, too_many
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.executor import Batch
+from mercore.pipeline.search.rerank import Cut
+from mercore.pipeline.topk import Best
 from mercore.stores.codes import CodeStore
 
 SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most

@@ -9,17 +9,17 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline import exhaustive
-from mercore.pipeline.best import Best, best_of
-from mercore.pipeline.collect import Allowance, Collected, collect
-from mercore.pipeline.encoders.kpca_bound import KpcaBound
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float32, Float64
-from mercore.pipeline.proofs import Proved
-from mercore.pipeline.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_pairs
-from mercore.pipeline.scan import OpenCodes, scan_parts
 from mercore.pipeline.scanners.bounds import BoundScanner
 from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.search import exhaustive
+from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.collect import Allowance, Collected, collect
+from mercore.pipeline.search.rerank import Cut, Kept, Prepared, fetch, pair_scores, scores_of_pairs
+from mercore.pipeline.search.scan import OpenCodes, scan_parts
+from mercore.pipeline.topk import Best, best_of
 from mercore.stores.vectors import HeldVectors, Vectors, WatchedVectors
 
 HELD_BYTES = 1 << 24  # of the parts that rows are fetched from first: those of a small store are read once a batch

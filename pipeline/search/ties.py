@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.decimals import decimal_score, is_of_shared_terms, tie_at
 from mercore.pipeline.kernels.kernel import Float64
-from mercore.pipeline.rerank import FetchRows
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.rerank import FetchRows
 
 RAW_BYTES = 1 << 24  # of raw rows that are told apart at a time
 

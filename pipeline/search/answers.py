@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
-from mercore.pipeline.decide import Candidates, decide
 from mercore.pipeline.kernels.kernel import Float32, Float64
-from mercore.pipeline.rerank import FetchRows
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.rerank import FetchRows
+from mercore.pipeline.search.ties import Candidates, decide
+from mercore.pipeline.topk import Best
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

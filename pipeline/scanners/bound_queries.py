@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
 from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.simd.aligned import aligned
 
 WORD, PANEL, LANES = 4, 32, 16  # bytes of a word; queries of a wide panel, and of a narrow one
 MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.aligned import aligned
 from mercore.pipeline.kernels import screen_numba
 from mercore.pipeline.kernels.blocks_numba import VECTOR
+from mercore.pipeline.simd.aligned import aligned
 
 Ids = NDArray[np.int64]
 

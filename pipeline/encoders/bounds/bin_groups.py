@@ -14,7 +14,7 @@ Group = NDArray[np.int64]
 
 def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
     """Return pairs of near rows of a sample, as histograms float64[p, d] twice: each query's nearest but itself."""
-    from mercore.pipeline.encoders.bin_bound import histograms_of
+    from mercore.pipeline.encoders.bounds.bin_bound import histograms_of
 
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
@@ -65,7 +65,7 @@ def _merged(
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
-    from mercore.pipeline.encoders.groups_numba import summed_magnitudes
+    from mercore.pipeline.encoders.bounds.bin_groups_numba import summed_magnitudes
 
     count, groups = differences.shape
     above = np.empty((groups, groups), np.float32)

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.encoders.bounds.bin_groups import PAIR_VALUES, learn_groups, near_pairs
+from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
+from mercore.pipeline.encoders.bounds.sample import Sample, sample_shares, true_scores
 from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
-from mercore.pipeline.encoders.groups import PAIR_VALUES, learn_groups, near_pairs
-from mercore.pipeline.encoders.rounding import float16_above, float32_above, norms_above
-from mercore.pipeline.encoders.sampled import Sample, sample_shares, true_scores
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
+from mercore.pipeline.scanners.bound_queries import MOST_BYTES
 from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
-from mercore.pipeline.scanners.byte_bounds import MOST_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.parallel import over_parts
-from mercore.pipeline.scan import OpenCodes, read_parts
 from mercore.pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
+from mercore.pipeline.search.scan import OpenCodes, read_parts
 
 FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a query, and so many pairs a row
 SHORT_OF_ROOM = 0.02  # of the rows: lists for more would leave room for few queries at once

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
-from mercore.pipeline.crew import Crew, Threads, answer
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.scan import OpenCodes
+from mercore.pipeline.search.executor import Crew, Threads, answer
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.topk import Best
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.best import Best
-from mercore.pipeline.bounded import Bounded
-from mercore.pipeline.costs import SMALL, Search, by_bounds, every_row, expected_share
-from mercore.pipeline.crew import Batch, Crew, Threads
 from mercore.pipeline.kernels.kernel import Float32
-from mercore.pipeline.proofs import Proved, Scored, joined, spliced, taken
-from mercore.pipeline.scan import OpenCodes
-from mercore.pipeline.truth import Truth
+from mercore.pipeline.search.answers import Proved, Scored, joined, spliced, taken
+from mercore.pipeline.search.bounded import Bounded
+from mercore.pipeline.search.costs import SMALL, Search, by_bounds, every_row, expected_share
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.executor import Batch, Crew, Threads
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.topk import Best
 from mercore.stores.part_store.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it

@@ -1,0 +1,1 @@
+"""The verb demo: real photographs searched from end to end."""

@@ -1,0 +1,1 @@
+"""The verb plan: what another verb would take."""

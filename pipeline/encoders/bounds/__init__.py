@@ -1,0 +1,1 @@
+"""Encoders whose scores bound the kernel from above."""

@@ -1,0 +1,1 @@
+"""Search: scans, reranking, and exact search with its answers."""
