@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from mercore.jobs import queue_verbs
-from mercore.jobs.heap import keep_freed_blocks
+from mercore.jobs.background import queue_verbs
+from mercore.jobs.background.runner import wake_quietly
+from mercore.jobs.background.submit import submit_group
 from mercore.jobs.options import (
     BATCH,
     ENCODER,
@@ -23,9 +24,8 @@ from mercore.jobs.options import (
     as_json,
     echo_json,
 )
-from mercore.jobs.planning import plan_of
-from mercore.jobs.runner import wake_quietly
-from mercore.jobs.submit import submit_group
+from mercore.jobs.planning.plan_verb import plan_of
+from mercore.jobs.resources.malloc import keep_freed_blocks
 from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is what shells say of a command that Ctrl-C ended
@@ -86,10 +86,10 @@ def main(context: click.Context) -> None:
 @as_json
 def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, json: bool) -> None:
     """Copy SOURCE (.bvecs .fvecs .ivecs .u8bin .fbin .ibin .npy or a 2-D Zarr array) into the vector store STORE."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
-    echo_json(report) if json else tell.tell_mapping(report)
+    report = api.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
+    echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
@@ -113,10 +113,10 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, js
 @as_json
 def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Encode the vector store VECTORS into the code store CODES; run it again to resume."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.encode(vectors, codes, **options)
-    echo_json(report) if json else tell.tell_mapping(report)
+    report = api.encode(vectors, codes, **options)
+    echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
@@ -150,13 +150,13 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
     STORE is a code store (approximate scores, or true ones with --rerank) or a vector store (every row by the true
     kernel; then --kernel is needed). Prints query, rank, id and score unless --out names a file.
     """
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report, hits = verbs.search(store, queries, **options)
+    report, hits = api.search(store, queries, **options)
     if json:
-        echo_json(report if options["out"] else {**report, **verbs.hits_json(hits)})
+        echo_json(report if options["out"] else {**report, **api.hits_json(hits)})
     else:
-        tell.tell_search(report, hits)
+        printing.tell_search(report, hits)
 
 
 @main.command()
@@ -178,10 +178,10 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from mercore.jobs import verbs
-    from mercore.jobs.verify import tell
+    from mercore.jobs import api
+    from mercore.jobs.verbs.verify import tell
 
-    report = verbs.verify(vectors, queries, hits, **options)
+    report = api.verify(vectors, queries, hits, **options)
     echo_json(report) if json else tell(report)
     if report["refuted"]:
         sys.exit(ANSWER_IS_NO)
@@ -197,10 +197,10 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
 @as_json
 def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Compare HITS with TRUTH by each definition of recall in use, each named."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.evaluate(hits, truth, **options)
-    echo_json(report) if json else tell.tell_evaluation(report)
+    report = api.evaluate(hits, truth, **options)
+    echo_json(report) if json else printing.tell_evaluation(report)
 
 
 @main.command()
@@ -208,10 +208,10 @@ def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # n
 @as_json
 def info(store: str, *, json: bool) -> None:
     """Say what STORE is: a vector store, a code store, or a file of a foreign format."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.info(store)
-    echo_json(report) if json else tell.tell_mapping(report)
+    report = api.info(store)
+    echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
@@ -219,10 +219,10 @@ def info(store: str, *, json: bool) -> None:
 @as_json
 def check(store: str, *, json: bool) -> None:
     """Read every byte of STORE against its receipts; exit 1 if anything is missing or wrong."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.check(store)
-    echo_json(report) if json else tell.tell_check(report)
+    report = api.check(store)
+    echo_json(report) if json else printing.tell_check(report)
     if report["faults"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -236,10 +236,10 @@ def check(store: str, *, json: bool) -> None:
 @as_json
 def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
-    from mercore.jobs import tell, verbs
+    from mercore.jobs import api, printing
 
-    report = verbs.export(codes, index, **options)
-    echo_json(report) if json else tell.tell_mapping(report)
+    report = api.export(codes, index, **options)
+    echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
@@ -275,9 +275,10 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from mercore.jobs import summary, verbs
+    from mercore.jobs import api
+    from mercore.jobs.comparison import summary
 
-    report = verbs.compare(vectors, queries, **options)
+    report = api.compare(vectors, queries, **options)
     echo_json(report) if json else summary.tell(report)
 
 
@@ -289,7 +290,7 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
 @as_json
 def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
-    from mercore.jobs import demo as demonstration
+    from mercore.jobs.demo import demo as demonstration
 
     report = demonstration.run(**options)
     echo_json(report) if json else demonstration.tell(report)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mercore.jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
+from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
 from mercore.stores.errors import InputError
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mercore.jobs.state import FOLDER
+from mercore.jobs.background.state_folder import FOLDER
 
 TEN_SECONDS = 10  # and more is what slow tests take that say no number
 

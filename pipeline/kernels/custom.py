@@ -93,11 +93,11 @@ class OwnKernel(Kernel):
         InputError
             If the function does not compile, raises, or gives no number.
         """
-        from mercore.pipeline.kernels import own_numba
+        from mercore.pipeline.kernels import custom_numba
 
         out = np.empty(len(x_rows))
         try:
-            own_numba.pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
+            custom_numba.pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
         except Exception as error:  # whatever a user's function raises
             raise self.failed(error) from error
         if not np.isfinite(out).all():

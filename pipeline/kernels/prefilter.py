@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import screen_numba
+from mercore.pipeline.kernels import prefilter_numba
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.simd.aligned import aligned
 
@@ -13,7 +13,7 @@ Ids = NDArray[np.int64]
 
 
 class Sums(NamedTuple):
-    """What a score is a sum of: ``terms``, of rows scaled as ``scaling`` says (see ``screen_numba``).
+    """What a score is a sum of: ``terms``, of rows scaled as ``scaling`` says (see ``prefilter_numba``).
 
     The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``; it is off by ``error`` at most.
     """
@@ -47,7 +47,7 @@ class Screen:
         raw, scores = np.ascontiguousarray(rows), np.empty(len(at), np.float32)
         raw = raw.view(np.uint16) if raw.dtype == np.float16 else raw
         form, room = (self.sums.terms, self.sums.scaling), aligned(self.queries.shape[1], np.float32)
-        screen_numba.sum_pairs(form, raw, at, self.queries, of, room, scores)
+        prefilter_numba.sum_pairs(form, raw, at, self.queries, of, room, scores)
         return self._finished(scores)
 
     def _finished(self, sums: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ class SumKernel(Kernel):
     """A kernel whose score is a sum of terms over the dimensions."""
 
     terms: ClassVar[str]
-    scaling: ClassVar[str]  # of the rows, one of those of ``screen_numba``
+    scaling: ClassVar[str]  # of the rows, one of those of ``prefilter_numba``
 
     def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
         """Return the sums of the kernel's terms, or of those that are named, float64[n, m]."""
@@ -50,17 +50,17 @@ class SumKernel(Kernel):
 
     def screen(self, queries: Float64) -> "Screen":
         """Return what rules out pairs of raw rows and prepared queries in float32."""
-        from mercore.pipeline.kernels import loops_numba, screen, screen_numba
+        from mercore.pipeline.kernels import loops_numba, prefilter, prefilter_numba
 
         share, exponential = self.finish
-        sums = screen.Sums(
+        sums = prefilter.Sums(
             terms=getattr(loops_numba, self.terms),
-            scaling=getattr(screen_numba, self.scaling),
+            scaling=getattr(prefilter_numba, self.scaling),
             share=share,
             exponential=exponential,
             error=self.screen_error(queries),
         )
-        return screen.Screen(sums, queries)
+        return prefilter.Screen(sums, queries)
 
     @property
     def finish(self) -> tuple[float, bool]:

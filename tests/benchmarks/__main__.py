@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from mercore.jobs import verbs
-from mercore.jobs.heap import keep_freed_blocks
+from mercore.jobs import api
 from mercore.jobs.options import Verb
+from mercore.jobs.resources.malloc import keep_freed_blocks
 from tests.benchmarks import tables
 
 KERNELS = "cosine,hellinger,chi2,intersection"
@@ -41,7 +41,7 @@ def recall(base: str, queries: str, *, kernels: str, weights: str, json_path: st
     """
     with TemporaryDirectory() as folder:
         store = str(Path(folder) / "vectors.zarr")
-        verbs.ingest(base, store)
+        api.ingest(base, store)
         rows = [
             figures
             for kernel in kernels.split(",")

@@ -14,11 +14,11 @@ from distributed import Client
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs import verbs
-from mercore.jobs.cluster import connect
-from mercore.jobs.crew import searching
-from mercore.jobs.encode import Sources, encode_parts
-from mercore.jobs.workplace import Load, Stores, Workplace
+from mercore.jobs import api
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.cluster.encode_parts import Sources, encode_parts
+from mercore.jobs.cluster.search_parts import searching
+from mercore.jobs.resources.execution import Load, Stores, Workplace
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
@@ -66,7 +66,7 @@ def made(vectors: str, codes: str | None, bounds: str | None, folder: Path) -> M
     """Return the stores; codes and bounds that are not named are made in ``folder``."""
     for name, path in (("aska", codes), ("bound", bounds)):
         if path is None:
-            verbs.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
+            api.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
     return Made(vectors, codes or str(folder / "aska"), bounds or str(folder / "bound"), folder)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.kernels.kernel import Float32
@@ -40,7 +40,7 @@ def measure(
 
     Parameters
     ----------
-    kernels : options of ``verbs.encode`` by name
+    kernels : options of ``api.encode`` by name
     many : int
         Queries whose scored rows are counted; the first 100 of them, evenly drawn, are timed.
     """
@@ -50,7 +50,7 @@ def measure(
     chosen = source.read(0, count)[np.linspace(0, count - 1, min(many, count)).astype(int)]
     for name, options in kernels.items():
         path = folder / f"{name}.bounds"
-        made = verbs.encode(vectors, str(path), encoder="bound", **options)
+        made = api.encode(vectors, str(path), encoder="bound", **options)
         codes, rows = open_code_store(path), open_vectors(vectors)
         truth = Truth(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
         search = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))

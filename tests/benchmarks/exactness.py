@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.jobs.options import available_cores
 from mercore.stores.rows import open_rows
 from tests import adversarial, exact_truth
@@ -42,8 +42,8 @@ def exact_ids(vectors: str, queries: str, kernel: Mapping[str, Any], k: int) -> 
     """Return the ids that an exact search by bounds finds; ``kernel`` holds the options that name one."""
     with TemporaryDirectory() as folder:
         bounds = str(Path(folder) / "bounds.zarr")
-        verbs.encode(vectors, bounds, encoder="bound", **kernel)
-        _, hits = verbs.search(bounds, queries, k=k, exact=True, threads=available_cores())
+        api.encode(vectors, bounds, encoder="bound", **kernel)
+        _, hits = api.search(bounds, queries, k=k, exact=True, threads=available_cores())
     return hits.ids
 
 
@@ -104,7 +104,7 @@ def _ingested(data: Data, folder: Path) -> tuple[str, str]:
     rows, queries, store = (str(folder / name) for name in ("rows.npy", "queries.npy", "vectors.zarr"))
     np.save(rows, data.rows)
     np.save(queries, data.queries)
-    verbs.ingest(rows, store)
+    api.ingest(rows, store)
     return store, queries
 
 

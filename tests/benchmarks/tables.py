@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.jobs.options import available_cores
 from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.part_reader import PartReader
@@ -31,16 +31,16 @@ def markdown(rows: list[Row]) -> str:
 def recall_rows(store: str, queries: str, kernel: str, weights: list[str], parameters: Mapping[str, int]) -> list[Row]:
     """Encode a store with each dtype of weights, search it, and compare with the exhaustive search."""
     threads = available_cores()
-    _, truth = verbs.search(store, queries, k=FOUND, kernel=kernel, threads=threads)
+    _, truth = api.search(store, queries, k=FOUND, kernel=kernel, threads=threads)
     rows = []
     for dtype in weights:
         with TemporaryDirectory() as folder:
             codes = str(Path(folder) / "codes.zarr")
-            made = verbs.encode(store, codes, kernel=kernel, weights=dtype, **parameters)
-            _, hits = verbs.search(codes, queries, k=FOUND, threads=threads)
-            hits = verbs.rescored(hits, store, queries, kernel=kernel)
+            made = api.encode(store, codes, kernel=kernel, weights=dtype, **parameters)
+            _, hits = api.search(codes, queries, k=FOUND, threads=threads)
+            hits = api.rescored(hits, store, queries, kernel=kernel)
         found = {
-            f"{row['definition']}@{row['rank']}": row["value"] for row in verbs.recalls(hits, truth, exact_scores=True)
+            f"{row['definition']}@{row['rank']}": row["value"] for row in api.recalls(hits, truth, exact_scores=True)
         }
         name = {"kernel": kernel, "weights": dtype, "bytes a row": made["bytes_per_row"]}
         rows.append({**name, "ratio": _ratios(store, made["bytes"]), **found})
@@ -55,8 +55,8 @@ def compressor_rows(
     stores: dict[str, tuple[str, str]] = {}
     for compressor in compressors:
         vectors, codes = (str(folder / f"{kind}-{compressor.replace(':', '-')}") for kind in ("vectors", "codes"))
-        verbs.ingest(base, vectors, compressor=compressor)
-        verbs.encode(vectors, codes, kernel=kernel, compressor=compressor, **parameters)
+        api.ingest(base, vectors, compressor=compressor)
+        api.encode(vectors, codes, kernel=kernel, compressor=compressor, **parameters)
         stores[compressor] = vectors, codes
     times: dict[str, list[tuple[float, float, float]]] = {compressor: [] for compressor in compressors}
     for _ in range(REPEATS):
@@ -67,8 +67,8 @@ def compressor_rows(
         read_vectors, read_codes, search = (
             statistics.median(column) for column in zip(*times[compressor], strict=True)
         )
-        size, coded = verbs.info(vectors)["bytes"], verbs.info(codes)["bytes"]
-        n = verbs.info(codes)["rows"]
+        size, coded = api.info(vectors)["bytes"], api.info(codes)["bytes"]
+        n = api.info(codes)["rows"]
         rows.append(
             {
                 "compressor": compressor,
@@ -104,7 +104,7 @@ def _read_codes(path: str) -> float:
 
 def _search(codes: str, queries: str) -> float:
     """Return the seconds that one search takes on one thread."""
-    report, _ = verbs.search(codes, queries, k=FOUND, threads=1)
+    report, _ = api.search(codes, queries, k=FOUND, threads=1)
     return float(report["seconds"])
 
 

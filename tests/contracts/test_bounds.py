@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.jobs.own_kernel import load_own
+from mercore.jobs.custom_kernel import load_own
 from mercore.pipeline.encoders import Encoder, EncoderSpec, bounds_scores
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec

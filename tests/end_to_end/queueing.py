@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from mercore.jobs.state import FOLDER, State
+from mercore.jobs.background.state_folder import FOLDER, State
 from tests.end_to_end.running import Outcome, run
 
 
@@ -57,11 +57,11 @@ class Queue:
 
     def runners(self) -> list[psutil.Process]:
         """Return the living runners."""
-        return self._processes("mercore.jobs.runner")
+        return self._processes("mercore.jobs.background.runner")
 
     def workers(self) -> list[psutil.Process]:
         """Return the living processes of jobs."""
-        return self._processes("mercore.jobs.work")
+        return self._processes("mercore.jobs.job_process")
 
     def kill(self) -> None:
         """Kill -9 every process at one moment, as when the machine goes down."""

@@ -746,7 +746,7 @@ def assert_one_paragraph(outcome: Outcome, code: int, says: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mercore.jobs.cluster.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("mercore.jobs.cluster.client.CONNECT_SECONDS", 0.2)
     code, says, make = CASES[name]
     words = make(folder)
     before = listing(folder), files_of(folder / "good")

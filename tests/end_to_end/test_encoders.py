@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mercore.jobs.parameters import PARAMETERS
+from mercore.jobs.encoder_parameters import PARAMETERS
 from mercore.stores.results.hits import Hits
 from tests import reference
 from tests.end_to_end.running import count_receipts, files_of, finish, invoke, names_in, run, start, succeed

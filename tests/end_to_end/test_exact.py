@@ -221,7 +221,7 @@ def test_ids_beyond_int32_are_refused_before_work(
     suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mercore.stores.results.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
-    monkeypatch.setattr("mercore.jobs.exact.prove", lambda job, out: pytest.fail("it searched"))
+    monkeypatch.setattr("mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched"))
     out = tmp_path / f"gt{suffix}"
     outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)
     message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Mend: write the hits as .npz or .parquet."

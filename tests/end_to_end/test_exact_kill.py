@@ -50,7 +50,7 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mercore.jobs.exact.write_hits", interrupt)
+        patch.setattr("mercore.jobs.verbs.exact.write_hits", interrupt)
         return invoke(*search(folder, out))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.stores.errors import FormatError, IntegrityError, MercoreError
 from mercore.stores.results.hits import Hits
 from tests.end_to_end.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
@@ -64,12 +64,12 @@ def damaged(path: Path, damage: Damage, rng: np.random.Generator) -> Iterator[No
 
 def search(store: Path, queries: Path, kernel: str | None = None) -> Hits:
     """Search in this process."""
-    return verbs.search(str(store), str(queries), k=5, kernel=kernel, threads=2)[1]
+    return api.search(str(store), str(queries), k=5, kernel=kernel, threads=2)[1]
 
 
 def passes_silently(store: Path, queries: Path, names: str, kernel: str | None = None) -> str | None:
     """Return which verb says nothing of a fault, or does not name it; None if neither lets it pass."""
-    faults = verbs.check(str(store))["faults"]
+    faults = api.check(str(store))["faults"]
     if len(faults) != 1 or not re.search(names, faults[0]):
         return f"check: {faults}"
     try:
@@ -170,7 +170,7 @@ def test_faults_in_the_header_stop_every_verb(kind: str, code_store: Path, vecto
 def refused_or_reported(store: Path, queries: Path, kernel: str | None) -> bool:
     """Return whether check tells of a damaged header; a header that means what it meant may serve a search."""
     try:
-        faults = verbs.check(str(store))["faults"]
+        faults = api.check(str(store))["faults"]
     except (IntegrityError, FormatError):
         with pytest.raises(MercoreError):
             search(store, queries, kernel)
@@ -184,7 +184,7 @@ def test_faults_in_the_metadata_for_other_tools_are_reported(kind: str, code_sto
     for store in (code_store, vector_store):
         for path in (p for p in sorted(store.rglob("zarr.json")) if p.parent != store):
             with damaged(path, DAMAGES[kind], rng):
-                (fault,) = verbs.check(str(store))["faults"]
+                (fault,) = api.check(str(store))["faults"]
                 assert f"{path.relative_to(store)} is missing or damaged" in fault
 
 

@@ -13,8 +13,8 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
-from mercore.jobs.cluster import connect
-from mercore.jobs.workplace import Workplace
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.resources.execution import Workplace
 from mercore.stores.formats import OPENERS
 from mercore.stores.results.hits import Hits, read_hits
 from tests import reference

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.formats import open_source
 from tests.end_to_end.running import ENCODE, KERNEL, Cluster, files_of, finish, histograms, invoke, run, start, succeed
@@ -317,10 +317,10 @@ def test_damaged_objects_are_refused_by_part(
         wrong = DAMAGES[kind](whole, rng)
         server.delete(f"{prefix}/{key}") if wrong is None else server.put(f"{prefix}/{key}", wrong)
         try:
-            (fault,) = verbs.check(f"{URL}/{prefix}")["faults"]
+            (fault,) = api.check(f"{URL}/{prefix}")["faults"]
             assert re.match(re.escape(f"{URL}/{prefix}") + names, fault)
             with pytest.raises(IntegrityError, match=names):
-                verbs.search(f"{URL}/{prefix}", str(here / "queries.npy"), k=5, kernel=kernel, threads=2)
+                api.search(f"{URL}/{prefix}", str(here / "queries.npy"), k=5, kernel=kernel, threads=2)
         finally:
             server.put(f"{prefix}/{key}", whole)
 
@@ -330,7 +330,7 @@ def test_an_object_that_grew_is_refused(server: ObjectServer, there: str) -> Non
     whole = server.get(key)
     server.put(key, whole + b"\0")
     try:
-        (fault,) = verbs.check(f"{there}/coarse")["faults"]
+        (fault,) = api.check(f"{there}/coarse")["faults"]
         found = f"column scale has {len(whole) + 1} bytes: its receipt says {len(whole)}"
         assert fault.startswith(f"{there}/coarse: part 5: {found}. Mend: ")
     finally:

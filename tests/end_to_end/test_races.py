@@ -230,7 +230,8 @@ def test_verbs_that_lost_their_lease_stop(
 def test_a_comparison_that_lost_its_lease_records_no_more(
     vectors: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mercore.jobs import compare, compared
+    from mercore.jobs.comparison import compare
+    from mercore.jobs.comparison import setup as compared
 
     place, really = tmp_path / ".compared.lease", compare._record
 

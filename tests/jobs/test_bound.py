@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from mercore.jobs.encoders import make_spec
-from mercore.jobs.parameters import CHOOSE, OPTIONS, PARAMETERS
+from mercore.jobs.encoder_options import make_spec
+from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
 from tests.end_to_end.running import Outcome, histograms, invoke, succeed
 
 ROWS, DIMS = 600, 16
@@ -92,7 +92,7 @@ def test_the_seed_is_that_of_the_choice_and_of_what_is_chosen(folder: Path, tmp_
 @pytest.fixture
 def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choosing fails: what is refused is refused before."""
-    monkeypatch.setattr("mercore.jobs.bound.choose_bound", None)
+    monkeypatch.setattr("mercore.jobs.verbs.choose_bound.choose_bound", None)
 
 
 @pytest.mark.usefixtures("no_choice")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.jobs.cli import main
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
@@ -18,8 +18,8 @@ ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("called")
-    verbs.ingest(ROWS, folder / "base")
-    verbs.encode(folder / "base", folder / "bounds", kernel="chi2", encoder="bin-bound", groups=4)
+    api.ingest(ROWS, folder / "base")
+    api.encode(folder / "base", folder / "bounds", kernel="chi2", encoder="bin-bound", groups=4)
     return folder
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name", ["ingest", "encode", "search", "verify", "evaluate", "info", "check", "compare", "export"]
 )
 def test_a_signature_is_that_of_the_command(name: str) -> None:
-    shown = signature(getattr(verbs, name)).parameters.values()
+    shown = signature(getattr(api, name)).parameters.values()
     options = {option.name for option in main.commands[name].params if option.param_type_name == "option"}
     assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {"json"}
     positional = [each.name for each in shown if each.kind is not Parameter.KEYWORD_ONLY]
@@ -35,65 +35,65 @@ def test_a_signature_is_that_of_the_command(name: str) -> None:
 
 
 def test_defaults_are_those_of_the_command(folder: Path) -> None:
-    shown = signature(verbs.search).parameters
+    shown = signature(api.search).parameters
     assert (shown["k"].default, shown["exact"].default, shown["memory"].default) == (100, False, None)
-    assert signature(verbs.encode).parameters["kernel"].default is Parameter.empty
+    assert signature(api.encode).parameters["kernel"].default is Parameter.empty
     for given in ({}, {"k": None}):
         with pytest.raises(InputError, match="k is out of range: found 100"):
-            verbs.search(folder / "base", QUERIES, kernel="chi2", **given)
+            api.search(folder / "base", QUERIES, kernel="chi2", **given)
 
 
 def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
     np.save(folder / "queries.npy", QUERIES)
-    _, hits = verbs.search(folder / "bounds", QUERIES, k=3, exact=True, memory="1GB")
-    verbs.search(str(folder / "bounds"), str(folder / "queries.npy"), k=3, exact=True, out=folder / "hits.npz")
+    _, hits = api.search(folder / "bounds", QUERIES, k=3, exact=True, memory="1GB")
+    api.search(str(folder / "bounds"), str(folder / "queries.npy"), k=3, exact=True, out=folder / "hits.npz")
     written = read_hits(str(folder / "hits.npz"))
     assert np.array_equal(hits.ids, written.ids)
     assert hits.scores is not None
     assert written.scores is not None
     assert np.array_equal(hits.scores, written.scores)
     for claimed in (hits, hits.ids, hits.ids.astype(np.uint32), str(folder / "hits.npz")):
-        report = verbs.verify(folder / "base", QUERIES, claimed, kernel="chi2", bounds=folder / "bounds")
+        report = api.verify(folder / "base", QUERIES, claimed, kernel="chi2", bounds=folder / "bounds")
         assert (report["proved"], report["refuted"]) == (4, 0)
     wrong = hits.ids.copy()
     wrong[2, :2] = wrong[2, 1::-1]
-    assert verbs.verify(folder / "base", QUERIES, wrong, kernel="chi2")["refuted"] == 1
-    recall = verbs.evaluate(hits, written, ranks=[1, 3])["recall"]
+    assert api.verify(folder / "base", QUERIES, wrong, kernel="chi2")["refuted"] == 1
+    recall = api.evaluate(hits, written, ranks=[1, 3])["recall"]
     assert {row["rank"] for row in recall} == {1, 3}
     assert all(row["value"] == 1 for row in recall)
 
 
 def test_what_is_read_may_be_named_too(folder: Path) -> None:
-    _, hits = verbs.search(store=folder / "bounds", queries=QUERIES, k=3, exact=True)
-    assert verbs.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"] == 4
+    _, hits = api.search(store=folder / "bounds", queries=QUERIES, k=3, exact=True)
+    assert api.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"] == 4
 
 
 @pytest.mark.parametrize("k", [3.0, True])
 def test_a_count_is_a_whole_number(k: object, folder: Path) -> None:
     with pytest.raises(InputError, match=f"k is {k}: expected a whole number"):
-        verbs.search(folder / "base", QUERIES, k=k, kernel="chi2")
-    _, hits = verbs.search(folder / "base", QUERIES, k=np.int64(3), kernel="chi2")
+        api.search(folder / "base", QUERIES, k=k, kernel="chi2")
+    _, hits = api.search(folder / "base", QUERIES, k=np.int64(3), kernel="chi2")
     assert hits.ids.shape == (4, 3)
 
 
 def test_ids_at_hand_are_checked_as_those_of_a_file_are(folder: Path) -> None:
     for ids in (np.full((4, 2), -2), np.full((4, 2), 2**63 + 1, np.uint64)):
         with pytest.raises(FormatError, match="expected ids ≥ 0, or -1 for none"):
-            verbs.verify(folder / "base", QUERIES, ids, kernel="chi2")
+            api.verify(folder / "base", QUERIES, ids, kernel="chi2")
 
 
 def test_an_unknown_option_is_refused_not_ignored(folder: Path) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'rerrank'"):
-        verbs.search(folder / "base", QUERIES, k=3, kernel="chi2", rerrank=5)
+        api.search(folder / "base", QUERIES, k=3, kernel="chi2", rerrank=5)
     with pytest.raises(TypeError, match="unexpected keyword argument 'json'"):
-        verbs.info(folder / "base", json=True)
+        api.info(folder / "base", json=True)
 
 
 def test_a_missing_option_is_named(folder: Path) -> None:
     with pytest.raises(TypeError, match=r"missing a required .*'kernel'"):
-        verbs.encode(folder / "base", folder / "codes")
+        api.encode(folder / "base", folder / "codes")
     with pytest.raises(InputError, match="kernel is None: expected a value"):
-        verbs.encode(folder / "base", folder / "codes", kernel=None)
+        api.encode(folder / "base", folder / "codes", kernel=None)
     assert not (folder / "codes").exists()
 
 
@@ -107,19 +107,19 @@ def test_a_missing_option_is_named(folder: Path) -> None:
 )
 def test_text_is_read_as_the_command_reads_it(folder: Path, option: str, value: str, because: str) -> None:
     with pytest.raises(InputError, match=because):
-        verbs.encode(folder / "base", folder / "codes", kernel="chi2", **{option: value})
+        api.encode(folder / "base", folder / "codes", kernel="chi2", **{option: value})
     assert not (folder / "codes").exists()
 
 
 def test_one_kernel_of_a_comparison_needs_no_list(folder: Path) -> None:
     with pytest.raises(InputError, match="chi3"):
-        verbs.compare(folder / "base", str(folder / "queries.npy"), kernels="chi3", encoders=["pq"])
+        api.compare(folder / "base", str(folder / "queries.npy"), kernels="chi3", encoders=["pq"])
 
 
 def test_what_is_no_matrix_is_refused(folder: Path) -> None:
     with pytest.raises(FormatError, match="has shape \\(12,\\), expected two dimensions"):
-        verbs.search(folder / "base", QUERIES[0], k=3, kernel="chi2")
+        api.search(folder / "base", QUERIES[0], k=3, kernel="chi2")
     with pytest.raises(FormatError, match="rows are of type list, expected a path or a 2-D array"):
-        verbs.search(folder / "base", QUERIES.tolist(), k=3, kernel="chi2")
+        api.search(folder / "base", QUERIES.tolist(), k=3, kernel="chi2")
     with pytest.raises(ShapeError, match="expected integers"):
-        verbs.verify(folder / "base", QUERIES, QUERIES, kernel="chi2")
+        api.verify(folder / "base", QUERIES, QUERIES, kernel="chi2")

@@ -6,8 +6,8 @@ import sys
 
 SPEAKING = """
 import logging
-from mercore.jobs.cluster import connect
-from mercore.jobs.workplace import Workplace
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.resources.execution import Workplace
 
 with connect(Workplace(threads=1)):
     known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
@@ -18,8 +18,8 @@ with connect(Workplace(threads=1)):
 
 COLLECTING = """
 import gc
-from mercore.jobs.cluster import connect
-from mercore.jobs.workplace import Workplace
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.resources.execution import Workplace
 
 with connect(Workplace(threads=1)):
     owners = [type(getattr(each, "__self__", None)) for each in gc.callbacks]
@@ -28,8 +28,8 @@ with connect(Workplace(threads=1)):
 
 WARNING = """
 import warnings
-from mercore.jobs.cluster import connect
-from mercore.jobs.workplace import Workplace
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.resources.execution import Workplace
 
 with connect(Workplace(threads=1)):
     warnings.warn("Creating scratch directories is taking a surprisingly long time. (1.07s) ", stacklevel=2)

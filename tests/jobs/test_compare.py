@@ -13,11 +13,13 @@ import pytest
 import zarr
 from PIL import Image
 
-from mercore.jobs import compare, compared, summary, verbs
-from mercore.jobs.budget import INTERPRETER_BYTES
-from mercore.jobs.contenders import parse_encoders, parse_kernels, parse_options
-from mercore.jobs.parameters import FIELDS, PARAMETERS
-from mercore.jobs.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs import api
+from mercore.jobs.comparison import compare, summary
+from mercore.jobs.comparison import setup as compared
+from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels, parse_options
+from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.recall import evaluate
@@ -66,13 +68,13 @@ def whole(folder: Path) -> tuple[Path, dict[str, Any]]:
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The encoder and seed of every store that is encoded meanwhile."""
     seen = []
-    encode = verbs.encode
+    encode = api.encode
 
     def watched(vectors: str, codes: str, **options: Any) -> Any:
         seen.append((options["encoder"], options["random_state"]))
         return encode(vectors, codes, **options)
 
-    monkeypatch.setattr(verbs, "encode", watched)
+    monkeypatch.setattr(api, "encode", watched)
     return seen
 
 
@@ -184,7 +186,7 @@ def test_what_is_recorded_is_not_done_again(
 def test_an_interrupted_comparison_goes_on_where_it_stopped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[tuple[str, int]]
 ) -> None:
-    recalls = verbs.recalls
+    recalls = api.recalls
 
     def interrupted(*sides: Any, **options: Any) -> Any:
         if len(encoded) == 2:
@@ -193,7 +195,7 @@ def test_an_interrupted_comparison_goes_on_where_it_stopped(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(verbs, "recalls", interrupted)
+        patch.setattr(api, "recalls", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(seeds=2, out=str(out))
     (truth_file,) = out.glob("truth-*.npz")

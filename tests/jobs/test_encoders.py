@@ -9,8 +9,8 @@ import click
 import pytest
 
 from mercore.jobs.cli import main
-from mercore.jobs.encoders import make_spec
-from mercore.jobs.parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
+from mercore.jobs.encoder_options import make_spec
+from mercore.jobs.encoder_parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec

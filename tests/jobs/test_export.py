@@ -7,9 +7,9 @@ import faiss
 import numpy as np
 import pytest
 
-from mercore.jobs import export as exporting
-from mercore.jobs import verbs
-from mercore.jobs.export import export
+from mercore.jobs import api
+from mercore.jobs.verbs import export as exporting
+from mercore.jobs.verbs.export import export
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import make_kernel
@@ -43,7 +43,7 @@ def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     found: Any = faiss.read_index(str(index))
     theirs, ids = found.search(np.load(points), 20)
     scores = theirs if name == "product" else 1 - theirs / 2
-    _, hits = verbs.search(str(folder / name), queries, k=20)
+    _, hits = api.search(str(folder / name), queries, k=20)
     assert hits.scores is not None
     np.testing.assert_allclose(scores, hits.scores, atol=2e-6)
     clear = np.abs(np.diff(hits.scores, axis=1, prepend=np.inf, append=-np.inf)).astype(float)

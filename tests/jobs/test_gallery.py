@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from mercore.jobs.gallery import Gallery, GalleryRow, Table, render_gallery
+from mercore.jobs.demo.gallery import Gallery, GalleryRow, Table, render_gallery
 from mercore.stores.errors import ShapeError
 
 HOSTILE = "<script>alert('x')</script> \" onload=\"x & {{ 7 * 7 }}"

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.core import ParameterSource
 
+from mercore.jobs.background.job_spec import given_options, job_id, sources_of, target_of, words_in, words_of
 from mercore.jobs.cli import compare, encode, main, search
-from mercore.jobs.job_spec import given_options, job_id, sources_of, target_of, words_in, words_of
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 
 VERBS = {"encode": encode, "search": search, "compare": compare}

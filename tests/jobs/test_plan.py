@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from mercore.jobs.background.checks import check_fits
 from mercore.jobs.cli import main
-from mercore.jobs.forecast import refuse_excess
-from mercore.jobs.plan import check_fits
+from mercore.jobs.planning.report import refuse_excess
 from mercore.stores.errors import BudgetError
 from mercore.stores.location.local import LocalPlace
 from mercore.stores.location.protocol import place

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
-from mercore.jobs.runner import MOST_DEATHS, bury
+from mercore.jobs.background.runner import MOST_DEATHS, bury
 from tests.stores.test_registry import SPEC
 
 LEFT = [

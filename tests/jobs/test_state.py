@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mercore.jobs.runner import wake_quietly
-from mercore.jobs.state import FOLDER, State, open_state, state_folder
+from mercore.jobs.background.runner import wake_quietly
+from mercore.jobs.background.state_folder import FOLDER, State, open_state, state_folder
 from mercore.stores.errors import StorageError
 from mercore.stores.location.file_lock import held, take
 

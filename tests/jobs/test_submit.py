@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercore.jobs import submit
+from mercore.jobs.background import submit
 from mercore.jobs.background.registry import DONE, FAILED, Job
-from mercore.jobs.state import FOLDER, open_state
+from mercore.jobs.background.state_folder import FOLDER, open_state
 from mercore.stores.codes import open_code_store
 from tests.end_to_end.running import histograms, invoke, names_in, succeed
 

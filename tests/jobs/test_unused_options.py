@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mercore.jobs import verbs
+from mercore.jobs import api
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_search(folder: Path, store: str, options: dict[str, object], because: str) -> None:
     with pytest.raises(InputError) as error:
-        verbs.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
+        api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
     name = next(reversed(options))
     assert str(error.value) == because.format(folder=folder) + f" Mend: leave --{name} out."
 
@@ -43,18 +43,18 @@ def test_search(folder: Path, store: str, options: dict[str, object], because: s
 def test_evaluate(folder: Path, option: str) -> None:
     hits = str(folder / "hits.npz")
     with pytest.raises(InputError, match=f"--{option} has no use here: it says how to re-score the hits"):
-        verbs.evaluate(hits, hits, **{option: "chi2"})
+        api.evaluate(hits, hits, **{option: "chi2"})
 
 
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
     options = {"kernel": "chi2", "atoms": 8, "sparsity": 2, "workers": 2, "scheduler": "tcp://127.0.0.1:1"}
     with pytest.raises(InputError, match="--workers has no use here: a cluster that exists has its own workers"):
-        verbs.encode(str(folder / "vectors"), str(folder / "new"), **options)
+        api.encode(str(folder / "vectors"), str(folder / "new"), **options)
     assert not (folder / "new").exists()
 
 
 def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: Path) -> None:
-    from mercore.jobs.budget import search_bytes
+    from mercore.jobs.resources.limits import search_bytes
     from mercore.pipeline.search.batch_search import SearchOptions
     from mercore.stores.codes import open_code_store
     from mercore.stores.vectors import open_vector_store

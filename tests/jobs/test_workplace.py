@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from mercore.jobs.budget import INTERPRETER_BYTES, check_budget, taken_at
 from mercore.jobs.options import available_cores
-from mercore.jobs.workplace import Stores, Workplace, workplace_of
+from mercore.jobs.resources.execution import Stores, Workplace, workplace_of
+from mercore.jobs.resources.limits import INTERPRETER_BYTES, check_budget, taken_at
 from mercore.stores.errors import BudgetError, InputError
 
 SCHEDULER = "tcp://127.0.0.1:1"

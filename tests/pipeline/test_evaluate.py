@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline import evaluate as subject
+from mercore.pipeline import recall as subject
 from mercore.pipeline.recall import (
     MEANINGS,
     Evaluation,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.jobs.encode import EncoderPlugin, Sources
-from mercore.jobs.own_kernel import load_own
+from mercore.jobs.cluster.encode_parts import EncoderPlugin, Sources
+from mercore.jobs.custom_kernel import load_own
 from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec, make_kernel, own_in
 from mercore.pipeline.kernels.custom_check import check_own
 from mercore.pipeline.kernels.decimals import decimal_score

@@ -1,0 +1,152 @@
+"""``mercore submit``: the verbs that can take long, as jobs that are queued and run by themselves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mercore.jobs.background.job_spec import (
+    ALSO_WRITTEN,
+    given_options,
+    job_id,
+    shown,
+    sources_of,
+    target_of,
+    words_in,
+    words_of,
+)
+from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
+from mercore.jobs.background.runner import CONCURRENT, wake
+from mercore.jobs.background.state_folder import open_state
+from mercore.jobs.options import as_json, echo_json
+from mercore.stores.errors import InputError
+
+BASE = "mercore.jobs.background.submit.base"  # click's context: the folder that relative paths are relative to
+
+
+class Submit(click.Group):
+    """The verbs that can be submitted; instead of one, a TOML file that states it."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb and its words, those of a file if the first word names one."""
+        if args[0].endswith(".toml"):
+            if len(args) > 1:
+                raise InputError(
+                    f"{args[1]} has no use here: {args[0]} states the job. Mend: put it into the file, or leave it out."
+                )
+            ctx.meta[BASE] = Path(args[0]).absolute().parent
+            args = words_in(args[0], self.commands)
+        return super().resolve_command(ctx, args)
+
+
+def submit_group(verbs: Sequence[click.Command]) -> click.Group:
+    """Return ``submit``, which takes each verb with that verb's own options."""
+
+    @click.group(
+        cls=Submit,
+        short_help="Queue a verb as a job, and return its id at once.",
+        subcommand_metavar="VERB|FILE.toml …",
+    )
+    @click.option(
+        "--concurrent", type=click.IntRange(min=1), help="Run so many jobs at once, from now on. [default: 1]"
+    )
+    @as_json
+    def submit(*, concurrent: int | None, json: bool) -> None:
+        """Queue a verb as a job and print the job's id; FILE.toml states the verb and its options.
+
+        A job runs detached from the terminal, one at a time unless --concurrent says otherwise. The same spec is the
+        same job: submitting it again resumes it.
+        """
+
+    for verb in verbs:
+        submit.add_command(_submitting(verb))
+    return submit
+
+
+def _submitting(verb: click.Command) -> click.Command:
+    """Return the command that submits a verb."""
+
+    @click.pass_context
+    def callback(context: click.Context, /, **_: Any) -> None:  # noqa: ANN401
+        settings = context.parent.params if context.parent else {}
+        given = given_options(context, context.meta.get(BASE, Path.cwd()))
+        state = open_state()
+        registry = state.registry()
+        spec, name = job_spec(verb, given), job_id(str(verb.name), given)
+        before = next(iter(registry.find(name)), None)
+        if before and (before.state not in ENDED or _stays_done(before)):
+            job = before
+        else:
+            _check(verb, {**context.params, **given}, registry)
+            job, before = registry.submit(name, spec)
+        if settings["concurrent"] is not None:
+            registry.set(CONCURRENT, settings["concurrent"])
+        registry.close()
+        state.make_folder(job.id)
+        wake(state)
+        tell(job, before, as_json=settings["json"])
+
+    parameters = [parameter for parameter in verb.params if parameter.name != "json"]
+    return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
+
+
+def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the registry keeps of a job."""
+    name = str(verb.name)
+    return {
+        "verb": name,
+        "options": options,
+        "words": words_of(verb, options),
+        "target": target_of(name, options),
+        "sources": sources_of(name, options),
+    }
+
+
+def _stays_done(job: Job) -> bool:
+    """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
+    from mercore.stores.location.protocol import place
+
+    if job.verb not in ("ingest", "export") or job.state != DONE:
+        return False
+    written = filter(None, (job.target, job.options.get(ALSO_WRITTEN)))
+    return all(place(path).exists() for path in written)
+
+
+def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
+    """Refuse a job that could not run, or would take more than it may; what another is still to write may be missing.
+
+    Raises
+    ------
+    InputError
+        If its options cannot be used.
+    MercoreError
+        If a source is not there, or its target cannot be written.
+    BudgetError
+        If it would take more than its ``--memory`` or the disk has.
+    """
+    name = str(verb.name)
+    if name == "search" and not options.get("out"):
+        raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
+    from mercore.jobs.background.checks import check_fits
+
+    check_fits(name, options, {job.target for job in registry.jobs(QUEUED, RUNNING) if job.target is not None})
+
+
+def tell(job: Job, before: Job | None, *, as_json: bool) -> None:
+    """Print the id; say what becomes of the job."""
+    if before is None:
+        what = "queued"
+    elif before == job:
+        what = f"{before.state} already: nothing was queued again"
+    else:
+        said = f" ({before.why})" if before.why else ""
+        again = "is checked, and what is missing or wrong done again" if before.state == DONE else "goes on"
+        what = f"was {before.state}{said}: {again}"
+    if as_json:
+        echo_json({"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words})
+        return
+    click.echo(job.id)
+    click.echo(f"{job.id} {what}: {shown(job.words)}", err=True)

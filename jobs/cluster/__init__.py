@@ -1,0 +1,1 @@
+"""Dask: clients, and what workers do."""

@@ -1,0 +1,104 @@
+"""Encode a store with Dask: one future a part, in a sliding window, on a model that every worker loads once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future, Worker, WorkerPlugin, get_worker
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.cluster.client import forget_plugin, losing, results, slots, wait_for
+from mercore.jobs.custom_kernel import load_own
+from mercore.jobs.resources.execution import resolved
+from mercore.pipeline.encode import encode_part, encoder_of
+from mercore.stores.codes import open_code_store
+from mercore.stores.rows import open_vectors
+
+FUTURES_A_THREAD = 2
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the rows lie, and the file of the kernel if it is a user's own."""
+
+    vectors: str
+    kernel: str | None = None
+
+    def resolved(self) -> "Sources":
+        """Return the paths as workers in other folders find them."""
+        return Sources(resolved(self.vectors), self.kernel and resolved(self.kernel))
+
+
+class EncoderPlugin(WorkerPlugin):
+    """What a worker needs to encode parts: both stores open, and the encoder with its Gram matrix, for all threads."""
+
+    def __init__(self, codes: str, sources: Sources) -> None:
+        self.name = plugin_name(codes)
+        self.codes = codes
+        self.sources = sources
+
+    def setup(self, worker: Worker) -> None:
+        """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own fill the cores."""
+        self.limits = threadpool_limits(1)
+        self.code_store = open_code_store(self.codes)
+        self.vector_store = open_vectors(self.sources.vectors)
+        self.encoder = encoder_of(self.code_store, load_own(self.sources.kernel) if self.sources.kernel else None)
+        self.encoder.prepare_encoding()
+
+    def teardown(self, worker: Worker) -> None:
+        """Give BLAS its threads back."""
+        self.limits.restore_original_limits()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel as the paths alone."""
+        return {"name": self.name, "codes": self.codes, "sources": self.sources}
+
+
+def plugin_name(codes: str) -> str:
+    """Return the name of a store's plugin: two jobs on one cluster keep out of each other's way."""
+    return f"mercore-encoder {codes}"
+
+
+def encode_one(codes: str, part: int) -> int:
+    """Encode and publish one part on this worker; return its rows."""
+    plugin = get_worker().plugins[plugin_name(codes)]
+    assert isinstance(plugin, EncoderPlugin)
+    store = plugin.code_store.store
+    start, stop = store.bounds(part)
+    store.write_part(part, encode_part(plugin.encoder, plugin.vector_store, start, stop))
+    return stop - start
+
+
+def encode_parts(
+    client: Client,
+    codes: str,
+    sources: Sources,
+    parts: Sequence[int],
+    advance: Callable[[int], None] = lambda rows: None,
+) -> None:
+    """Encode the named parts, a window of futures at a time, so that neither n nor the parts' number costs memory.
+
+    A part whose worker dies is done again elsewhere; an error in a part is raised here, and what is done stays done.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster goes away, loses all its workers for a minute, or workers keep dying of one part.
+    """
+    where = resolved(codes)
+    plugin = EncoderPlugin(where, sources.resolved())
+    waiting = iter(parts)
+
+    def submit(count: int) -> set["Future[int]"]:
+        chosen = [part for _, part in zip(range(count), waiting, strict=False)]
+        return {client.submit(encode_one, where, part, pure=False) for part in chosen}
+
+    with losing(str(codes)):
+        client.register_plugin(plugin)
+        flow = submit(max(1, len(slots(client))) * FUTURES_A_THREAD)
+        while flow:
+            wait_for(list(flow), client, first=True)
+            done = {future for future in flow if future.done()}
+            flow = (flow - done) | submit(len(done))
+            advance(sum(results(list(done), client)))
+    forget_plugin(client, plugin.name)

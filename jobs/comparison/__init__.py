@@ -1,0 +1,1 @@
+"""The verb compare: encoders side by side."""

@@ -1,0 +1,234 @@
+"""What encoding takes, from a sample that is encoded: bytes, memory, time, and what searching the codes will take."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.background.checks import begun_codes, encoded_bytes, workplace_to_encode
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.encoder_options import make_spec
+from mercore.jobs.encoder_parameters import CHOOSE
+from mercore.jobs.options import available_cores
+from mercore.jobs.planning.report import Report, process_seconds, times
+from mercore.jobs.planning.samples import FirstRows, spread_rows
+from mercore.jobs.planning.search import codes_runs
+from mercore.jobs.planning.timing import Pace, measure, on_cores
+from mercore.jobs.progress import waiting
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.choose_bound import chosen_bound
+from mercore.jobs.verbs.inputs import kernel_of
+from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
+from mercore.pipeline.encoders import Encoder
+from mercore.pipeline.parallel import over_parts
+from mercore.stores.codes import CodeStore, create_or_resume
+from mercore.stores.location.protocol import place
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.header import Layout
+from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.rows import open_vectors
+from mercore.stores.vectors import Vectors, VectorStore, gather
+
+SECONDS = 0.6  # that a repeat of a measurement takes
+BLOCKS = 64  # that are encoded at most
+WRITES = 3
+BATCH, NEIGHBOURS, SEARCHED_ROWS = 64, 100, 1 << 18  # of the search that is foretold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Rows from all over the store, the encoder that the job will use, and what making it took."""
+
+    plan: EncodePlan
+    encoder: Encoder
+    rows: NDArray[Any]
+    model_seconds: float
+    found: CodeStore | None
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the rows."""
+        return -(-len(self.rows) // self.encoder.block_rows)
+
+    def block(self, number: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of a block."""
+        size = self.encoder.block_rows
+        return self.encoder.encode(self.rows[number * size : (number + 1) * size])
+
+    def encode(self, blocks: int, threads: int) -> None:
+        """Encode so many blocks."""
+
+        def work(taken: Iterator[int]) -> None:
+            for number in taken:
+                self.block(number)
+
+        over_parts(list(range(blocks)), threads, work)
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The codes of the rows of a part, or of fewer."""
+        count = max(1, min(self.blocks, self.plan.unfitted.part_rows // self.encoder.block_rows))
+        made = [self.block(number) for number in range(count)]
+        return {name: np.concatenate([columns[name] for columns in made]) for name in made[0]}
+
+
+def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
+    """Return what encoding would take, as ``mercore encode`` would do it; nothing is written beside temporary files."""
+    loaded, began = process_seconds(), time.perf_counter()
+    rows = open_vectors(vectors)
+    work = _planned(rows, codes, options)
+    found = begun_codes(work, codes)
+    cores = _connect(work, options)
+    loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
+    memory = INTERPRETER_BYTES + encode_bytes(work, cores)
+    if options.get("memory") is not None and memory > options["memory"]:  # measuring would exceed it too
+        size = encoded_bytes(work)["total"]
+        return {"path": codes, "bytes": size, "free": place(codes).free_bytes(), "memory": memory, "times": []}
+    with threadpool_limits(1), waiting("measuring a sample"):
+        sample = _sample(work, found)
+        paces = measure(_runs(sample), sample.blocks, SECONDS)
+        around, search = _around(sample), _searching(sample)
+    parts = work.unfitted.parts - (found.store.parts_done if found else 0)
+    fixed = loaded + sample.model_seconds + max(pace.first for pace in paces.values())
+    report = _sizes(sample, codes, around)
+    report |= {"memory": memory, "rows": rows.rows, "parts": work.unfitted.parts, "parts_left": parts}
+    report["seconds_before_encoding"] = round(fixed, 2)
+    seconds = _seconds(sample, paces, around, parts)
+    report["times"] = times(cores, options.get("cores"), lambda count: {"seconds": fixed + seconds(count)})
+    return report | search
+
+
+def _runs(sample: Sample) -> dict[str, Callable[[int], None]]:
+    """Return what encodes so many blocks on one thread, and on all cores."""
+
+    def run(threads: int) -> Callable[[int], None]:
+        return lambda blocks: sample.encode(blocks, threads)
+
+    return {str(threads): run(threads) for threads in sorted({1, available_cores()}, reverse=True)}
+
+
+def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePlan:
+    kernel, choose = kernel_of(options, rows), options.get("encoder") == CHOOSE
+    encoder = chosen_bound(rows, kernel, codes, options) if choose else make_spec(options)
+    compressor = check_compressor(options.get("compressor") or "none")
+    return lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
+
+
+def _connect(work: EncodePlan, options: Mapping[str, Any]) -> int:
+    """Return how many cores encode, here or on a cluster, once all are connected to."""
+    with connect(workplace_to_encode(work, options)) as client:
+        return sum(client.nthreads().values())
+
+
+def _sample(work: EncodePlan, found: CodeStore | None) -> Sample:
+    """Fit the model, or take the one that is there, and gather rows."""
+    began = time.perf_counter()
+    if found is not None:
+        work.__dict__["model"] = found.model
+    encoder = work.encoder.encoder(work.kernel, work.model)
+    encoder.prepare_encoding()
+    seconds = time.perf_counter() - began
+    vectors = work.vectors
+    if not isinstance(vectors, VectorStore):
+        some = FirstRows(vectors, min(vectors.rows, vectors.part_rows))
+        began = time.perf_counter()
+        check_every_row(some, work.kernel)
+        seconds += (time.perf_counter() - began) * vectors.rows / some.rows
+    rows = gather(vectors, spread_rows(vectors, BLOCKS * encoder.block_rows))
+    return Sample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds, found=found)
+
+
+def _around(sample: Sample) -> dict[str, Any]:
+    """Return the seconds that reading a part of the vectors and writing one of the codes take, and its bytes."""
+    vectors, work = sample.plan.vectors, sample.plan
+    reads = [_read(vectors, part) for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()]
+    columns = sample.columns
+    rows = len(next(iter(columns.values())))
+    with TemporaryDirectory(prefix="mercore-plan-") as folder:
+        layout = Layout(rows=WRITES * rows, part_rows=rows, columns=work.unfitted.columns, model=work.layout.model)
+        store = create_or_resume(Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder)).store
+        began = time.perf_counter()
+        receipts = [store.write_part(part, columns) for part in range(WRITES)]
+        write = (time.perf_counter() - began) / WRITES
+    sizes = {name: chunk["bytes"] / rows for name, chunk in receipts[0].chunks.items()}
+    return {"read": float(np.median(reads)), "write": write, "row_bytes": sizes}
+
+
+def _read(vectors: Vectors, part: int) -> float:
+    """Return the seconds that reading a part from the disk takes."""
+    if isinstance(vectors, VectorStore):
+        forget(chunk_files(vectors.store, [part]))
+    began = time.perf_counter()
+    vectors.read_part(part)
+    return time.perf_counter() - began
+
+
+def _seconds(
+    sample: Sample, paces: Mapping[str, Pace], around: Mapping[str, Any], parts: int
+) -> Callable[[int], float]:
+    """Return what gives the seconds of so many parts by the number of cores."""
+    work, here = sample.plan, available_cores()
+    rows = min(work.unfitted.part_rows, work.vectors.rows)
+    aligned = work.unfitted.part_rows % work.vectors.part_rows == 0
+    reads = max(1.0, rows / work.vectors.part_rows + (0.0 if aligned else 0.5))
+    scale = rows / sample.encoder.block_rows / sample.blocks
+    one, several = (paces[name].of(sample.blocks) * scale for name in ("1", str(here)))
+    whole = parts * work.vectors.rows / (rows * work.unfitted.parts)  # the last part may be small
+
+    def seconds(cores: int) -> float:
+        busy = min(float(cores), max(1.0, whole))
+        part = on_cores(busy, one, (here, several)) * busy  # while others are encoded beside it
+        return float((part + reads * around["read"] + around["write"]) * whole / busy)
+
+    return seconds
+
+
+def _sizes(sample: Sample, codes: str, around: Mapping[str, Any]) -> Report:
+    """Return the bytes of the codes on disk, and what is free there."""
+    found = encoded_bytes(sample.plan)
+    layout = sample.plan.unfitted
+    for fields in layout.columns:
+        if fields["compressor"] != "none":
+            found[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
+    found["total"] = sum(size for name, size in found.items() if name != "total")
+    held = place(codes).held_bytes()
+    return {
+        "path": codes,
+        "bytes": found["total"],
+        "bytes_of": {name: size for name, size in found.items() if name != "total"},
+        "bytes_there": held,
+        "free": place(codes).free_bytes(),
+    }
+
+
+def _searching(sample: Sample) -> Report:
+    """Return what a search of the codes would take a query, measured on those of the sample."""
+    work, threads = sample.plan, available_cores()
+    rows = min(work.vectors.rows, SEARCHED_ROWS)  # codes of the sample over and over: a scan's pace shows in many rows
+    part_rows = max(1, rows // 16)
+    columns = {name: np.resize(values, (rows, *values.shape[1:])) for name, values in sample.columns.items()}
+    with TemporaryDirectory(prefix="mercore-plan-") as folder:
+        layout = Layout(rows=rows, part_rows=part_rows, columns=work.unfitted.columns, model=work.layout.model)
+        store = create_or_resume(Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder))
+        for part in range(store.parts):
+            start, stop = store.store.bounds(part)
+            store.store.write_part(part, {name: values[start:stop] for name, values in columns.items()})
+        queries = sample.rows[:BATCH]
+        runs = codes_runs(store, sample.encoder, queries, min(NEIGHBOURS, rows), threads)
+        pace = measure({name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2)
+    parts = -(-work.vectors.rows // part_rows)
+    return {
+        "search": {
+            "k": min(NEIGHBOURS, rows),
+            "batch": len(queries),
+            "threads": threads,
+            "seconds_a_query": {name: each.of(parts) / len(queries) for name, each in pace.items()},
+        }
+    }

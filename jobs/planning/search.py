@@ -1,0 +1,179 @@
+"""What searching takes, from a sample of the store: from the disk, and with what is scanned in memory."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.planning.planned import Planned, open_search
+from mercore.jobs.planning.report import Report, process_seconds, times
+from mercore.jobs.planning.samples import FirstParts, FirstRows
+from mercore.jobs.planning.timing import measure, on_cores, repeated
+from mercore.jobs.progress import waiting
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encoders import Encoder
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exhaustive import search_vectors
+from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.stores.codes import CodeStore
+from mercore.stores.location.protocol import place
+from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
+from mercore.stores.vectors import VectorStore
+
+SECONDS = 0.5  # that a repeat of a measurement takes
+HELD = 1 << 30  # bytes of a sample that stay in memory
+RERANKED_PARTS = 8
+Run = Callable[[int], object]
+
+
+def plan(store: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
+    """Return what searching would take, as ``mercore search`` would do it; nothing is written."""
+    loaded = process_seconds()
+    began = time.perf_counter()
+    search = open_search(store, queries, options)
+    loaded += time.perf_counter() - began
+    report: Report = {"bytes": _answer_bytes(search), "path": options.get("out") or "", "free": None}
+    if options.get("out"):
+        report["free"] = place(options["out"]).free_bytes()
+    report["memory"] = INTERPRETER_BYTES + search.needed + min(search.settings.resident, search.scanned_bytes)
+    nq, size = search.queries.shape[0], search.settings.batch
+    report |= {"rows": search.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
+    if options.get("memory") is None or report["memory"] <= options["memory"]:  # else measuring would exceed it too
+        with threadpool_limits(1), waiting("measuring a sample"):
+            report["times"] = _times(search, loaded, options.get("cores"))
+    return report
+
+
+def codes_runs(codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int) -> dict[str, Run]:
+    """Return scans of so many parts: from the disk, from memory, and that on one thread."""
+    held = HeldParts(HELD)
+
+    def run(parts: int, threads: int, kept: HeldParts) -> None:
+        first = FirstParts(codes, parts)
+        scan_codes(OpenCodes(first, encoder, kept), queries, min(k, first.rows), threads=threads)
+
+    return {
+        "resident": lambda parts: run(parts, threads, held),
+        "streamed": lambda parts: run(parts, threads, HeldParts(0)),
+        "one": lambda parts: run(parts, 1, held),
+    }
+
+
+def _times(search: Planned, loaded: float, cores: int | None) -> list[Report]:
+    """Return the seconds of the whole command, by the number of cores."""
+    pace = measure(_runs(search), search.parts, SECONDS, before={"streamed": lambda parts: _forget(search, parts)})
+    threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
+    batches = max(1.0, nq / size)
+    here, one, streamed = (pace[name].of(search.parts) for name in ("resident", "one", "streamed"))
+    disk = max(0.0, streamed - here)  # what reading a pass from the disk adds, whatever the cores
+    again = disk * (1 - _kept(search))
+    more, more_alone = _reranking(search)
+
+    def seconds(count: int) -> dict[str, float]:
+        batch = on_cores(count, one + more_alone, (threads, here + more))
+        fixed = loaded + max(each.first for each in pace.values())
+        return {
+            "seconds": fixed + batches * batch + disk + (batches - 1) * again,
+            "seconds_streamed": fixed + batches * (batch + disk),
+            "seconds_resident": fixed + batches * batch,
+        }
+
+    return times(threads, cores, seconds)
+
+
+def _runs(search: Planned) -> dict[str, Run]:
+    """Return searches of one batch in so many parts: from the disk, from memory, and that on one thread."""
+    settings, queries = search.settings, search.batch
+    if search.exact:
+        return _exact_runs(search, queries)
+    if search.codes is not None:
+        encoder = encoder_of(search.codes, settings.own)
+        return codes_runs(search.codes, encoder, queries, settings.rerank or settings.k, settings.threads)
+
+    def run(parts: int, threads: int) -> None:
+        first = _first_rows(search, parts)
+        search_vectors(first, search.kernel, queries, min(settings.k, first.rows), threads=threads)
+
+    return _three(run, settings.threads)
+
+
+def _exact_runs(search: Planned, queries: NDArray[Any]) -> dict[str, Run]:
+    """Return exact searches of one batch in so many parts."""
+    codes, k = search.codes, search.settings.k
+    encoder = encoder_of(codes, search.settings.own) if codes is not None else None
+    held = HeldParts(HELD if search.settings.resident else 0)
+
+    def run(parts: int, threads: int) -> None:
+        first = _first_rows(search, parts)
+        window = search.settings.window
+        truth = Truth(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
+        bounds = None
+        if codes is not None:
+            assert encoder is not None
+            bounds = OpenCodes(FirstParts(codes, parts), encoder, held)
+        ExactSearch(truth=truth, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
+
+    return _three(run, search.settings.threads)
+
+
+def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
+    """Return a run from memory, from the disk (its files are forgotten before), and on one thread."""
+    return {
+        "resident": lambda parts: run(parts, threads),
+        "streamed": lambda parts: run(parts, threads),
+        "one": lambda parts: run(parts, 1),
+    }
+
+
+def _first_rows(search: Planned, parts: int) -> FirstRows:
+    """Return the vectors of the rows of the first parts."""
+    assert search.vectors is not None
+    last = search.codes.store.bounds(parts - 1)[1] if search.codes else search.vectors.bounds(parts - 1)[1]
+    return FirstRows(search.vectors, last)
+
+
+def _forget(search: Planned, parts: int) -> None:
+    """Let the system drop the files of the first parts from memory."""
+    if search.codes is not None:
+        forget(chunk_files(search.codes.store, range(parts)))
+    if search.vectors is not None and (search.exact or search.codes is None):
+        first = _first_rows(search, parts)
+        if isinstance(search.vectors, VectorStore):
+            forget(chunk_files(search.vectors.store, range(first.parts)))
+
+
+def _kept(search: Planned) -> float:
+    """Return the share of what is scanned that a second pass finds in memory: all, if the system has room for it."""
+    size = search.scanned_bytes
+    return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.resident / max(1, size))
+
+
+def _reranking(search: Planned) -> tuple[float, float]:
+    """Return the seconds that scoring a batch's best codes by the true kernel takes on all threads, and on one."""
+    vectors, wanted = search.vectors, search.settings.rerank
+    if search.codes is None or search.exact or vectors is None or wanted is None:
+        return 0.0, 0.0
+    queries = search.batch
+    parts = min(vectors.parts, RERANKED_PARTS)
+    first = FirstRows(vectors, vectors.bounds(parts - 1)[1])
+    each = max(1, wanted * first.rows // vectors.rows)
+    rows = np.random.default_rng(0).integers(0, first.rows, (len(queries), each))
+    share = first.rows / vectors.rows
+
+    def seconds(threads: int) -> float:
+        return repeated(lambda: true_scores(first, search.kernel, queries, rows, threads=threads)) / share
+
+    return seconds(search.settings.threads), seconds(1)
+
+
+def _answer_bytes(search: Planned) -> int:
+    """Return the bytes of the hits: ids in 8, scores in 4 or, by the true kernel, 8."""
+    exact = search.codes is None or search.exact or search.settings.rerank
+    return search.queries.shape[0] * search.settings.k * (16 if exact else 12)

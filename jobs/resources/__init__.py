@@ -1,0 +1,1 @@
+"""What work may use: threads, processes, memory, disk."""

@@ -1,0 +1,1 @@
+"""The verbs: one file per verb, each options, open, run."""
