@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.pipeline.encoders.aska import BLOCK_ROWS, PURSUITS, Aska, AskaSpec
 from mercore.pipeline.kernels import make_kernel
-from tests.making import histograms
+from tests.support.making import histograms
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Callable[[], object]]

@@ -15,9 +15,10 @@ from scipy import sparse
 from mercore.jobs import api
 from mercore.jobs.options import available_cores
 from mercore.stores.rows import open_rows
-from tests import adversarial, exact_truth
-from tests.adversarial import Adversary as Data
 from tests.benchmarks.tables import Row
+from tests.independent import exact_truth
+from tests.support import adversarial
+from tests.support.adversarial import Adversary as Data
 
 Ids = NDArray[np.int64]
 

@@ -7,7 +7,7 @@ import click
 
 from mercore.jobs.options import size
 from tests.benchmarks.tables import Row
-from tests.peaks import measured
+from tests.support.peaks import measured
 
 HOURS = 3600.0
 

@@ -12,7 +12,7 @@ from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.sizes import chunk_files, forget
 from tests.benchmarks.tables import Row
-from tests.peaks import measured
+from tests.support.peaks import measured
 
 HOURS = 3600.0
 

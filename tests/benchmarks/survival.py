@@ -7,8 +7,8 @@ from typing import Any
 import click
 import numpy as np
 
-from tests.end_to_end import survival
-from tests.end_to_end.running import files_of, histograms, succeed
+from tests.soak import survival
+from tests.support.running import files_of, histograms, succeed
 
 Run = Callable[[int, Path, dict[str, bytes], Path], dict[str, Any]]
 

@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights
-from tests import reference
+from tests.independent import reference
 
 Arrays = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]

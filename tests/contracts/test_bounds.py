@@ -17,10 +17,10 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds import BoundScanner
 from mercore.stores.rows import SourceVectors
-from tests.adversarial import MAKERS, adversary
-from tests.making import Rows, histograms
-from tests.own_kernels import LAPLACE, write
-from tests.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
+from tests.support.adversarial import MAKERS, adversary
+from tests.support.custom_kernels import LAPLACE, write
+from tests.support.making import Rows, histograms
+from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
 
 Block = NDArray[Any]
 DIMS = (1, 2, 3, 5, 31, 64, 129, 300)

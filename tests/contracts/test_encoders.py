@@ -22,9 +22,9 @@ from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.part_store.part_reader import HeldParts
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import VectorStore
-from tests import reference
 from tests.contracts.encoder_cases import CASES, Arrays, Case
-from tests.making import histograms, make_codes, make_vectors
+from tests.independent import reference
+from tests.support.making import histograms, make_codes, make_vectors
 
 ROWS, DIMS, COPIES, NQ = 300, 20, 40, 9
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_kernel
 from mercore.pipeline.kernels.loops_numba import TILE
 from mercore.stores.errors import FormatError, InputError
-from tests import reference
-from tests.strategies import STYLES, kernel_blocks, kernel_rows, steady
+from tests.independent import reference
+from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 
 Floats = NDArray[np.float64]
 PARAMETERS: list[dict[str, Any]] = [

@@ -20,9 +20,9 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
-from tests import reference
-from tests.making import Rows, aska_of, histograms, make_codes, make_vectors
-from tests.strategies import steady
+from tests.independent import reference
+from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
+from tests.support.strategies import steady
 
 Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}

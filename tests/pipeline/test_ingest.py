@@ -16,8 +16,8 @@ from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.vector_writer import VectorWriter
 from mercore.stores.vectors import VectorStore, original_ids
-from tests.making import Rows, make_vectors
-from tests.strategies import steady
+from tests.support.making import Rows, make_vectors
+from tests.support.strategies import steady
 
 
 @st.composite

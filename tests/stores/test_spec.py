@@ -24,7 +24,7 @@ from mercore.stores.part_store.header import (
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, to_json
 from mercore.stores.vectors import VectorSpec, open_vector_store
-from tests.strategies import steady
+from tests.support.strategies import steady
 
 Json = Any
 SPECS: list[Any] = [

@@ -14,8 +14,8 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.rows import SourceVectors, StoredRows, is_store, open_rows, open_vectors
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
 from mercore.stores.vectors import HeldVectors, Vectors, VectorStore, blocks, gather, open_vector_store
-from tests.making import Rows, histograms, make_vectors
-from tests.strategies import steady
+from tests.support.making import Rows, histograms, make_vectors
+from tests.support.strategies import steady
 
 
 @pytest.fixture(scope="module")

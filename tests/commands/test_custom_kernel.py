@@ -1,0 +1,181 @@
+"""A kernel of the user's own on the real command line: encoded, searched, evaluated, refused where it has no use."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import LocalCluster
+from numpy.typing import NDArray
+
+from tests.support.custom_kernels import INTERSECTION, returning, write
+from tests.support.running import histograms, invoke, succeed
+
+ROWS, DIMS = 600, 16
+ENCODERS = {
+    "aska": ("--encoder", "aska", "--atoms", "32", "--sparsity", "4"),
+    "kpca": ("--encoder", "kpca", "--landmarks", "48", "--components", "12"),
+    "kpca-pq": ("--encoder", "kpca-pq", "--landmarks", "48", "--components", "12", "--subquantizers", "4"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with vectors, queries, the file of a kernel, and codes of it by every encoder."""
+    folder = tmp_path_factory.mktemp("own")
+    np.save(folder / "base.npy", histograms(ROWS, DIMS, seed=1))
+    np.save(folder / "queries.npy", histograms(5, DIMS, seed=2))
+    write(folder, INTERSECTION)
+    succeed("ingest", folder / "base.npy", folder / "vectors")
+    for name, options in ENCODERS.items():
+        encode(folder, name, *options, "--part-rows", 200, "--workers", 2)
+    return folder
+
+
+def encode(folder: Path, codes: str, *options: object) -> None:
+    succeed("encode", folder / "vectors", folder / codes, "--kernel", folder / "mine.py", *options)
+
+
+def hits(*words: object) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    found: dict[str, Any] = json.loads(succeed("search", *words, "-k", 7, "--json"))
+    return np.array(found["ids"]), np.array(found["scores"])
+
+
+def refused(code: int, message: str, *words: object) -> None:
+    outcome = invoke(*words)
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", f"mercore: {message}\n")
+
+
+def digest(folder: Path, codes: str = "aska") -> str:
+    found: dict[str, Any] = json.loads(succeed("info", folder / codes, "--json"))["kernel"]
+    assert found["configuration"].keys() == {"file", "digest"}
+    return str(found["configuration"]["digest"])
+
+
+def test_vectors_are_searched_as_by_the_built_in_kernel(folder: Path) -> None:
+    ids, scores = hits(folder / "vectors", folder / "queries.npy", "--kernel", folder / "mine.py")
+    known, known_scores = hits(folder / "vectors", folder / "queries.npy", "--kernel", "intersection")
+    np.testing.assert_array_equal(ids, known)
+    np.testing.assert_allclose(scores, known_scores, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_codes_are_searched_and_reranked_by_it(folder: Path, encoder: str) -> None:
+    words = (folder / encoder, folder / "queries.npy", "--kernel", folder / "mine.py")
+    truth, true_scores = hits(folder / "vectors", *words[1:])
+    ids, scores = hits(*words, "--rerank", ROWS)
+    np.testing.assert_array_equal(ids, truth)
+    np.testing.assert_array_equal(scores, true_scores)
+    approximate, _ = hits(*words)
+    assert np.mean([np.isin(found, true).mean() for found, true in zip(approximate, truth, strict=True)]) > 0.2
+
+
+def test_kpca_of_it_is_that_of_the_built_in_kernel(folder: Path) -> None:
+    known = ("encode", folder / "vectors", folder / "known", "--kernel", "intersection", *ENCODERS["kpca"])
+    succeed(*known, "--part-rows", 200)
+    ids, scores = hits(folder / "known", folder / "queries.npy")
+    own, own_scores = hits(folder / "kpca", folder / "queries.npy", "--kernel", folder / "mine.py")
+    np.testing.assert_array_equal(own, ids)
+    np.testing.assert_allclose(own_scores, scores, rtol=0, atol=1e-4)
+
+
+def test_encoding_again_resumes_and_no_code_is_on_disk(folder: Path) -> None:
+    encode(folder, "aska", *ENCODERS["aska"], "--part-rows", 200)
+    header = (folder / "aska/zarr.json").read_text()
+    assert "mine.py" in header
+    assert "njit" not in header
+    assert str(folder / "mine.py") not in header
+    succeed("check", folder / "aska")
+
+
+def test_a_transform_of_it_is_encoded_and_searched(folder: Path) -> None:
+    encode(folder, "transformed", *ENCODERS["aska"], "--transform", 3)
+    words = (folder / "transformed", folder / "queries.npy", "--kernel", folder / "mine.py", "--rerank", ROWS)
+    known, _ = hits(folder / "vectors", folder / "queries.npy", "--kernel", "intersection")
+    np.testing.assert_array_equal(hits(*words)[0], known)
+
+
+def test_workers_elsewhere_load_it_themselves(folder: Path) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        encode(folder, "far", *ENCODERS["aska"], "--part-rows", 200, "--scheduler", cluster.scheduler_address)
+    words = (folder / "queries.npy", "--kernel", folder / "mine.py")
+    np.testing.assert_array_equal(hits(folder / "far", *words), hits(folder / "aska", *words))
+
+
+def test_hits_are_evaluated_by_it(folder: Path) -> None:
+    words = (folder / "queries.npy", "-k", 10, "--kernel", folder / "mine.py")
+    succeed("search", folder / "vectors", *words, "--out", folder / "truth.npz")
+    succeed("search", folder / "aska", *words, "--out", folder / "hits.npz")
+    scoring = ("--vectors", folder / "vectors", "--queries", folder / "queries.npy", "--kernel", folder / "mine.py")
+    report = json.loads(succeed("evaluate", folder / "truth.npz", folder / "truth.npz", *scoring, "--json"))
+    assert {row["value"] for row in report["recall"]} == {1.0}
+
+
+def test_export_takes_it_too(folder: Path) -> None:
+    pytest.importorskip("faiss")
+    succeed("export", folder / "kpca-pq", folder / "index.faiss", "--kernel", folder / "mine.py")
+    assert (folder / "index.faiss").stat().st_size > 0
+
+
+def test_codes_of_it_need_its_file(folder: Path) -> None:
+    search = ("search", folder / "aska", folder / "queries.npy")
+    expected = f"mine.py with digest {digest(folder)}"
+    message = f"the store's kernel is its user's own: found no file of it, expected {expected}. Mend: --kernel mine.py"
+    refused(2, message, *search)
+    other = write(folder, returning("1.0"), "other.py")
+    outcome = invoke(*search, "--kernel", other)
+    assert outcome.code == 2
+    assert outcome.err.startswith("mercore: the store's kernel is another: found other.py with digest ")
+    assert outcome.err.endswith(f", expected {expected}. Mend: name the file as it was when the store was encoded.\n")
+    where = folder / "aska"
+    refused(
+        2,
+        f"{where} has its kernel already: found --kernel intersection. Mend: leave --kernel out.",
+        *search, "--kernel", "intersection",
+    )  # fmt: skip
+
+
+def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path) -> None:
+    mine = folder / "mine.py"
+    refused(
+        2,
+        f"{codes} has its kernel already: found --kernel {mine}. Mend: leave --kernel out.",
+        "search", codes, data / "queries.npy", "--kernel", mine,
+    )  # fmt: skip
+    refused(
+        2,
+        f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, hellinger, chi2, "
+        "intersection, jensen_shannon, exp_chi2, rbf. Mend: give the file to encode, search and evaluate.",
+        "compare", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--encoder", "aska",
+    )  # fmt: skip
+    refused(
+        2,
+        "kernel mine.py takes no gamma: found 2.0. Mend: leave --gamma out, write it there.",
+        "search", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--gamma", 2,
+    )  # fmt: skip
+
+
+def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> None:
+    distant = write(folder, returning("1.0 - 1e-2 * np.abs(x - y).sum()"), "distant.py")
+    for words in (
+        ("encode", folder / "vectors", folder / "new"),
+        ("search", folder / "vectors", folder / "queries.npy"),
+    ):
+        outcome = invoke(*words, "--kernel", distant)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.err.startswith(
+            "mercore: the kernel of distant.py is not positive semi-definite: found a Gram matrix of 256 rows with an "
+            "eigenvalue of -"
+        )
+        assert outcome.err.endswith(" or more. Mend: declare the ROUNDING that it has, or correct its formula.\n")
+    assert not (folder / "new").exists()
+    missing = folder / "missing.py"
+    refused(
+        2,
+        f"{missing} cannot be read: No such file or directory, expected a file that declares a kernel. "
+        "Mend: check the path.",
+        "encode", folder / "vectors", folder / "new", "--kernel", missing,
+    )  # fmt: skip
+    assert sys.modules.get("mercore_own_kernel") is None

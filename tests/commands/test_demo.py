@@ -1,0 +1,56 @@
+"""The demonstration, the README's first command: small, from photographs to the page; and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.running import invoke, names_in, succeed
+
+NEEDS_NONE = "expected one of cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, which need no parameter"
+
+
+@pytest.mark.slow
+def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
+    report = json.loads(succeed("demo", "--out", tmp_path / "demo", "--tiles", 2000, "--atoms", 512, "--json"))
+    assert (report["tiles"], report["queries"]) == (2000, 500)
+    assert names_in(tmp_path / "demo") == ["codes.zarr", "index.html", "queries.zarr", "vectors.zarr"]
+    recall = {
+        way: {(row["definition"], row["rank"]): row["value"] for row in rows} for way, rows in report["recall"].items()
+    }
+    codes, reranked = recall["codes"], recall["codes, 500 reranked"]
+    assert codes["texmex", 1] > 0.15
+    assert codes["texmex", 100] > 0.7
+    assert reranked["texmex", 1] > 0.9
+    page = (tmp_path / "demo/index.html").read_text()
+    assert len(re.findall("<img ", page)) >= 24 * 6
+    assert f"{reranked['texmex', 1]:.3f}" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--kernel", "foo"), f"unknown kernel: found 'foo', {NEEDS_NONE}. Mend: --kernel chi2"),
+        (("--kernel", "rbf"), f"unknown kernel: found 'rbf', {NEEDS_NONE}. Mend: --kernel chi2"),
+        (("--kernel", "own.py"), f"unknown kernel: found 'own.py', {NEEDS_NONE}. Mend: --kernel chi2"),
+        (
+            ("--atoms", 2001, "--tiles", 2000),
+            "atoms is out of range: found 2001, expected 1 to 2000 rows in the store. Mend: --atoms 1024",
+        ),
+        (
+            ("--tiles", 499, "--atoms", 9),
+            "tiles is out of range: found 499, expected 500 to 1048576. Mend: leave --tiles out.",
+        ),
+    ],
+)
+def test_what_no_photograph_is_needed_for_is_refused_before_any_work(
+    options: tuple[object, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*arguments: object, **named: object) -> None:
+        raise AssertionError("photographs were cut")
+
+    monkeypatch.setattr("mercore.jobs.demo.tiles.cut_tiles", cut)
+    outcome = invoke("demo", "--out", tmp_path / "demo", *options)
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
+    assert not (tmp_path / "demo").exists()

@@ -1,0 +1,181 @@
+"""Every encoder by the command line: encode, kill and run again, search, check, rerank by the true kernel."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mercore.jobs.encoder_parameters import PARAMETERS
+from mercore.stores.results.hits import Hits
+from tests.commands.test_happy_path import assert_same, hits_of
+from tests.commands.test_kill import kill_after, wait_for_receipts
+from tests.independent import reference
+from tests.support.running import count_receipts, files_of, finish, invoke, names_in, run, start, succeed
+
+ROWS, K = 3000, 10
+LANDMARKS = ("--landmarks", 100, "--components", 16)
+DICTIONARY = ("--atoms", 64, "--sparsity", 4)
+QUANTIZER = ("--subquantizers", 4, "--training-rows", 700)
+ENCODERS: dict[str, tuple[str, tuple[object, ...]]] = {
+    "aska": ("chi2", DICTIONARY),
+    "kpca-aska": ("jensen_shannon", (*LANDMARKS, *DICTIONARY)),
+    "kpca-pq": ("chi2", (*LANDMARKS, *QUANTIZER)),
+    "pq": ("hellinger", QUANTIZER),
+    "kpca-lsh": ("intersection", ("--landmarks", 100, "--bits", 45)),
+    "kpca-jl": ("chi2", (*LANDMARKS, "--projections", 40)),
+    "kpca": ("hellinger", LANDMARKS),
+    "kpca-bound": ("chi2", LANDMARKS),
+    "bin-bound": ("intersection", ("--groups", 16)),
+}
+BYTES = {"aska": 16, "kpca-aska": 16, "kpca-pq": 4, "pq": 4, "kpca-lsh": 6, "kpca-jl": 164, "kpca": 68}
+BYTES |= {"kpca-bound": 26, "bin-bound": 22}
+REALLY = ("aska", "kpca-bound")  # by the real command; of the others a new process would show nothing else
+every_encoder = pytest.mark.parametrize("name", ENCODERS)
+
+
+def words_of(name: str) -> tuple[object, ...]:
+    """The options that encode with small parameters."""
+    kernel, options = ENCODERS[name]
+    return ("--encoder", name, "--kernel", kernel, *options)
+
+
+def json_of(*words: object) -> dict[str, Any]:
+    """Run a command that prints one JSON object."""
+    report: dict[str, Any] = json.loads(succeed(*words, "--json"))
+    return report
+
+
+@pytest.fixture(scope="module")
+def stores(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A code store of 12 parts for each encoder."""
+    folder = tmp_path_factory.mktemp("encoders")
+    for name in ENCODERS:
+        succeed("encode", vectors, folder / name, *words_of(name), "--part-rows", 250)
+    return {name: folder / name for name in ENCODERS}
+
+
+@pytest.fixture(scope="module")
+def exact(vectors: Path, data: Path) -> dict[str, Hits]:
+    """The true neighbours under each kernel."""
+    queries = (data / "queries.npy", "-k", ROWS)
+    return {kernel: hits_of(vectors, *queries, "--kernel", kernel) for kernel, _ in ENCODERS.values()}
+
+
+def test_every_encoder_is_among_those_tried() -> None:
+    assert list(ENCODERS) == list(PARAMETERS)
+
+
+@every_encoder
+def test_a_store_is_whole_and_says_what_it_is(name: str, stores: dict[str, Path]) -> None:
+    checked = invoke("check", stores[name], "--json")
+    assert (checked.code, json.loads(checked.out)["faults"]) == (0, [])
+    report = json_of("info", stores[name])
+    assert (report["rows"], report["parts"], report["parts_done"]) == (ROWS, 12, 12)
+    assert report["encoder"]["name"] == name
+    assert report["kernel"] == {"name": ENCODERS[name][0], "configuration": {}}
+    assert report["bytes_per_row"] == pytest.approx(BYTES[name], abs=0.3)  # a checksum each column and part
+
+
+@every_encoder
+def test_codes_find_neighbours(name: str, stores: dict[str, Path], exact: dict[str, Hits], data: Path) -> None:
+    queries = data / "queries.npy"
+    found = hits_of(stores[name], queries, "-k", K)
+    assert reference.k_recall(found.ids, exact[ENCODERS[name][0]].ids, K) > 0.1
+    assert (
+        reference.texmex_recall(hits_of(stores[name], queries, "-k", 300).ids, exact[ENCODERS[name][0]].ids, 300) > 0.9
+    )
+    for how in (("--threads", 1), ("--threads", 3, "--batch", 5), ("--batch", 1)):
+        assert_same(hits_of(stores[name], queries, "-k", K, *how), found)
+
+
+@every_encoder
+def test_reranking_gives_the_true_kernels_best(
+    name: str, stores: dict[str, Path], exact: dict[str, Hits], data: Path
+) -> None:
+    true = exact[ENCODERS[name][0]]
+    assert true.scores is not None
+    queries = data / "queries.npy"
+    every = hits_of(stores[name], queries, "-k", K, "--rerank", ROWS)
+    assert_same(every, Hits(ids=true.ids[:, :K], scores=true.scores[:, :K]))
+    scores = np.empty((12, ROWS))
+    np.put_along_axis(scores, true.ids, true.scores, axis=1)
+    candidates = hits_of(stores[name], queries, "-k", 50).ids
+    masked = np.full_like(scores, -np.inf)
+    np.put_along_axis(masked, candidates, np.take_along_axis(scores, candidates, axis=1), axis=1)
+    best, ids = reference.top_k(masked, K)
+    assert_same(hits_of(stores[name], queries, "-k", K, "--rerank", 50), Hits(ids=ids, scores=best))
+
+
+@every_encoder
+def test_encoding_again_mends_what_is_missing_and_only_that(
+    name: str, vectors: Path, stores: dict[str, Path], tmp_path: Path
+) -> None:
+    store = Path(shutil.copytree(stores[name], tmp_path / "codes"))
+    whole = files_of(store)
+    model = sorted(path for path in store.glob("model/*/c/**/*") if path.is_file())
+    (store / "receipts/c/5/0").unlink()
+    for path in model[:2]:
+        path.unlink()
+    again = invoke("encode", vectors, store, *words_of(name), "--part-rows", 250, "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["parts_done_now"] == 1
+    told = [f"writing {path.relative_to(store)} again: it was missing or damaged\n" for path in model[:2]]
+    *written, counted = again.err.splitlines(keepends=True)
+    assert sorted(written) == sorted(told)
+    assert counted == "parts: 11 of 12 done, 1 missing, 0 wrong\n"
+    assert files_of(store) == whole
+
+
+@every_encoder
+def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[str, Path]) -> None:
+    refusal = invoke("encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9)
+    assert refusal.code == 2
+    assert refusal.err == (
+        f"mercore: {stores[name]} holds another job: it differs in encoder random_state (0, not 9). "
+        "Mend: give the options it was made with, or name another path.\n"
+    )
+
+
+@every_encoder
+def test_three_workers_and_the_real_command_write_the_same_bytes(
+    name: str, vectors: Path, stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    encode = run if name in REALLY else invoke
+    encoded = encode("encode", vectors, "codes", *words_of(name), "--part-rows", 250, "--workers", 3, "--json")
+    assert encoded.code == 0, encoded.err
+    assert json.loads(encoded.out)["parts_done_now"] == 12
+    assert encoded.err == ""
+    assert files_of(tmp_path / "codes") == files_of(stores[name])
+
+
+def test_the_real_command_searches_and_checks(stores: dict[str, Path], data: Path) -> None:
+    words = (stores["kpca-pq"], data / "queries.npy", "-k", K, "--rerank", 50)
+    found = run("search", *words, "--json")
+    assert (found.code, found.err) == (0, "")
+    report = json.loads(found.out)
+    assert_same(Hits(ids=np.array(report["ids"], np.int64), scores=np.array(report["scores"])), hits_of(*words))
+    checked = run("check", stores["kpca-pq"])
+    assert (checked.code, checked.err) == (0, f"{stores['kpca-pq']}: 12 parts: whole\n")
+
+
+@pytest.mark.slow
+def test_kills_and_resumptions_leave_the_undisturbed_store(vectors: Path, tmp_path: Path) -> None:
+    store, options = tmp_path / "codes", (*words_of("kpca-pq"), "--part-rows", 10)
+    rng = np.random.default_rng(4)
+    done = 0
+    for _ in range(2):
+        process = start("encode", vectors, store, *options, "--workers", 2)
+        wait_for_receipts(store, done + int(rng.integers(5, 40)), process)
+        kill_after(process, int(rng.integers(0, 4_000)))
+        before, done = done, count_receipts(store)
+        assert before < done < 300
+    last = finish(start("encode", vectors, store, *options, "--json"))
+    assert last.code == 0, last.err
+    assert json.loads(last.out)["parts_done_now"] == 300 - done
+    succeed("encode", vectors, tmp_path / "undisturbed", *options)
+    assert files_of(store) == files_of(tmp_path / "undisturbed")
+    assert names_in(tmp_path) == ["codes", "undisturbed"]

@@ -1,0 +1,308 @@
+"""Exact search on the real command line: the true ids by every bound, whatever the batch, the threads and the parts."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.results.certificates import read_certificate
+from mercore.stores.results.hits import read_hits
+from tests.independent.exact_truth import KERNELS, nearest
+from tests.support.adversarial import MAKERS, adversary
+from tests.support.custom_kernels import INTERSECTION, write
+from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
+
+CHECKER = Path(__file__).parents[1] / "independent" / "check_certificate.py"
+ROWS, DIMS, NQ, K = 3000, 24, 40, 10
+GAMMA = {"rbf": 1e-4, "exp_chi2": 2.0}
+ADDITIVE = ("hellinger", "chi2", "intersection", "jensen_shannon")
+BOUNDS: dict[str, tuple[object, ...]] = {
+    "bound": ("--encoder", "bound"),
+    "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64),
+    "bin-bound": ("--encoder", "bin-bound", "--groups", 24),
+}
+SMALL: dict[str, tuple[object, ...]] = {
+    "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 48, "--components", 24),
+    "bin-bound": ("--encoder", "bin-bound", "--groups", 16),
+}
+
+Ids = NDArray[np.int64]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with vectors in 24 parts, queries of which every fifth is one of the rows, and bounds for chi2."""
+    folder = tmp_path_factory.mktemp("exact")
+    rows, queries = histograms(ROWS, DIMS, seed=1), histograms(NQ, DIMS, seed=2)
+    queries[::5] = rows[: len(queries[::5])]
+    np.save(folder / "base.npy", rows)
+    np.save(folder / "queries.npy", queries)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 3 << 10)
+        succeed("ingest", folder / "base.npy", folder / "vectors")
+    for name, options in BOUNDS.items():
+        encode(folder / "vectors", folder / name, "--kernel", "chi2", *options, "--part-rows", 200)
+    return folder
+
+
+def encode(vectors: Path, bounds: Path, *options: object) -> None:
+    succeed("encode", vectors, bounds, *options, "--workers", 2)
+
+
+def exact(store: Path, queries: Path, *options: object, k: int = K) -> tuple[Ids, dict[str, Any]]:
+    """The ids that an exact search prints, and its report."""
+    report = json.loads(succeed("search", store, queries, "-k", k, "--exact", "--json", *options))
+    return np.array(report["ids"]), report
+
+
+def kernel_options(kernel: str) -> tuple[object, ...]:
+    return ("--kernel", kernel, *(("--gamma", GAMMA[kernel]) if kernel in GAMMA else ()))
+
+
+def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    return np.load(folder / "base.npy"), np.load(folder / "queries.npy")
+
+
+def certify(folder: Path, hits: Path) -> tuple[int, str]:
+    """The exit code and the words of the script that knows only NumPy and the files."""
+    words = [sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy")]
+    certificate = hits.with_suffix(".certificate.npz")
+    done = subprocess.run([*words, str(hits), str(certificate)], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+# --- the ids
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_ids_are_the_true_ones_by_every_bound_and_by_none(kernel: str, folder: Path, tmp_path: Path) -> None:
+    true = nearest(kernel, *loaded(folder), K, gamma=GAMMA.get(kernel, 1.0))
+    queries = folder / "queries.npy"
+    ids, report = exact(folder / "vectors", queries, *kernel_options(kernel))
+    np.testing.assert_array_equal(ids, true)
+    for name, options in BOUNDS.items():
+        if name != "bin-bound" or kernel in (*ADDITIVE, "exp_chi2"):
+            encode(folder / "vectors", tmp_path / name, *kernel_options(kernel), *options, "--part-rows", 200)
+            found, bounded = exact(tmp_path / name, queries)
+            np.testing.assert_array_equal(found, true)
+            assert bounded["scores"] == report["scores"]
+            assert (bounded["bound"] == name) is (name != "bound")
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_bounds_leave_few_rows(bound: str, folder: Path) -> None:
+    _, report = exact(folder / bound, folder / "queries.npy")
+    assert report["queries_by_every_row"] == 0
+    assert report["rows_scored"]["max"] < 0.1
+    assert report["approximate"] is None
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "chi2", "intersection"])
+def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> None:
+    true = nearest(kernel, *loaded(folder), K)
+    transformed = ("--kernel", kernel, "--transform", 3)
+    encode(folder / "vectors", tmp_path / "bounds", *transformed, *BOUNDS["bound"])
+    ids, report = exact(tmp_path / "bounds", folder / "queries.npy")
+    _, plain = exact(folder / "vectors", folder / "queries.npy", "--kernel", kernel)
+    np.testing.assert_array_equal(ids, true)
+    np.testing.assert_allclose(report["scores"], np.exp(3 * (np.array(plain["scores"]) - 1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("made", MAKERS)
+def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -> None:
+    data = adversary(made, 80, 4)
+    np.save(tmp_path / "base.npy", data.rows)
+    np.save(tmp_path / "queries.npy", data.queries)
+    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    for kernel in KERNELS:
+        true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
+        ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
+        np.testing.assert_array_equal(ids, true, err_msg=kernel)
+        for name in ("kpca-bound", *(("bin-bound",) if kernel in ADDITIVE else ())):
+            bounds = tmp_path / f"{name}-{kernel}"
+            encode(tmp_path / "vectors", bounds, *kernel_options(kernel), *SMALL[name], "--part-rows", 40)
+            ids, _ = exact(bounds, tmp_path / "queries.npy")
+            np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
+
+
+def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(folder: Path, tmp_path: Path) -> None:
+    rows, queries = loaded(folder)
+    rows[::7] = 0
+    np.save(tmp_path / "base.npy", rows)
+    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors", "--drop-zero-rows")
+    kept = np.flatnonzero(rows.any(axis=1))
+    true = kept[nearest("chi2", rows[kept], queries, K)]
+    encode(tmp_path / "vectors", tmp_path / "bounds", "--kernel", "chi2", *BOUNDS["kpca-bound"])
+    for words in ((tmp_path / "bounds",), (tmp_path / "vectors", "--kernel", "chi2")):
+        ids, _ = exact(words[0], folder / "queries.npy", *words[1:])
+        np.testing.assert_array_equal(ids, true)
+
+
+def test_a_zarr_array_of_another_tool_is_searched_where_it_lies(folder: Path, tmp_path: Path) -> None:
+    rows, queries = loaded(folder)
+    array = zarr.create_array(tmp_path / "rows", shape=rows.shape, chunks=(700, DIMS), dtype=rows.dtype)
+    array[...] = rows
+    encode(tmp_path / "rows", tmp_path / "bounds", "--kernel", "intersection", *BOUNDS["bound"])
+    true = nearest("intersection", rows, queries, K)
+    for words in ((tmp_path / "bounds",), (tmp_path / "rows", "--kernel", "intersection")):
+        ids, _ = exact(words[0], folder / "queries.npy", *words[1:])
+        np.testing.assert_array_equal(ids, true)
+
+
+@pytest.mark.parametrize("bound", ["kpca-bound", "bound"])
+def test_a_kernel_of_the_users_own(bound: str, folder: Path, tmp_path: Path) -> None:
+    mine = write(tmp_path, INTERSECTION)
+    encode(folder / "vectors", tmp_path / "bounds", "--kernel", mine, *BOUNDS[bound])
+    true = nearest("intersection", *loaded(folder), K)
+    ids, report = exact(tmp_path / "bounds", folder / "queries.npy", "--kernel", mine)
+    np.testing.assert_array_equal(ids, true)
+    assert report["queries_by_every_row"] < NQ
+    ids, _ = exact(folder / "vectors", folder / "queries.npy", "--kernel", mine)
+    np.testing.assert_array_equal(ids, true)
+
+
+def test_k_up_to_all_rows(folder: Path) -> None:
+    rows, queries = loaded(folder)
+    np.save(folder / "few.npy", queries[:3])
+    for k in (1, ROWS // 2 - 1, ROWS // 2, ROWS):
+        ids, _ = exact(folder / "kpca-bound", folder / "few.npy", k=k)
+        np.testing.assert_array_equal(ids, nearest("chi2", rows, queries[:3], k))
+
+
+# --- the files
+
+
+def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(folder: Path, tmp_path: Path) -> None:
+    encode(folder / "vectors", tmp_path / "other", "--kernel", "chi2", *BOUNDS["kpca-bound"], "--part-rows", 1024)
+    out = tmp_path / "hits.npz"
+    hits: set[bytes] = set()
+    certificates: dict[tuple[Path, int], set[bytes]] = {}
+    for store in (folder / "kpca-bound", tmp_path / "other"):
+        for batch in (1, 10, NQ):
+            for threads in (1, 2):
+                words = ("--exact", "--batch", batch, "--threads", threads, "--out", out)
+                succeed("search", store, folder / "queries.npy", "-k", K, *words)
+                hits.add(out.read_bytes())
+                certificates.setdefault((store, batch), set()).add((tmp_path / "hits.certificate.npz").read_bytes())
+    by_kernel = ("--kernel", "chi2", "--exact", "--out", out)
+    succeed("search", folder / "vectors", folder / "queries.npy", "-k", K, *by_kernel)
+    hits.add(out.read_bytes())
+    assert len(hits) == 1
+    assert {len(found) for found in certificates.values()} == {1}  # whatever the threads
+    assert names_in(tmp_path) == ["hits.certificate.npz", "hits.npz", "other"]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet", ".ivecs", ".ibin"])
+def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"gt{suffix}"
+    words = ("search", folder / "kpca-bound", folder / "queries.npy", "-k", K, "--exact", "--out", out, "--json")
+    report = json.loads(succeed(*words))
+    beside = [str(tmp_path / "gt.fvecs")] if suffix == ".ivecs" else []
+    assert report["written"] == [str(out), *beside, str(tmp_path / "gt.certificate.npz")]
+    assert names_in(tmp_path) == sorted(Path(path).name for path in report["written"])
+    hits = read_hits(str(out))
+    np.testing.assert_array_equal(hits.ids, nearest("chi2", *loaded(folder), K))
+    assert hits.scores is not None
+    arrays, about = read_certificate(str(tmp_path / "gt.certificate.npz"))
+    np.testing.assert_allclose(hits.scores[:, -1], arrays["kth"], rtol=1e-6)
+    np.testing.assert_array_equal(arrays["slack"], np.full(NQ, 2 * make_kernel("chi2").exact_error(DIMS)))
+    assert (about["exact"], about["relaxed"], about["bound"], about["k"]) == (True, None, "kpca-bound", K)
+
+
+@pytest.mark.parametrize("suffix", [".ivecs", ".ibin"])
+def test_ids_beyond_int32_are_refused_before_work(
+    suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mercore.stores.results.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
+    monkeypatch.setattr("mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched"))
+    out = tmp_path / f"gt{suffix}"
+    outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)
+    message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Mend: write the hits as .npz or .parquet."
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("kernel", ["cosine", "hellinger", "chi2", "intersection", "rbf"])
+def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
+    kernel: str, folder: Path, tmp_path: Path
+) -> None:
+    encode(folder / "vectors", tmp_path / "bounds", *kernel_options(kernel), *BOUNDS["kpca-bound"])
+    accepted = f"proved: {NQ} queries against {ROWS} rows by {kernel}\n"
+    for words in ((tmp_path / "bounds",), (folder / "vectors", *kernel_options(kernel))):
+        out = tmp_path / "gt.npz"
+        succeed("search", words[0], folder / "queries.npy", *words[1:], "-k", K, "--exact", "--out", out)
+        assert certify(folder, out) == (0, accepted)
+    hits = dict(np.load(out))
+    hits["ids"][7, 3] = np.setdiff1d(np.arange(ROWS), hits["ids"][7])[0]
+    np.savez(out, **hits)
+    assert certify(folder, out) == (1, "query 7: scores are others\n")
+
+
+# --- what it says
+
+
+def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "hits.npz"
+    words = ("search", folder / "kpca-bound", folder / "queries.npy", "-k", K, "--relaxed", 0.9)
+    report = json.loads(succeed(*words, "--json"))
+    approximate = report["approximate"]
+    assert approximate["relaxed"] == 0.9
+    assert 0 < approximate["beta"] < 1
+    assert 0.1 < approximate["failure_probability"] < 0.2
+    outcome = invoke(*words, "--out", out)
+    assert outcome.code == 0
+    missed = "approximate: a neighbour is missed with an estimated probability of at most 0.1"
+    assert missed in outcome.err
+    assert "proved" not in outcome.err
+    _, about = read_certificate(str(tmp_path / "hits.certificate.npz"))
+    assert (about["exact"], about["relaxed"]) == (False, 0.9)
+    code, said = certify(folder, out)
+    assert code == 1
+    assert "of other vectors, or not exact" in said
+    _, bounded = exact(folder / "kpca-bound", folder / "queries.npy")
+    assert report["rows_scored"]["median"] < bounded["rows_scored"]["median"]
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(report["ids"], bounded["ids"], strict=True)]) > 0.8
+
+
+def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
+    data = adversary("near-uniform", 3000, 5)
+    np.save(tmp_path / "base.npy", data.rows)
+    np.save(tmp_path / "queries.npy", data.queries)
+    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    bounds, options = tmp_path / "bounds", ("--landmarks", 64, "--components", 16)
+    made = invoke("encode", tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "bound")
+    assert made.code == 0
+    warned = f"bounds rule too little out of {tmp_path / 'vectors'} under kernel cosine: the best leaves "
+    assert warned in made.err
+    bounds = tmp_path / "narrow"
+    encode(tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "kpca-bound", *options)
+    outcome = invoke("search", bounds, tmp_path / "queries.npy", "-k", 3, "--exact")
+    every = f"the bounds of {bounds} ruled too little out for 5 of 5 queries: those were answered by the true kernel of"
+    assert outcome.err.startswith(every)
+    assert "proved; rows scored by the true kernel: median 100.0000%" in outcome.err
+
+
+@pytest.mark.slow
+def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "gt.npz"
+    encoded = run("encode", folder / "vectors", tmp_path / "bounds", "--kernel", "hellinger", "--encoder", "bound")
+    assert encoded.code == 0, encoded.err
+    assert "expected of exact searches for 10 neighbours" in encoded.err
+    searched = run("search", tmp_path / "bounds", folder / "queries.npy", "-k", K, "--exact", "--out", out)
+    assert (searched.code, searched.out) == (0, "")
+    assert "\nproved; rows scored by the true kernel: median " in searched.err
+    np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
+    checked = finish(
+        start_words([sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy"), str(out),
+                     str(tmp_path / "gt.certificate.npz")])
+    )  # fmt: skip
+    assert checked.code == 0, checked
+    verified = run("verify", folder / "vectors", folder / "queries.npy", out, "--kernel", "hellinger")
+    assert verified.code == 0, verified.err

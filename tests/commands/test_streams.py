@@ -1,0 +1,123 @@
+"""What the command makes of streams that are closed or full, empty words, and files that it reads itself."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.custom_kernels import INTERSECTION, write
+from tests.support.running import command, histograms, invoke, run, succeed
+
+K = ("-k", 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with vectors, queries (as big-ann's file too, and too wide ones), codes and bounds."""
+    folder = tmp_path_factory.mktemp("streams")
+    np.save(folder / "base.npy", histograms(300, 16, seed=1))
+    queries = histograms(4, 16, seed=2)
+    np.save(folder / "queries.npy", queries)
+    np.save(folder / "wide.npy", np.hstack([queries, queries]))
+    header = np.array(queries.shape, np.uint32)
+    (folder / "queries.fbin").write_bytes(header.tobytes() + queries.astype(np.float32).tobytes())
+    (folder / "queries.ibin").write_bytes(header.tobytes() + queries.astype(np.int32).tobytes())
+    succeed("ingest", folder / "base.npy", folder / "vectors")
+    succeed("encode", folder / "vectors", folder / "codes", "--kernel", "chi2", "--atoms", 32, "--sparsity", 2)
+    bins = ("--encoder", "bin-bound", "--groups", 8)
+    succeed("encode", folder / "vectors", folder / "bounds", "--kernel", "chi2", *bins)
+    return folder
+
+
+def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
+    for words in (("info", folder / "codes"), ("search", folder / "codes", folder / "queries.npy", *K, "--json")):
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert ended.returncode == 1
+        assert ended.stderr.splitlines()[-1].startswith(
+            "mercore: cannot write the answer: No space left on device. Mend"
+        )
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_closed_stderr_costs_no_answer(folder: Path) -> None:
+    words = ("search", folder / "codes", folder / "queries.npy", *K)
+    closed = run(*words, preexec_fn=lambda: os.close(2))
+    assert (closed.code, closed.out) == (0, succeed(*words))
+
+
+@pytest.mark.parametrize("word", ["", "--out="])
+def test_an_empty_word_is_refused(word: str, folder: Path) -> None:
+    words = ["search", folder / "codes", folder / "queries.npy", *K, *(["--out"] if not word else []), word]
+    outcome = invoke(*words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "a word of the command is empty" in outcome.err
+
+
+@pytest.mark.parametrize("words", [("search", "--relaxed"), ("encode", "--gamma"), ("encode", "--transform")])
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_numbers_are_finite(words: tuple[str, str], number: str, folder: Path) -> None:
+    verb, option = words
+    rest = (folder / "queries.npy",) if verb == "search" else (folder / "new", "--kernel", "rbf")
+    outcome = invoke(verb, folder / "vectors", *rest, option, number)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"'{number}' is not a finite number" in outcome.err
+
+
+@pytest.mark.parametrize("count", ["0", "5000", str(10**27)])
+def test_as_many_threads_as_nothing_has_are_refused(count: str, folder: Path) -> None:
+    for option in ("--threads", "--processes"):
+        outcome = invoke("search", folder / "codes", folder / "queries.npy", *K, option, count)
+        assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
+    queries, link = tmp_path / "queries.ibin", tmp_path / "link.ibin"
+    queries.write_bytes((folder / "queries.ibin").read_bytes())
+    link.symlink_to(queries)
+    for store, options in (("codes", ()), ("bounds", ("--exact",)), ("vectors", ("--kernel", "chi2"))):
+        for out in (queries, link):
+            outcome = invoke("search", folder / store, queries, *K, *options, "--out", out)
+            assert (outcome.code, outcome.out) == (2, "")
+            assert outcome.err == (
+                f"mercore: {out} is read by this very work: its hits would replace it. Mend: name another path.\n"
+            )
+    assert queries.read_bytes() == (folder / "queries.ibin").read_bytes()
+
+
+def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -> None:
+    out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.certificate.npz"
+    succeed("search", folder / "bounds", folder / "queries.npy", *K, "--exact", "--out", out)
+    proof = certificate.read_bytes()
+    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet")
+    assert certificate.read_bytes() == proof  # those hits replaced none
+    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out)
+    assert not certificate.exists()
+
+
+def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_path: Path) -> None:
+    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.npz")
+    scored = ("--vectors", folder / "vectors", "--queries", folder / "wide.npy", "--kernel", "chi2")
+    outcome = invoke("evaluate", tmp_path / "hits.npz", tmp_path / "hits.npz", *scored)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "wide.npy has d = 32: expected 16" in outcome.err
+
+
+def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path, f"print('mine')\n{INTERSECTION}")
+    words = ("search", folder / "vectors", folder / "queries.npy", *K, "--kernel", tmp_path / "mine.py", "--json")
+    outcome = run(*words)
+    assert (outcome.code, outcome.err) == (0, "mine\n")
+    assert np.array(json.loads(outcome.out)["ids"]).shape == (4, 3)
+    write(tmp_path, "raise SystemExit(3)\n")
+    outcome = run(*words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "mine.py does not run: SystemExit: 3. Mend" in outcome.err
+
+
+def test_a_table_that_is_drawn_anew_is_no_json() -> None:
+    outcome = invoke("jobs", "--watch", "--json")
+    assert (outcome.code, outcome.out) == (2, "")

@@ -1,0 +1,523 @@
+"""A comparison's figures are those of encoding, searching and evaluating by hand; what is recorded is not redone."""
+
+import io
+import json
+import shutil
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+
+from mercore.jobs import api
+from mercore.jobs.comparison import compare, summary
+from mercore.jobs.comparison import setup as compared
+from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels, parse_options
+from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.pipeline.recall import evaluate
+from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.results.hits import Hits, read_hits
+from mercore.stores.vectors import open_vector_store
+from tests.independent import reference
+from tests.support.making import Rows, histograms, make_codes, make_vectors
+
+ROWS, QUERIES, DIMS = 600, 40, 12
+ASKA, LSH = "aska:atoms=64,sparsity=3", "kpca-lsh:landmarks=64,bits=48"
+OPTIONS: dict[str, Any] = {"kernels": ["chi2"], "encoders": [ASKA, LSH], "ranks": "1,5,30", "threads": 2, "workers": 2}
+RECORDED = [1, 2, 5, 10, 20, 30]
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    make_vectors(folder / "vectors", histograms(ROWS, DIMS))
+    np.save(folder / "queries.npy", histograms(QUERIES, DIMS, seed=1))
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    """Run a comparison of the module's data."""
+
+    def run(**options: Any) -> dict[str, Any]:
+        return compare.run(str(folder / "vectors"), str(folder / "queries.npy"), **{**OPTIONS, **options})
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """A comparison of two encoders with two seeds, reranked too, and where it is recorded."""
+    out = folder / "whole"
+    options = {**OPTIONS, "seeds": 2, "rerank": 60, "out": str(out)}
+    return out, compare.run(str(folder / "vectors"), str(folder / "queries.npy"), **options)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The encoder and seed of every store that is encoded meanwhile."""
+    seen = []
+    encode = api.encode
+
+    def watched(vectors: str, codes: str, **options: Any) -> Any:
+        seen.append((options["encoder"], options["random_state"]))
+        return encode(vectors, codes, **options)
+
+    monkeypatch.setattr(api, "encode", watched)
+    return seen
+
+
+def truth() -> Hits:
+    """The true neighbours, by the reference."""
+    base = reference.prepare("chi2", histograms(ROWS, DIMS))
+    queries = reference.prepare("chi2", histograms(QUERIES, DIMS, seed=1))
+    scores, ids = reference.top_k(reference.kernel("chi2", queries, base), 30)
+    return Hits(scores=scores, ids=ids)
+
+
+def by_hand(folder: Path, spec: EncoderSpec, *, rerank: int | None = None) -> list[dict[str, Any]]:
+    """The recalls of a spec, without anything of a comparison."""
+    vectors, kernel = open_vector_store(folder.parent / "vectors"), make_kernel("chi2")
+    codes = make_codes(folder, vectors, kernel, spec)
+    queries = Rows(histograms(QUERIES, DIMS, seed=1))
+    hits = search_code_store(codes, queries, SearchOptions(k=30, rerank=rerank), vectors=vectors)
+    true = search_vector_store(vectors, kernel, queries, SearchOptions(k=30))
+    assert np.array_equal(true.ids, truth().ids)
+    found = evaluate(hits, true, RECORDED, exact_scores=rerank is not None)
+    return [vars(recall) for recall in found.recalls]
+
+
+def without_times(report: Any) -> Any:
+    """A report without what another run of the same would not repeat."""
+    if isinstance(report, dict):
+        timed = ("seconds", "encode_seconds", "encode_us_per_row", "ns_per_row_and_query", "written")
+        return {
+            key: without_times(value)
+            for key, value in report.items()
+            if key not in timed and not key.startswith("search_ns")
+        }
+    return [without_times(value) for value in report] if isinstance(report, list) else report
+
+
+def test_every_recall_is_that_of_a_search_by_hand(folder: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    _, report = whole
+    kinds: dict[str, dict[str, Any]] = {
+        "aska": {"n_atoms": 64, "n_nonzero_coefs": 3},
+        "kpca-lsh": {"n_landmarks": 64, "n_bits": 48},
+    }
+    expected = [(name, seed) for name in kinds for seed in (0, 1)]
+    assert [(record["label"], record["seed"]) for record in report["runs"]] == expected
+    for record in report["runs"]:
+        name, seed = record["label"], record["seed"]
+        spec = ENCODERS[name](**{**kinds[name], "random_state": seed})
+        store = folder / f"{name}-{seed}"
+        assert record["search"]["recall"] == by_hand(store, spec)
+        assert record["reranked"]["recall"] == by_hand(folder / f"{name}-{seed}-again", spec, rerank=60)
+        assert record["bytes_per_row"] == {"aska": 13, "kpca-lsh": 6}[name]
+        definitions = {row["definition"] for row in record["reranked"]["recall"]}
+        assert definitions == {"k-recall", "texmex", "aska", "tie-aware"}
+
+
+def test_means_and_deviations_are_those_over_the_seeds(whole: tuple[Path, dict[str, Any]]) -> None:
+    _, report = whole
+    ways = [(entry["encoder"], entry["reranked"]) for entry in report["summary"]]
+    assert ways == [("aska", None), ("aska", 60), ("kpca-lsh", None), ("kpca-lsh", 60)]
+    for entry in report["summary"]:
+        way = "reranked" if entry["reranked"] else "search"
+        runs = [record for record in report["runs"] if record["label"] == entry["encoder"]]
+        assert entry["ranks"] == RECORDED
+        for place, rank in enumerate(RECORDED):
+            values = [
+                row["value"]
+                for record in runs
+                for row in record[way]["recall"]
+                if (row["definition"], row["rank"]) == ("texmex", rank)
+            ]
+            assert entry["recall_mean"][place] == pytest.approx(statistics.mean(values))
+            assert entry["recall_std"][place] == pytest.approx(statistics.stdev(values))
+        assert entry["seeds"] == 2
+    assert any(std for entry in report["summary"] for std in entry["recall_std"])
+
+
+def test_the_table_shows_the_summary(whole: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+    _, report = whole
+    summary.tell(report)
+    title, header, *lines = capsys.readouterr().out.splitlines()
+    assert title == "chi2: 600 rows, 40 queries, k = 30"
+    assert header.split() == ["encoder", "bytes", "a", "row", "R@1", "R@5", "R@30", "search", "ns", "encode", "µs"]
+    for line, entry in zip(lines, report["summary"], strict=True):
+        shown = [(entry["recall_mean"][place], entry["recall_std"][place]) for place in (0, 2, 5)]
+        recall = "  ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in shown)
+        name = entry["encoder"] + ", 60 reranked" * (entry["reranked"] is not None)
+        speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
+        assert line.split() == f"{name} {entry['bytes_per_row']} {recall} {' '.join(speed)}".split()
+
+
+def test_the_truth_is_kept(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = whole
+    (path,) = out.glob("truth-*.npz")
+    assert np.array_equal(read_hits(str(path)).ids, truth().ids)
+
+
+def test_what_is_recorded_is_not_done_again(
+    run: Run, whole: tuple[Path, dict[str, Any]], encoded: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    recorded, report = whole
+    options = {"rerank": 60, "out": str(shutil.copytree(recorded, tmp_path / "out"))}
+    again = run(seeds=2, **options)
+    assert {**again, "written": None} == {**report, "written": None}
+    run(seeds=2, encoders=[LSH, ASKA], ranks="1,20,30", **options)  # 20 is recorded in any case
+    assert not encoded
+    assert [record["seed"] for record in run(seeds=3, encoders=[LSH], **options)["runs"]] == [0, 1, 2]
+    assert encoded == [("kpca-lsh", 2)]
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[tuple[str, int]]
+) -> None:
+    recalls = api.recalls
+
+    def interrupted(*sides: Any, **options: Any) -> Any:
+        if len(encoded) == 2:
+            raise KeyboardInterrupt
+        return recalls(*sides, **options)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "recalls", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(seeds=2, out=str(out))
+    (truth_file,) = out.glob("truth-*.npz")
+    assert sorted(path.name for path in out.iterdir()) == ["compare.json", truth_file.name]
+    assert [record["seed"] for record in compared.read_records(out / "compare.json")] == [0]
+    report = run(seeds=2, out=str(out))
+    assert encoded == [("aska", 0), ("aska", 1), ("aska", 1), ("kpca-lsh", 0), ("kpca-lsh", 1)]
+    assert without_times(report) == without_times(run(seeds=2, out=str(tmp_path / "undisturbed")))
+
+
+def test_what_a_killed_run_left_is_removed(run: Run, tmp_path: Path) -> None:
+    left = tmp_path / ".codes.123-0badcafe.tmp"
+    left.mkdir()
+    run(encoders=[LSH], out=str(tmp_path))
+    assert not left.exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_other_queries_are_another_comparison(folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]) -> None:
+    path, options = tmp_path / "queries.npy", {**OPTIONS, "encoders": [LSH], "out": str(tmp_path / "out")}
+    rows = histograms(QUERIES, DIMS, seed=1)
+    for row in (0, 33):  # of which a fingerprint would read neither
+        rows[row] = rows[row][::-1]
+        np.save(path, rows)
+        compare.run(str(folder / "vectors"), str(path), **options)
+    assert len(encoded) == 2
+    assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
+
+
+def test_other_ranks_and_another_rerank_are_another_run(
+    run: Run, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    asked: list[dict[str, Any]] = [
+        {"ranks": "1,5"},
+        *({"ranks": "1,30", "rerank": rerank} for rerank in (None, 60, 30)),
+    ]
+    reports = [run(encoders=[LSH], out=str(tmp_path / "out"), **options) for options in asked]
+    assert len(encoded) == 4
+    assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
+    for options, report in zip(asked, reports, strict=True):
+        assert without_times(report) == without_times(run(encoders=[LSH], **options))
+
+
+def test_without_a_folder_nothing_stays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    report = run(encoders=[LSH])
+    assert "written" not in report
+    assert not list(tmp_path.glob("mercore*"))
+
+
+def test_equal_bytes_and_equal_operations(run: Run) -> None:
+    encoders = ["aska:atoms=64", "kpca-lsh:landmarks=64", "kpca-jl:landmarks=64,components=32"]
+    by_bytes = run(encoders=encoders, bytes=17)
+    assert [entry["bytes_per_row"] for entry in by_bytes["summary"]] == [16, 17, 16]
+    assert [entry["operations"] for entry in by_bytes["summary"]] == ["4 look-ups", "136 bits", "3 multiply-adds"]
+    by_operations = run(encoders=encoders, operations=2)
+    assert [entry["operations"] for entry in by_operations["summary"]] == ["2 look-ups", "75 bits", "8 multiply-adds"]
+    assert by_operations["operations"] == 2
+
+
+def test_kernels_share_the_encoders_and_take_the_parameters_they_have() -> None:
+    kernels = parse_kernels(["chi2", "rbf"], gamma=0.5, transform=None)
+    assert [kernel.label for kernel in kernels] == ["chi2", "rbf, gamma 0.5"]
+    transformed = parse_kernels(["chi2"], gamma=None, transform=3.0)[0]
+    assert transformed.label == "chi2, transform 3"
+    assert transformed.kernel.spec() == make_kernel("chi2", transform=3.0).spec()
+
+
+def test_encoders_of_one_name_are_told_apart_by_their_texts() -> None:
+    texts = ["aska", "aska:atoms=64", "kpca:components=8"]
+    assert [contender.label for contender in parse_encoders(texts, 12, {})] == ["aska", "aska:atoms=64", "kpca"]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_options_of_a_text_are_those_of_encode(name: str) -> None:
+    given = {
+        option: value
+        for option, value in PARAMETERS[name].items()
+        if option != "random_state" and not (option == "components" and isinstance(value, str))
+    }
+    text = f"{name}:" + ",".join(f"{option.replace('_', '-')}={value}" for option, value in given.items())
+    assert parse_options(text) == (name, given)
+    (contender,) = parse_encoders([text], 12, {})
+    assert contender.spec == ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown encoder": (
+        {"encoders": ["asca:atoms=3"]},
+        "--encoder asca:atoms=3: unknown encoder 'asca', expected one of "
+        + ", ".join(PARAMETERS)
+        + ". Mend: --encoder aska",
+    ),
+    "unknown option": (
+        {"encoders": ["kpca:atom=3"]},
+        "--encoder kpca:atom=3: found 'atom=3', expected option=value with an option of kpca: landmarks, components. "
+        "Mend: leave it out.",
+    ),
+    "another encoder's option": (
+        {"encoders": ["kpca:bits=8"]},
+        "--encoder kpca:bits=8: found 'bits=8', expected option=value with an option of kpca: landmarks, components. "
+        "Mend: leave it out.",
+    ),
+    "no value": (
+        {"encoders": ["kpca:landmarks"]},
+        "--encoder kpca:landmarks: found 'landmarks', expected option=value with an option of kpca: landmarks, "
+        "components. Mend: leave it out.",
+    ),
+    "not a number": (
+        {"encoders": ["kpca:components=many"]},
+        "--encoder kpca:components=many: components is 'many', expected a whole number. Mend: leave it out.",
+    ),
+    "not a choice": (
+        {"encoders": ["aska:pursuit=mp"]},
+        "--encoder aska:pursuit=mp: pursuit is 'mp', expected one of ormp, omp. Mend: leave it out.",
+    ),
+    "option twice": (
+        {"encoders": ["kpca:components=8,components=9"]},
+        "--encoder kpca:components=8,components=9: components stands there twice. Mend: leave one out.",
+    ),
+    "encoder twice": (
+        {"encoders": [ASKA, ASKA]},
+        f"--encoder {ASKA} is given twice: expected once. Mend: leave one out.",
+    ),
+    "same encoder in other words": (
+        {"encoders": ["kpca", "kpca:components=64"]},
+        "--encoder kpca:components=64 is the same as kpca. Mend: name it once.",
+    ),
+    "kernel twice": (
+        {"kernels": ["chi2", "chi2"]},
+        "--kernel chi2 is given twice: expected once. Mend: leave one out.",
+    ),
+    "gamma for none": (
+        {"gamma": 2.0},
+        "--gamma has no use here: it belongs to rbf, exp_chi2. Mend: leave --gamma out.",
+    ),
+    "two protocols": (
+        {"bytes": 8, "operations": 8},
+        "--bytes and --operations are two protocols: found both. Mend: give one of them.",
+    ),
+    "what the protocol sets": (
+        {"encoders": [ASKA], "operations": 8},
+        f"--encoder {ASKA}: --operations sets sparsity. Mend: leave one of them out.",
+    ),
+    "what the seeds set": (
+        {"encoders": ["kpca:random-state=3"]},
+        "--encoder kpca:random-state=3: --seeds sets random-state. Mend: leave one of them out.",
+    ),
+    "too few bytes": (
+        {"encoders": ["kpca"], "bytes": 5},
+        "--encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Mend: --bytes 8",
+    ),
+    "too small a store": (
+        {"encoders": [LSH, "kpca"]},
+        "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of the store. "
+        "Mend: --landmarks 600",
+    ),
+    "a kernel that an encoder does not serve": (
+        {"encoders": [LSH, "pq:subquantizers=4"]},
+        "--encoder pq: encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, "
+        "hellinger, rbf. Mend: --encoder kpca-pq",
+    ),
+    "ranks": (
+        {"ranks": "1,601"},
+        "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. Mend: --ranks 1,10,100",
+    ),
+    "rerank": (
+        {"rerank": 20},
+        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Mend: --rerank 300",
+    ),
+    "threads": (
+        {"threads": 0},
+        "threads is out of range: found 0, expected 1 to 4096. Mend: leave --threads out.",
+    ),
+    "workers": (
+        {"workers": -1},
+        "workers is out of range: found -1, expected 1 to 4096. Mend: leave --workers out.",
+    ),
+    "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Mend: --seeds 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_before_anything_is_written(case: str, run: Run, tmp_path: Path) -> None:
+    options, message = BAD[case]
+    with pytest.raises(InputError) as error:
+        run(**options, out=str(tmp_path / "out"))
+    assert str(error.value) == message
+    assert not (tmp_path / "out").exists()
+
+
+def negative(rows: int, seed: int) -> Any:
+    """Rows that some kernels take and others do not."""
+    return -histograms(rows, DIMS, seed=seed).astype(np.float32)
+
+
+def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_run(
+    folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    queries, out = tmp_path / "negative.npy", tmp_path / "out"
+    np.save(queries, negative(QUERIES, seed=1))
+    options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(out)}
+    with pytest.raises(InputError, match=r"^query 0 has a negative value: "):
+        compare.run(str(folder / "vectors"), str(queries), **options)
+    np.save(queries, histograms(QUERIES, DIMS + 1))
+    with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Mend: "):
+        compare.run(str(folder / "vectors"), str(queries), **options)
+    assert not encoded
+    assert not out.exists()
+
+
+def test_rows_that_a_later_kernel_does_not_take_are_refused_before_the_first_run(
+    folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    rows = zarr.create_array(tmp_path / "foreign", shape=(ROWS, DIMS), chunks=(100, DIMS), dtype="float32")
+    rows[:] = np.abs(negative(ROWS, seed=3))
+    rows[500] = -1
+    options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(tmp_path / "out")}
+    with pytest.raises(InputError, match=r"^row 500 has a negative value: "):
+        compare.run(str(tmp_path / "foreign"), str(folder / "queries.npy"), **options)
+    assert not encoded
+
+
+def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_recorded(
+    run: Run, tmp_path: Path, encoded: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Mend: fewer --threads\.$"):
+        run(memory=1 << 20, out=str(out))
+    large = ["kpca-lsh:landmarks=600,bits=4096"]
+    with pytest.raises(BudgetError, match=r"^encoding would take "):
+        run(encoders=[LSH, *large], memory=INTERPRETER_BYTES + (12 << 20), out=str(out))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+        with pytest.raises(BudgetError, match=r"^encoding would write .*, which is free for "):
+            run(encoders=[LSH], out=str(out))
+    assert not encoded
+    assert not out.exists()
+    run(encoders=[LSH], out=str(out))
+    again = run(encoders=[LSH], memory=1 << 20, out=str(out))
+    assert (len(encoded), len(again["runs"])) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ("vectors", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v2/.zarray", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v2/.zgroup", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("v3/zarr.json", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
+        ("queries.npy", "{} is a file: expected a folder for a comparison. Mend: name another with --out."),
+        ("queries.npy/x", "cannot write {}: {parent} is no folder to write in. Mend: name another with --out."),
+    ],
+)
+def test_no_comparison_is_kept_in_a_store_or_a_file(
+    run: Run, folder: Path, tmp_path: Path, kept: str, message: str
+) -> None:
+    target = folder / kept
+    if kept.startswith("v") and "/" in kept:
+        (tmp_path / kept).parent.mkdir()
+        (tmp_path / kept).write_text("{}")
+        target = (tmp_path / kept).parent
+    before = sorted(path.name for path in target.iterdir()) if target.is_dir() else None
+    with pytest.raises(MercoreError) as error:
+        run(out=str(target))
+    assert str(error.value) == message.format(target, parent=target.parent)
+    if before is not None:
+        assert sorted(path.name for path in target.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("{", "something else"),
+        ("[1]", "something else"),
+        ('{"name": "mercore-compare", "version": 1, "runs": [3]}', "something else"),
+        ('{"name": "mercore-compare", "version": 2, "runs": []}', "mercore-compare version 2"),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused(run: Run, tmp_path: Path, content: str, found: str) -> None:
+    path = tmp_path / "compare.json"
+    path.write_text(content)
+    with pytest.raises(FormatError) as error:
+        run(out=str(tmp_path))
+    assert str(error.value) == (
+        f"{path}: found {found}, expected the runs of a comparison, version 1. "
+        "Mend: remove it, or name another folder with --out."
+    )
+    assert path.read_text() == content
+
+
+def test_the_record_is_json_that_others_can_read(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, report = whole
+    written = json.loads((out / "compare.json").read_text())
+    keys = {record["key"] for record in report["runs"]}
+    assert (written["name"], written["version"]) == ("mercore-compare", 1)
+    assert keys <= {record["key"] for record in written["runs"]}
+
+
+def shows(png: bytes, colour: str) -> bool:
+    """Whether a picture has pixels of a colour, but for rounding."""
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB")).astype(int)
+    red_green_blue = list(bytes.fromhex(colour.removeprefix("#")))
+    return bool((np.abs(pixels - red_green_blue).max(axis=2) <= 2).sum() > 50)
+
+
+def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, report = whole
+    assert report["written"] == [str(out / name) for name in ("compare.json", "recall.png", "recall.svg")]
+    drawn = (out / "recall.png").read_bytes()
+    assert [shows(drawn, colour) for colour in COLOURS[:4]] == [True, True, False, False]
+    assert b"</svg>" in (out / "recall.svg").read_bytes()
+
+
+@pytest.mark.parametrize("panels", [1, 3, 5])
+@pytest.mark.parametrize("form", ["png", "svg"])
+def test_the_same_curves_are_the_same_bytes(panels: int, form: str) -> None:
+    curve = Curve(label="one", ranks=[1, 10, 100], means=[0.2, 0.5, 0.9], deviations=[0.0, 0.1, 0.05])
+    lone = Curve(label="two" * 30, ranks=[1], means=[0.2], deviations=[0.0], dashed=True)
+    drawn = [Panel(title=str(number), curves=[curve, lone]) for number in range(panels)]
+    first = draw_recall(drawn, form)
+    assert draw_recall(drawn, form) == first
+    assert len(first) > 10_000
+    higher = Curve(label="one", ranks=[1, 10, 100], means=[0.3, 0.5, 0.9], deviations=[0.0, 0.1, 0.05])
+    assert draw_recall([Panel(title="0", curves=[higher, lone]), *drawn[1:]], form) != first

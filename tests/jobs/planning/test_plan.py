@@ -1,0 +1,175 @@
+"""Plans: the verbs' own options, bytes that come true, nothing written, and refusals before any work."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from mercore.jobs.background.checks import check_fits
+from mercore.jobs.cli import main
+from mercore.jobs.planning.report import refuse_excess
+from mercore.stores.errors import BudgetError
+from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.protocol import place
+from tests.support.running import histograms, invoke, names_in, succeed
+
+ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)
+GROUPS = ("--kernel", "chi2", "--encoder", "bin-bound", "--groups", 8)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows, a vector store of them, queries, and bounds."""
+    made = tmp_path_factory.mktemp("plan")
+    np.save(made / "rows.npy", histograms(3000, 24, seed=1))
+    np.save(made / "queries.npy", histograms(30, 24, seed=2))
+    succeed("ingest", made / "rows.npy", made / "vectors")
+    succeed("encode", made / "vectors", made / "bounds", *GROUPS)
+    return made
+
+
+def planned(*words: object) -> dict[str, Any]:
+    """Return what ``mercore plan`` says, as JSON."""
+    found: dict[str, Any] = json.loads(succeed("plan", *words, "--json"))
+    return found
+
+
+@pytest.mark.parametrize("verb", ["encode", "search", "ingest"])
+def test_a_plan_has_the_options_of_its_verb(verb: str) -> None:
+    plan = main.commands["plan"]
+    options = {name for parameter in plan.commands[verb].params for name in parameter.opts}  # type: ignore[attr-defined]
+    assert options == {name for parameter in main.commands[verb].params for name in parameter.opts} | {"--cores"}
+
+
+@pytest.mark.parametrize("extra", [(), ("--compressor", "zstd"), GROUPS[2:]])
+def test_the_bytes_of_codes_come_true_and_nothing_is_written(
+    tmp_path: Path, folder: Path, extra: Sequence[Any]
+) -> None:
+    words = ("encode", folder / "vectors", tmp_path / "codes", *(GROUPS if "--groups" in extra else (*ENCODE, *extra)))
+    plan = planned(*words)
+    assert names_in(tmp_path) == []
+    succeed(*words)
+    assert plan["bytes"] == pytest.approx(place(tmp_path / "codes").held_bytes(), rel=0.01 if not extra else 0.05)
+    assert plan["free"] > 0
+    assert plan["search"]["seconds_a_query"]["resident"] > 0
+    assert planned(*words)["parts_left"] == 0
+
+
+@pytest.mark.parametrize("compressor", ["none", "zstd"])
+def test_the_bytes_of_vectors_come_true(tmp_path: Path, folder: Path, compressor: str) -> None:
+    words = ("ingest", folder / "rows.npy", tmp_path / "vectors", "--compressor", compressor)
+    plan = planned(*words)
+    assert names_in(tmp_path) == []
+    succeed(*words)
+    assert plan["bytes"] == pytest.approx(place(tmp_path / "vectors").held_bytes(), rel=0.02)
+
+
+class Search(NamedTuple):
+    """A search and the store it is of."""
+
+    store: str
+    words: Sequence[object]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search("bounds", ("-k", 5)),
+        Search("bounds", ("-k", 5, "--rerank", 50)),
+        Search("bounds", ("-k", 5, "--exact")),
+        Search("vectors", ("-k", 5, "--kernel", "chi2")),
+        Search("vectors", ("-k", 5, "--kernel", "chi2", "--exact")),
+    ],
+)
+def test_a_search_is_timed_from_the_disk_and_in_memory(folder: Path, search: Search) -> None:
+    before = names_in(folder)
+    plan = planned("search", folder / search.store, folder / "queries.npy", *search.words, "--batch", 10, "--cores", 3)
+    here = len(os.sched_getaffinity(0))
+    assert [each["cores"] for each in plan["times"]] == sorted({here, 3})
+    assert (plan["passes"], plan["batch"], plan["rows"]) == (3, 10, 3000)
+    for each in plan["times"]:
+        assert each["seconds_resident"] <= each["seconds"] <= each["seconds_streamed"]
+        assert each["measured"] == (each["cores"] == here)
+    assert names_in(folder) == before
+
+
+def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: Path) -> None:
+    for words in (
+        ("encode", folder / "vectors", tmp_path / "codes", *ENCODE),
+        ("search", folder / "bounds", folder / "queries.npy"),
+    ):
+        outcome = invoke("plan", *words, "--memory", "1MB")
+        assert outcome.code == 1
+        assert "memory, at most" in outcome.out
+        assert outcome.err.splitlines()[-1].startswith("mercore: this would take ")
+        assert " of memory: expected at most 1 MB, as --memory says. Mend: " in outcome.err
+
+
+def test_what_the_disk_has_no_room_for_is_refused(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+    for words, verb in (
+        (("encode", folder / "vectors", tmp_path / "new", *ENCODE), "encoding"),
+        (("ingest", folder / "rows.npy", tmp_path / "new"), "ingesting"),
+    ):
+        outcome = invoke(*words)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert outcome.err == (
+            f"mercore: {verb} would write 0.00 GiB: expected at most 0.00 GiB, which is free for {tmp_path / 'new'}. "
+            "Mend: free space there, or name a path on another disk.\n"
+        )
+        outcome = invoke("plan", *words)
+        assert outcome.code == 1
+        assert "bytes on disk" in outcome.out
+        assert "expected at most 1 kB, which is free for" in outcome.err
+    assert names_in(tmp_path) == []
+
+
+def test_what_lies_there_already_needs_no_room() -> None:
+    report = {"bytes": 1000, "bytes_there": 600, "path": "codes"}
+    refuse_excess(report | {"free": 400}, None)
+    message = "this would write 400 B: expected at most 399 B, which is free for codes. Mend: free space there, or "
+    with pytest.raises(BudgetError, match=message):
+        refuse_excess(report | {"free": 399}, None)
+
+
+def test_what_a_job_would_exceed_is_told_without_a_measurement(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors, bounds, queries = (str(folder / name) for name in ("vectors", "bounds", "queries.npy"))
+    encode: dict[str, Any] = {"vectors": vectors, "codes": str(tmp_path / "new"), "kernel": "chi2", "atoms": 64}
+    search: dict[str, Any] = {"store": bounds, "queries": queries, "k": 5}
+    ingest: dict[str, Any] = {"source": str(folder / "rows.npy"), "store": str(tmp_path / "new")}
+    for verb, options in (("encode", encode), ("search", search), ("ingest", ingest), ("info", {})):
+        check_fits(verb, options)
+    for options in (encode, encode | {"encoder": "bound", "atoms": None}):
+        with pytest.raises(BudgetError, match=r"would take 0\.\d\d GiB"):
+            check_fits("encode", options | {"memory": 1 << 20})
+    for options in (search, search | {"exact": True}, search | {"rerank": 9}):
+        with pytest.raises(BudgetError, match=r"searching would take"):
+            check_fits("search", options | {"memory": 1 << 20})
+    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+    for verb, options in (("encode", encode), ("ingest", ingest)):
+        with pytest.raises(BudgetError, match="which is free for"):
+            check_fits(verb, options)
+    assert names_in(tmp_path) == []
+
+
+def test_a_batch_and_threads_are_as_large_as_the_memory_allows(folder: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many.npy"
+    np.save(many, histograms(1024, 24, seed=5))
+    words = ("search", folder / "bounds", many, "-k", 2000, "--threads", 2, "--out", tmp_path / "hits.npz")
+    succeed(*words)
+    wanted = np.load(tmp_path / "hits.npz")["ids"]
+    outcome = invoke(*words, "--memory", "480MB")
+    assert outcome.code == 0
+    assert "--memory allows no more than this: queries in a batch: 256, threads: 2\n" in outcome.err
+    assert np.array_equal(np.load(tmp_path / "hits.npz")["ids"], wanted)
+    outcome = invoke(*words, "--memory", "480MB", "--batch", 1024)  # what the user named is kept
+    assert outcome.code == 1
+    assert "searching would take 0." in outcome.err

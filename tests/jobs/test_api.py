@@ -1,0 +1,125 @@
+"""Verbs called from Python take the options of their commands, by the same names and with the same defaults."""
+
+from inspect import Parameter, signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mercore.jobs import api
+from mercore.jobs.cli import main
+from mercore.stores.errors import FormatError, InputError, ShapeError
+from mercore.stores.results.hits import read_hits
+from tests.support.making import histograms
+
+ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("called")
+    api.ingest(ROWS, folder / "base")
+    api.encode(folder / "base", folder / "bounds", kernel="chi2", encoder="bin-bound", groups=4)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["ingest", "encode", "search", "verify", "evaluate", "info", "check", "compare", "export"]
+)
+def test_a_signature_is_that_of_the_command(name: str) -> None:
+    shown = signature(getattr(api, name)).parameters.values()
+    options = {option.name for option in main.commands[name].params if option.param_type_name == "option"}
+    assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {"json"}
+    positional = [each.name for each in shown if each.kind is not Parameter.KEYWORD_ONLY]
+    assert positional == [each.name for each in main.commands[name].params if each.param_type_name == "argument"]
+
+
+def test_defaults_are_those_of_the_command(folder: Path) -> None:
+    shown = signature(api.search).parameters
+    assert (shown["k"].default, shown["exact"].default, shown["memory"].default) == (100, False, None)
+    assert signature(api.encode).parameters["kernel"].default is Parameter.empty
+    for given in ({}, {"k": None}):
+        with pytest.raises(InputError, match="k is out of range: found 100"):
+            api.search(folder / "base", QUERIES, kernel="chi2", **given)
+
+
+def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
+    np.save(folder / "queries.npy", QUERIES)
+    _, hits = api.search(folder / "bounds", QUERIES, k=3, exact=True, memory="1GB")
+    api.search(str(folder / "bounds"), str(folder / "queries.npy"), k=3, exact=True, out=folder / "hits.npz")
+    written = read_hits(str(folder / "hits.npz"))
+    assert np.array_equal(hits.ids, written.ids)
+    assert hits.scores is not None
+    assert written.scores is not None
+    assert np.array_equal(hits.scores, written.scores)
+    for claimed in (hits, hits.ids, hits.ids.astype(np.uint32), str(folder / "hits.npz")):
+        report = api.verify(folder / "base", QUERIES, claimed, kernel="chi2", bounds=folder / "bounds")
+        assert (report["proved"], report["refuted"]) == (4, 0)
+    wrong = hits.ids.copy()
+    wrong[2, :2] = wrong[2, 1::-1]
+    assert api.verify(folder / "base", QUERIES, wrong, kernel="chi2")["refuted"] == 1
+    recall = api.evaluate(hits, written, ranks=[1, 3])["recall"]
+    assert {row["rank"] for row in recall} == {1, 3}
+    assert all(row["value"] == 1 for row in recall)
+
+
+def test_what_is_read_may_be_named_too(folder: Path) -> None:
+    _, hits = api.search(store=folder / "bounds", queries=QUERIES, k=3, exact=True)
+    assert api.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"] == 4
+
+
+@pytest.mark.parametrize("k", [3.0, True])
+def test_a_count_is_a_whole_number(k: object, folder: Path) -> None:
+    with pytest.raises(InputError, match=f"k is {k}: expected a whole number"):
+        api.search(folder / "base", QUERIES, k=k, kernel="chi2")
+    _, hits = api.search(folder / "base", QUERIES, k=np.int64(3), kernel="chi2")
+    assert hits.ids.shape == (4, 3)
+
+
+def test_ids_at_hand_are_checked_as_those_of_a_file_are(folder: Path) -> None:
+    for ids in (np.full((4, 2), -2), np.full((4, 2), 2**63 + 1, np.uint64)):
+        with pytest.raises(FormatError, match="expected ids ≥ 0, or -1 for none"):
+            api.verify(folder / "base", QUERIES, ids, kernel="chi2")
+
+
+def test_an_unknown_option_is_refused_not_ignored(folder: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rerrank'"):
+        api.search(folder / "base", QUERIES, k=3, kernel="chi2", rerrank=5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'json'"):
+        api.info(folder / "base", json=True)
+
+
+def test_a_missing_option_is_named(folder: Path) -> None:
+    with pytest.raises(TypeError, match=r"missing a required .*'kernel'"):
+        api.encode(folder / "base", folder / "codes")
+    with pytest.raises(InputError, match="kernel is None: expected a value"):
+        api.encode(folder / "base", folder / "codes", kernel=None)
+    assert not (folder / "codes").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "because"),
+    [
+        ("memory", "plenty", "memory: 'plenty' is not a size"),
+        ("pursuit", "cg", "pursuit: 'cg' is not one of"),
+        ("workers", "two", "workers: 'two' is not a valid integer"),
+    ],
+)
+def test_text_is_read_as_the_command_reads_it(folder: Path, option: str, value: str, because: str) -> None:
+    with pytest.raises(InputError, match=because):
+        api.encode(folder / "base", folder / "codes", kernel="chi2", **{option: value})
+    assert not (folder / "codes").exists()
+
+
+def test_one_kernel_of_a_comparison_needs_no_list(folder: Path) -> None:
+    with pytest.raises(InputError, match="chi3"):
+        api.compare(folder / "base", str(folder / "queries.npy"), kernels="chi3", encoders=["pq"])
+
+
+def test_what_is_no_matrix_is_refused(folder: Path) -> None:
+    with pytest.raises(FormatError, match="has shape \\(12,\\), expected two dimensions"):
+        api.search(folder / "base", QUERIES[0], k=3, kernel="chi2")
+    with pytest.raises(FormatError, match="rows are of type list, expected a path or a 2-D array"):
+        api.search(folder / "base", QUERIES.tolist(), k=3, kernel="chi2")
+    with pytest.raises(ShapeError, match="expected integers"):
+        api.verify(folder / "base", QUERIES, QUERIES, kernel="chi2")

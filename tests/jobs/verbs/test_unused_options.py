@@ -1,0 +1,66 @@
+"""No option is parsed and ignored: one that would have no effect is refused, with its mend."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mercore.jobs import api
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.kernels import make_kernel
+from mercore.stores.errors import InputError
+from mercore.stores.results.hits import Hits, write_hits
+from tests.support.making import histograms, make_codes, make_vectors
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stores")
+    vectors = make_vectors(folder / "vectors", histograms(40, 6))
+    make_codes(folder / "codes", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2))
+    np.save(folder / "queries.npy", histograms(3, 6, seed=1))
+    write_hits(str(folder / "hits.npz"), Hits(scores=None, ids=np.zeros((3, 2), np.int64)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("store", "options", "because"),
+    [
+        ("codes", {"gamma": 2.0}, "--gamma has no use here: {folder}/codes has its kernel already."),
+        ("codes", {"transform": 2.0}, "--transform has no use here: {folder}/codes has its kernel already."),
+        ("codes", {"vectors": "x"}, "--vectors has no use here: the vectors are only read to --rerank."),
+        ("vectors", {"kernel": "chi2", "vectors": "x"}, "--vectors has no use here: {folder}/vectors is the vectors."),
+    ],
+)
+def test_search(folder: Path, store: str, options: dict[str, object], because: str) -> None:
+    with pytest.raises(InputError) as error:
+        api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
+    name = next(reversed(options))
+    assert str(error.value) == because.format(folder=folder) + f" Mend: leave --{name} out."
+
+
+@pytest.mark.parametrize("option", ["queries", "kernel"])
+def test_evaluate(folder: Path, option: str) -> None:
+    hits = str(folder / "hits.npz")
+    with pytest.raises(InputError, match=f"--{option} has no use here: it says how to re-score the hits"):
+        api.evaluate(hits, hits, **{option: "chi2"})
+
+
+def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
+    options = {"kernel": "chi2", "atoms": 8, "sparsity": 2, "workers": 2, "scheduler": "tcp://127.0.0.1:1"}
+    with pytest.raises(InputError, match="--workers has no use here: a cluster that exists has its own workers"):
+        api.encode(str(folder / "vectors"), str(folder / "new"), **options)
+    assert not (folder / "new").exists()
+
+
+def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: Path) -> None:
+    from mercore.jobs.resources.limits import search_bytes
+    from mercore.pipeline.search.batch_search import SearchOptions
+    from mercore.stores.codes import open_code_store
+    from mercore.stores.vectors import open_vector_store
+
+    codes, vectors = open_code_store(folder / "codes"), open_vector_store(folder / "vectors")
+    options = SearchOptions(k=10)
+    few = search_bytes(codes, options, queries=options.batch)
+    assert search_bytes(codes, options, queries=options.batch + 1_000_000) - few == 2 * 1_000_000 * 10 * 16
+    assert search_bytes(codes, options, queries=options.batch, reranked=vectors) - few == 16 * 6 * (2 * 4 + 24)

@@ -1,0 +1,450 @@
+"""Hits come back as they were written, in files that other tools read, and bad files are refused."""
+
+import io
+import os
+import pickle
+import re
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    InputError,
+    MercoreError,
+    NotFoundError,
+    ShapeError,
+    StorageError,
+)
+from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
+from tests.support.strategies import hit_arrays
+
+Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+IDS = np.array([[3, 1, -1], [2**31 - 1, 0, 7]])
+SCORES = np.array([[1, 0.5, 0.25], [0.75, 0.5, 0]], np.float32)
+
+
+def written(folder: Path, name: str, data: bytes) -> str:
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def npz(path: Path, **arrays: NDArray[Any]) -> str:
+    np.savez_compressed(path, allow_pickle=True, **arrays)
+    return str(path)
+
+
+def same(read: Hits, scores: NDArray[Any] | None, ids: NDArray[np.int64]) -> None:
+    np.testing.assert_array_equal(read.ids, ids, strict=True)
+    if scores is None:
+        assert read.scores is None
+    else:
+        assert read.scores is not None
+        np.testing.assert_array_equal(read.scores, scores, strict=True)
+
+
+def told(error: type[MercoreError], action: Any, path: Path | str, *more: Any) -> str:
+    with pytest.raises(error) as raised:
+        action(str(path), *more)
+    assert type(raised.value) is error
+    return str(raised.value).replace(str(Path(path).parent) + "/", "")
+
+
+@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz", ".NPZ", ".parquet"])
+def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
+    @in_one_folder
+    @given(arrays=hit_arrays())
+    def check(arrays: Arrays) -> None:
+        path = str(tmp_path / f"a{suffix}")
+        paths = write_hits(path, Hits(scores=arrays[0], ids=arrays[1]))
+        assert paths == [path, *([str(tmp_path / "a.fvecs")] if suffix == ".ivecs" and arrays[0] is not None else [])]
+        assert sorted(paths) == sorted(map(str, tmp_path.iterdir()))
+        same(read_hits(path), *arrays)
+
+    check()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_float64_and_int64_are_kept_and_bytes_are_equal(tmp_path: Path, suffix: str) -> None:
+    one, other = str(tmp_path / f"a{suffix}"), str(tmp_path / f"b{suffix}")
+
+    @in_one_folder
+    @given(arrays=hit_arrays(score="f8", max_id=2**63 - 1))
+    def check(arrays: Arrays) -> None:
+        write_hits(one, Hits(scores=arrays[0], ids=arrays[1]))
+        first = Path(one).read_bytes()
+        os.utime(one, (0, 0))
+        write_hits(other, read_hits(one))
+        assert Path(other).read_bytes() == first
+        same(read_hits(other), *arrays)
+
+    check()
+
+
+def test_npz_and_parquet_are_as_other_tools_read_them(tmp_path: Path) -> None:
+    hits = Hits(scores=SCORES, ids=IDS)
+    write_hits(str(tmp_path / "a.npz"), hits)
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as loaded:
+        np.testing.assert_array_equal(loaded["ids"], IDS, strict=True)
+    write_hits(str(tmp_path / "a.parquet"), hits)
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.column_names == ["ids", "scores"]
+    assert table.to_pydict() == {"ids": IDS.tolist(), "scores": SCORES.tolist()}
+    assert table.column("scores").type.value_type == pa.float32()
+
+
+def test_npz_bytes_do_not_know_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.npz")
+    write_hits(path, Hits(scores=SCORES, ids=IDS))
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    first = Path(path).read_bytes()
+    write_hits(path, Hits(scores=np.asfortranarray(SCORES), ids=np.asfortranarray(IDS)))
+    assert Path(path).read_bytes() == first
+    with zipfile.ZipFile(path) as archive:
+        assert [(entry.filename, entry.date_time[0]) for entry in archive.infolist()] == [
+            ("ids.npy", 1980),
+            ("scores.npy", 1980),
+        ]
+
+
+def test_bytes_are_those_of_the_formats(tmp_path: Path) -> None:
+    hits = Hits(scores=SCORES.astype(np.float64), ids=IDS)
+    write_hits(str(tmp_path / "a.ivecs"), hits)
+    write_hits(str(tmp_path / "a.ibin"), hits)
+    ids = [struct.pack("<3i", *row) for row in IDS]
+    scores = [struct.pack("<3f", *row) for row in SCORES]
+    head = struct.pack("<i", 3)
+    assert (tmp_path / "a.ivecs").read_bytes() == head + ids[0] + head + ids[1]
+    assert (tmp_path / "a.fvecs").read_bytes() == head + scores[0] + head + scores[1]
+    assert (tmp_path / "a.ibin").read_bytes() == struct.pack("<II", 2, 3) + b"".join(ids + scores)
+
+
+def test_reads_the_truths_of_other_tools(tmp_path: Path) -> None:
+    flat = struct.pack("<6i", *IDS.flat)
+    same(read_hits(written(tmp_path, "a.ibin", struct.pack("<II", 2, 3) + flat)), None, IDS)
+    rows = b"".join(struct.pack("<4i", 3, *row) for row in IDS)
+    same(read_hits(written(tmp_path, "a.ivecs", rows)), None, IDS)
+    written(tmp_path, "a.fvecs", struct.pack("<i2f", 2, 1, 0))  # of another shape: not its scores
+    same(read_hits(str(tmp_path / "a.ivecs")), None, IDS)
+    written(tmp_path, "a.fvecs", b"not vectors")
+    same(read_hits(str(tmp_path / "a.ivecs")), None, IDS)
+    path = npz(
+        tmp_path / "a.npz", ids=np.asfortranarray(IDS.astype(">i4")), scores=SCORES.astype(np.float16), k=np.array(3)
+    )
+    same(read_hits(path), SCORES, IDS)
+    same(
+        read_hits(npz(tmp_path / "a.npz", ids=IDS.clip(0).astype(np.uint64), scores=SCORES.astype(">f8"))),
+        SCORES.astype(np.float64),
+        IDS.clip(0),
+    )
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_no_hits_fit_npz_and_parquet_alone(tmp_path: Path, shape: tuple[int, int]) -> None:
+    hits = Hits(scores=np.zeros(shape, np.float32), ids=np.zeros(shape, np.int64))
+    for name in ("a.npz", "a.parquet"):
+        write_hits(str(tmp_path / name), hits)
+        same(read_hits(str(tmp_path / name)), hits.scores, hits.ids)
+    for name in ("a.ivecs", "a.ibin"):
+        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Mend: write them as .npz or .parquet."
+        assert told(ShapeError, write_hits, tmp_path / name, hits) == expected
+
+
+@pytest.mark.parametrize("name", ["a.ivecs", "a.ibin"])
+def test_ids_above_int32_are_refused_before_anything_is_touched(tmp_path: Path, name: str) -> None:
+    write_hits(str(tmp_path / name), Hits(scores=SCORES, ids=IDS))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    message = told(InputError, write_hits, tmp_path / name, Hits(scores=SCORES, ids=IDS + 1))
+    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Mend: write the hits as .npz or .parquet."
+    assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_scores_never_overwrite_vectors(tmp_path: Path) -> None:
+    queries = written(tmp_path, "query.fvecs", struct.pack("<i2f", 2, 1, 0))
+    expected = (
+        "query.ivecs: its scores would overwrite query.fvecs, which holds something else. "
+        "Mend: name another path, or move that file."
+    )
+    assert told(ExistsError, write_hits, tmp_path / "query.ivecs", Hits(scores=SCORES, ids=IDS)) == expected
+    written(tmp_path, "query.ivecs", struct.pack("<4i", 3, 0, 1, 2))
+    assert told(ExistsError, check_hits_path, tmp_path / "query.ivecs") == expected
+    assert Path(queries).read_bytes() == struct.pack("<i2f", 2, 1, 0)
+
+
+def test_old_scores_never_stay_beside_new_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "a.ivecs")
+    write_hits(path, Hits(scores=SCORES, ids=IDS))
+    write_hits(path, Hits(scores=None, ids=IDS))
+    same(read_hits(path), None, IDS)
+    write_hits(path, Hits(scores=SCORES, ids=IDS))
+    whole = os.fsync
+    calls: list[int] = []
+
+    def full_disk(file: int) -> None:
+        calls.append(file)
+        if len(calls) > 2:  # the ids and their folder are safe, the scores are not
+            raise OSError(28, "No space left on device")
+        whole(file)
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    assert "No space left on device" in told(StorageError, write_hits, path, Hits(scores=SCORES, ids=IDS[:, ::-1]))
+    same(read_hits(path), None, IDS[:, ::-1])
+
+
+def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for action in (check_hits_path, read_hits):
+        assert told(InputError, action, tmp_path / "a.csv") == (
+            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Mend: rename the file."
+        )
+    with pytest.raises(
+        NotFoundError, match=r"the folder .*gone does not exist\. Mend: create it, or name another path\."
+    ):
+        check_hits_path(str(tmp_path / "gone" / "a.npz"))
+    assert not (tmp_path / "gone").exists()
+    (tmp_path / "b.npz").mkdir()
+    assert told(ExistsError, check_hits_path, tmp_path / "b.npz") == (
+        "b.npz: a folder, expected a file to write. Mend: name another path."
+    )
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StorageError, match=r"a\.npz: the folder .* cannot be written\. Mend: grant access, or name"):
+        check_hits_path(str(tmp_path / "a.npz"))
+
+
+def test_a_path_in_this_folder_needs_no_folder_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_hits("a.ivecs", Hits(scores=SCORES, ids=IDS)) == ["a.ivecs", "a.fvecs"]
+    same(read_hits("a.ivecs"), SCORES, IDS)
+
+
+@pytest.mark.parametrize("suffix", [".ivecs", ".ibin", ".npz", ".parquet"])
+def test_nothing_and_folders_are_no_hits(tmp_path: Path, suffix: str) -> None:
+    assert (
+        told(NotFoundError, read_hits, tmp_path / f"a{suffix}")
+        == f"a{suffix}: no such file or folder. Mend: check the path."
+    )
+    (tmp_path / f"a{suffix}").mkdir()
+    assert told(FormatError, read_hits, tmp_path / f"a{suffix}") == (
+        f"a{suffix}: not a regular file, expected hits. Mend: name the file."
+    )
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return stream.getvalue()
+
+
+def npy_header(descr: str, shape: str) -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+SIZE_MEND = "Mend: fetch the file again, or check that its suffix is right."
+BAD_FILES = [
+    (
+        "a.ibin",
+        struct.pack("<II2i", 2, 3, 0, 0),
+        "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = 3 of 4 bytes. "
+        f"{SIZE_MEND}",
+    ),
+    ("a.ibin", b"", "a.ibin: 0 bytes, expected a header of 8. Mend: fetch the file again."),
+    ("a.ibin", struct.pack("<II", 2, 0), "a.ibin: the header says n = 2 rows of d = 0, expected …"),
+    (
+        "a.ibin",
+        struct.pack("<II2i", 1, 2, 0, -2),
+        "a.ibin: query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
+        "Mend: fetch the file again, or check that it holds hits.",
+    ),
+    ("a.ivecs", b"", "a.ivecs: 0 bytes, expected at least the 4 that say d. Mend: fetch the file again."),
+    ("a.ivecs", struct.pack("<3i", 3, 0, 0), "a.ivecs: 12 bytes, expected a multiple of 16 (d = 3 of 4 bytes, …"),
+    ("a.parquet", b"", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
+    ("a.parquet", b"PAR1PAR1", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
+    ("a.npz", b"", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
+    ("a.npz", b"PK\x03\x04 and no more", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
+    ("a.npz", zipped(), "a.npz: no array ids, expected ids int64[nq, k]. Mend: name a file of hits."),
+    (
+        "a.npz",
+        zipped(ids=npy_header("<i8", "(1, 1)") + bytes(7)),
+        f"a.npz[ids.npy]: {len(npy_header('<i8', '(1, 1)')) + 7} bytes, expected … for (1, 1). Mend: fetch it again.",
+    ),
+    (
+        "a.npz",
+        zipped(ids=npy_header("<i8", f"({2**50}, {2**50})")),
+        f"a.npz[ids.npy]: … bytes, expected {2**103 + 98} for ({2**50}, {2**50}). Mend: fetch it again.",
+    ),
+    (
+        "a.npz",
+        zipped(ids=npy_header("|O", "(1, 1)") + pickle.dumps([0])),
+        "a.npz[ids.npy]: the header says Python objects, expected an array of numbers. Mend: save it again as float32.",
+    ),
+    (
+        "a.npz",
+        zipped(ids=b"junk"),
+        "a.npz[ids.npy]: no .npy header of version 1.0 or 2.0 (…). Mend: …",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "expected"), BAD_FILES, ids=range(len(BAD_FILES)))
+def test_bad_files_are_refused(tmp_path: Path, name: str, data: bytes, expected: str) -> None:
+    message = told(FormatError, read_hits, written(tmp_path, name, data))
+    assert re.fullmatch(re.escape(expected).replace("…", ".*"), message), message
+
+
+BAD_ARRAYS: list[tuple[dict[str, NDArray[Any]], str]] = [
+    ({"ids": IDS[0]}, "a.npz: ids int64[3], expected ids int64[nq, k]. Mend: name a file of hits."),
+    ({"ids": SCORES}, "a.npz: ids float32[2, 3], expected ids int64[nq, k]. Mend: name a file of hits."),
+    (
+        {"ids": np.array([[2**64 - 1]], np.uint64)},
+        "a.npz: id 18446744073709551615 is above int64. Mend: name a file of hits.",
+    ),
+    (
+        {"ids": IDS, "scores": SCORES[:1]},
+        "a.npz: scores float32[1, 3], expected floats [2, 3]. Mend: write the file again.",
+    ),
+    ({"ids": IDS, "scores": IDS}, "a.npz: scores int64[2, 3], expected floats [2, 3]. Mend: write the file again."),
+]
+
+
+@pytest.mark.parametrize(("arrays", "expected"), BAD_ARRAYS, ids=range(len(BAD_ARRAYS)))
+def test_bad_arrays_are_refused(tmp_path: Path, arrays: dict[str, NDArray[Any]], expected: str) -> None:
+    assert told(FormatError, read_hits, npz(tmp_path / "a.npz", **arrays)) == expected
+
+
+def table(path: Path, **columns: Any) -> str:
+    parquet.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def lists(rows: list[Any], number: str = "int64", kind: Any = None) -> pa.Array:
+    return pa.array(rows, (kind or pa.list_)(pa.type_for_alias(number)))
+
+
+LISTS = [pa.list_, pa.large_list, lambda number: pa.list_(number, 3)]
+ROWS, TENTHS = [[3, 1, 2], [9, 0, 7]], [[1.0, 0.5, -0.25], [0.75, float("nan"), float("-inf")]]
+
+
+@pytest.mark.parametrize("kind", LISTS, ids=["list", "large_list", "fixed_size_list"])
+def test_lists_of_any_kind_and_number_are_hits(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "a.parquet"
+    for number in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        same(read_hits(table(path, ids=lists(ROWS, number, kind))), None, np.array(ROWS))
+    for number, kept in (("float16", "f4"), ("float32", "f4"), ("float64", "f8")):
+        typed = pa.array([[np.float16(score) for score in row] for row in TENTHS] if number == "float16" else TENTHS)
+        scores = typed.cast(kind(pa.type_for_alias(number)))
+        columns = {"name": pa.array(["x", None]), "scores": scores, "ids.x": lists(ROWS), "ids": lists(ROWS, kind=kind)}
+        same(read_hits(table(path, **columns)), np.array(TENTHS, kept), np.array(ROWS))
+
+
+def test_row_groups_are_read_as_one(tmp_path: Path) -> None:
+    ids = np.arange(3 * 40).reshape(40, 3)
+    parquet.write_table(pa.table({"ids": lists(ids.tolist())}), tmp_path / "a.parquet", row_group_size=7)
+    same(read_hits(str(tmp_path / "a.parquet")), None, ids)
+    parquet.write_table(
+        pa.table({"ids": lists([*ids.tolist()[:30], [1, None, 2]])}), tmp_path / "a.parquet", row_group_size=7
+    )
+    assert "query 30 has a null among its ids" in told(FormatError, read_hits, tmp_path / "a.parquet")
+
+
+K_MEND = "Mend: write the file again, k ids a query, -1 where there are fewer."
+NO_HITS = "Mend: name a file of hits."
+BAD_TABLES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"query": pa.array([0]), "rank": pa.array([0]), "id": pa.array([7])},
+        f"the columns are ['query', 'rank', 'id'], expected ids, a list of k a query. {NO_HITS}",
+    ),
+    ({"ids": pa.array([1, 2])}, f"ids are int64, expected one list of k numbers a query. {NO_HITS}"),
+    ({"ids": pa.nulls(2)}, f"ids are null, expected one list of k numbers a query. {NO_HITS}"),
+    (
+        {"ids": lists([["7"]], "string")},
+        f"ids are list<element: string>, expected one list of k numbers a query. {NO_HITS}",
+    ),
+    ({"ids": lists([[1, 2], [3], []])}, f"query 1 has 1 ids, expected 2 as query 0 has. {K_MEND}"),
+    (
+        {"ids": lists([[1], [2]]), "scores": lists([[1], [0.5, 0.25]], "float32")},
+        f"query 1 has 2 scores, expected 1 as query 0 has. {K_MEND}",
+    ),
+    ({"ids": lists([[1], [2], None])}, f"query 2 has a null for its ids, expected a list of k numbers. {K_MEND}"),
+    ({"ids": lists([[1, 2], [3, None]])}, f"query 1 has a null among its ids, expected numbers. {K_MEND}"),
+    (
+        {"ids": lists([[1], [2]]), "scores": lists([[1], [None]], "float64")},
+        f"query 1 has a null among its scores, expected numbers. {K_MEND}",
+    ),
+    ({"ids": lists([[1.5]], "float64")}, f"ids float64[1, 1], expected ids int64[nq, k]. {NO_HITS}"),
+    ({"ids": lists([[2**64 - 1]], "uint64")}, f"id 18446744073709551615 is above int64. {NO_HITS}"),
+    (
+        {"ids": lists([[1, -2]])},
+        "query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
+        "Mend: fetch the file again, or check that it holds hits.",
+    ),
+    (
+        {"ids": lists([[1, 2]]), "scores": lists([[0.5]], "float32")},
+        "scores float32[1, 1], expected floats [1, 2]. Mend: write the file again.",
+    ),
+    (
+        {"ids": lists([[1]]), "scores": lists([[1]])},
+        "scores int64[1, 1], expected floats [1, 1]. Mend: write the file again.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("columns", "expected"), BAD_TABLES, ids=range(len(BAD_TABLES)))
+def test_bad_tables_are_refused(tmp_path: Path, columns: dict[str, Any], expected: str) -> None:
+    assert told(FormatError, read_hits, table(tmp_path / "a.parquet", **columns)) == f"a.parquet: {expected}"
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    parquet.write_table(pa.Table.from_arrays([lists([[1]])] * 2, ["ids", "ids"]), tmp_path / "a.parquet")
+    assert told(FormatError, read_hits, tmp_path / "a.parquet") == (
+        "a.parquet: more than one column is called ids, expected one. Mend: rename the others."
+    )
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_hits(str(path), Hits(scores=SCORES, ids=IDS))
+    good = path.read_bytes()
+    for at in range(len(good) * 8):
+        data = bytearray(good)
+        data[at // 8] ^= 1 << (at % 8)
+        path.write_bytes(data)
+        try:
+            read = read_hits(str(path))
+        except FormatError:
+            continue
+        np.testing.assert_array_equal(read.ids, IDS)
+        assert read.scores is None or np.array_equal(read.scores, SCORES)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_hits(str(path), Hits(scores=SCORES, ids=IDS))
+    good = path.read_bytes()
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        assert f"a{suffix}" in told(FormatError, read_hits, path)
+
+
+def test_hits_know_their_shapes() -> None:
+    with pytest.raises(ShapeError) as raised:
+        Hits(scores=None, ids=IDS[0])
+    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Mend: pass one row of ids a query.")
+    with pytest.raises(ShapeError) as raised:
+        Hits(scores=SCORES[:1], ids=IDS)
+    assert str(raised.value) == (
+        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Mend: pass one score an id."
+    )
