@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio, odd
 SHIFT = np.uint64(29)
 
 
-@loop
+@jit
 def digest_rows(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to a 64-bit digest of row ``words[i]``: multiply and fold, word by word."""
     for i in range(words.shape[0]):

@@ -1,16 +1,19 @@
 """Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
 
+import os
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
-
-from mercore.pipeline.pools import idle_pool
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
+
+_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)  # by their number of threads
+os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
 
 
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
@@ -81,3 +84,19 @@ def in_order(items: Iterable[Item], work: Callable[[Item], Result], at_once: int
             yield pending.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an error nobody waits for the other batches
+
+
+@contextmanager
+def idle_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool that nobody else uses, and keep it for later: starting threads takes longer than a short search.
+
+    All that it was given has to be done at the end.
+    """
+    try:
+        pool = _idle[threads].pop()
+    except IndexError:
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="parts")
+    try:
+        yield pool
+    finally:
+        _idle[threads].append(pool)

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import move_up
 
 LONGEST_SORTED = 128  # entries: a list that is moved faster than it is sunk into
 
 
-@loop
+@jit
 def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int) -> None:
     """Put (score, row) into one query's list, ``scores[query]`` and ``ids[query]``, if among the k best.
 
@@ -33,13 +33,13 @@ def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, sco
     ids[query, at] = row
 
 
-@loop(inline="always")
+@jit(inline="always")
 def worse(score: np.floating, row: int, other: np.floating, other_row: int) -> bool:
     """Return whether (score, row) ranks behind the other; a row of −1 stands for none."""
     return score < other or (score == other and (row < 0 or row > other_row >= 0))
 
 
-@loop
+@jit
 def sink(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int) -> None:
     """Replace the worst of a list by (score, row): a binary heap that begins at the end, no parent before its child.
 
@@ -60,7 +60,7 @@ def sink(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floatin
     scores[last - parent], ids[last - parent] = score, row
 
 
-@loop
+@jit
 def insert_pairs(
     scores: NDArray[np.floating],
     ids: NDArray[np.int64],
@@ -75,7 +75,7 @@ def insert_pairs(
             insert(scores, ids, queries[p], pair_scores[p], rows[p])
 
 
-@loop
+@jit
 def survivors(
     block: NDArray[np.float32], least: NDArray[np.float32], rows: NDArray[np.int64], queries: NDArray[np.int64]
 ) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
 from mercore.pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32
@@ -29,7 +29,7 @@ def lay_out(codebooks: Singles) -> Singles:
     return out.reshape(-1)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def tile_of(books: Singles, at: np.uint64) -> Any:
     """Return 64 neighbouring entries, four vectors."""
     return (
@@ -40,7 +40,7 @@ def tile_of(books: Singles, at: np.uint64) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def added(sums: Any, x: np.float32, entries: Any) -> Any:
     """Return ``sums`` + x · ``entries``, four vectors."""
     factor = splat_float32(x)
@@ -52,7 +52,7 @@ def added(sums: Any, x: np.float32, entries: Any) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def raised(best: Any, sums: Any, first: np.float32) -> Any:
     """Return each lane's greatest sum so far and its vector's number, of vectors that count from ``first``."""
     best = greater(best, sums[0], first)
@@ -61,14 +61,14 @@ def raised(best: Any, sums: Any, first: np.float32) -> Any:
     return greater(best, sums[3], first + np.float32(3))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def greater(best: Any, sums: Any, number: np.float32) -> Any:
     """Return the greater of each lane's best and a vector's sum, with the vector's number."""
     value, where = best
     return where_greater(sums, value, sums, value), where_greater(sums, value, splat_float32(number), where)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def first_greatest(best: Any, lanes: Any) -> np.uint8:
     """Return the centroid with the greatest sum, the first of equals."""
     value, number = best
@@ -77,7 +77,7 @@ def first_greatest(best: Any, lanes: Any) -> np.uint8:
     return np.uint8(np.int64(least_of(where_attains(value, peak, centroid, splat_float32(NO_CENTROID)))))
 
 
-@loop
+@jit
 def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
     """Set ``code`` [b, D] to the centroid c of greatest ⟨y, c⟩ − ‖c‖²/2 for each row's share y of ``points`` [b, E].
 

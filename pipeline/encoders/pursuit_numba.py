@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.selection import attains, magnitude, where_greater
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
@@ -39,7 +39,7 @@ TURNS = 2  # rows pursued in turn
 CACHE = 1 << 18  # Gram entries that stay in the second-level cache: a megabyte
 
 
-@loop(inline="always")
+@jit(inline="always")
 def accumulate(
     gram: Singles, support: Places, factors: Singles, own: np.uint64, count: np.uint64, first: np.uint64 | int, c: Any
 ) -> Any:
@@ -54,7 +54,7 @@ def accumulate(
     return c0, c1, c2, c3
 
 
-@loop(inline="always")
+@jit(inline="always")
 def tile_of(values: Singles, at: np.uint64) -> Any:
     """Return a tile of ``values``, four vectors."""
     return (
@@ -65,13 +65,13 @@ def tile_of(values: Singles, at: np.uint64) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def magnitudes(c: Any) -> Any:
     """Return |c| of a tile."""
     return magnitude(c[0]), magnitude(c[1]), magnitude(c[2]), magnitude(c[3])
 
 
-@loop(inline="always")
+@jit(inline="always")
 def ask_for(gram: Singles, at: np.uint64) -> None:
     """Prefetch a tile."""
     prefetch(gram, at)
@@ -80,7 +80,7 @@ def ask_for(gram: Singles, at: np.uint64) -> None:
     prefetch(gram, at + THREE)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def first_attaining(c: Any, peak: Any) -> np.uint64:
     """Return the place in a tile of the first value that attains ``peak``; 0 if none does."""
     low = np.uint64(attains(c[0], peak)) | np.uint64(attains(c[1], peak)) << LANES
@@ -89,7 +89,7 @@ def first_attaining(c: Any, peak: Any) -> np.uint64:
     return lowest_bit(hits) if hits else np.uint64(0)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def greatest_lane(lanes: Singles) -> Any:
     """Return (n, d, tile) of the lane with the greatest n / d, the first tile of equals.
 
@@ -103,7 +103,7 @@ def greatest_lane(lanes: Singles) -> Any:
     return n, d, np.uint64(np.int64(tile))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def most_correlated(
     start: Singles,
     row: np.uint64,
@@ -137,7 +137,7 @@ def most_correlated(
     return first + first_attaining(c, splat_float32(most))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def accumulate_both(
     gram: Singles,
     support: Places,
@@ -161,7 +161,7 @@ def accumulate_both(
     return c0, c1, c2, c3, v0, v1, v2, v3
 
 
-@loop(inline="always")
+@jit(inline="always")
 def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
     """Take v² off a vector of squared distances to the span; return what is left."""
     left = subtract(load_float32(distances, at), multiply(v, v))
@@ -169,7 +169,7 @@ def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
     return left
 
 
-@loop(inline="always")
+@jit(inline="always")
 def gain(c: Any, d: Any) -> Any:
     """Return what an atom takes off the residual² as a fraction (c², d); (0, 1) if it lies too near the span."""
     apart = splat_float32(APART)
@@ -177,21 +177,21 @@ def gain(c: Any, d: Any) -> Any:
     return n, where_greater(d, apart, d, splat_float32(np.float32(1)))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def greater_gain(one: Any, other: Any) -> Any:
     """Return the greater of two fractions n / d, the first of equals; d is positive."""
     left, right = multiply(other[0], one[1]), multiply(one[0], other[1])
     return where_greater(left, right, other[0], one[0]), where_greater(left, right, other[1], one[1])
 
 
-@loop(inline="always")
+@jit(inline="always")
 def gain_attains(c: Any, d: Any, n: Any, bar: Any) -> np.uint64:
     """Return bits that say which atoms' gain is at least n / bar."""
     own, apart = gain(c, d)
     return np.uint64(attains(multiply(own, bar), multiply(n, apart)))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def first_gaining(c: Any, d: Any, n: np.float32, bar: np.float32) -> np.uint64:
     """Return the place in a tile of the first atom whose gain is at least n / bar; 0 if none is."""
     most, over = splat_float32(n), splat_float32(bar)
@@ -201,7 +201,7 @@ def first_gaining(c: Any, d: Any, n: np.float32, bar: np.float32) -> np.uint64:
     return lowest_bit(hits) if hits else np.uint64(0)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def most_lowering(
     start: Singles,
     row: np.uint64,
@@ -241,7 +241,7 @@ def most_lowering(
     return first + first_gaining(c, tile_of(distances, base + first), n, d)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def orthogonalise(
     gram: Singles,
     support: Places,
@@ -276,7 +276,7 @@ def orthogonalise(
     return apart
 
 
-@loop(inline="always")
+@jit(inline="always")
 def take(
     start: Singles,
     gram: Singles,
@@ -306,7 +306,7 @@ def take(
     return z * z
 
 
-@loop
+@jit
 def pursue(
     starts: Singles, grams: Singles, order_recursive: bool, tolerance: float, atoms: NDArray[np.int64], out: Doubles
 ) -> None:

@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 
-@loop
+@jit
 def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
     """Round to integers within ±limit so that their sum is the rounded sum: the values nearest to a half give way.
 
@@ -32,7 +32,7 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
             rounded[which] += step
 
 
-@loop
+@jit
 def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
     """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are about max |weight| / 127."""
     scaled = np.empty(weights.shape[1])
@@ -43,7 +43,7 @@ def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rou
         round_keeping_sum(scaled, 127, rounded[row])
 
 
-@loop
+@jit
 def residuals(
     start: NDArray[np.float32],
     gram: NDArray[np.float32],

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
 from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
 from mercore.pipeline.kernels.panels import Panels
@@ -78,7 +78,7 @@ class Place(NamedTuple):
     width: int
 
 
-@loop
+@jit
 def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
     """Set ``rows`` to what of ``X`` [n, d] is not zero."""
     values, others, dims, counts, totals, stride = rows
@@ -99,7 +99,7 @@ def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
                 store(others, c, multiply(x, x))
 
 
-@loop
+@jit
 def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
     """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [≤ GROUP / 64, d, 64]; zeros behind.
 
@@ -128,7 +128,7 @@ def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single
             store(gains, c, subtract(zero_float32(), multiply(y, log2_vector(y))))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def put(
     sums: Single,
     begin: np.uint64,
@@ -157,14 +157,14 @@ def put(
                 out[at + j] = sums[begin + j]
 
 
-@loop(inline="always")
+@jit(inline="always")
 def two_shares(x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, second_squares: Any) -> Any:
     """Return x²/(x + y) + x₂²/(x₂ + y₂) with one division."""
     s, t = add(x, y), add(second_x, second_y)
     return divide(multiply_add(squares, t, multiply(second_squares, s)), multiply(s, t))
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def chi2_panel(rows: SparseRows, panels: Single, place: Place, sums: Single, finish: Finish, out: Single) -> None:
     """Score rows against a panel by Σ 2xy / (x + y) = 2 Σ x − 2 Σ x² / (x + y)."""
     values, squares, dims, counts, totals, _ = rows
@@ -186,14 +186,14 @@ def chi2_panel(rows: SparseRows, panels: Single, place: Place, sums: Single, fin
         put(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def gained(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
     """Return ``total`` + (x + y) log2(x + y) − x log2 x − y log2 y."""
     both = add(x, y)
     return add(total, add(multiply_add(both, log2_vector(both), y_gain), gain))
 
 
-@loop
+@jit
 def jensen_shannon_panel(
     rows: SparseRows, panels: Single, gains: Single, place: Place, sums: Single, finish: Finish, out: Single
 ) -> None:
@@ -213,7 +213,7 @@ def jensen_shannon_panel(
         put(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
-@loop
+@jit
 def intersection_panel(
     rows: SparseRows, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
@@ -231,7 +231,7 @@ def intersection_panel(
         put(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def load_four(values: Single, at: np.uint64) -> Any:
     """Return 64 floats as four vectors."""
     v = np.uint64(VECTOR)
@@ -243,7 +243,7 @@ def load_four(values: Single, at: np.uint64) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def store_four(values: Single, at: np.uint64, sums: Any) -> None:
     """Set 64 floats to four vectors."""
     v = np.uint64(VECTOR)
@@ -253,7 +253,7 @@ def store_four(values: Single, at: np.uint64, sums: Any) -> None:
     store(values, at + v + v + v, sums[3])
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_squares(sums: Any, x: Any, y: Any) -> Any:
     """Return four sums, (x − y)² added."""
     a, b, c, e = subtract(x, y[0]), subtract(x, y[1]), subtract(x, y[2]), subtract(x, y[3])
@@ -265,7 +265,7 @@ def add_squares(sums: Any, x: Any, y: Any) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_products(sums: Any, x: Any, y: Any) -> Any:
     """Return four sums, x y added."""
     return (
@@ -276,7 +276,7 @@ def add_products(sums: Any, x: Any, y: Any) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
     """Return four sums, min(x, y) · 1 added, for minima and additions share a unit.
 
@@ -290,7 +290,7 @@ def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
     )
 
 
-@loop
+@jit
 def dense_panel(
     terms: int, X: Single, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
@@ -328,7 +328,7 @@ def dense_panel(
             put(sums, np.uint64(j) * WIDE, np.float32(0), finish, out, place, i + j)
 
 
-@loop
+@jit
 def score_rows(
     terms: int,
     X: Single,
@@ -359,7 +359,7 @@ def score_rows(
             intersection_panel(rows, panels, place, one, sums, finish, flat)
 
 
-@loop
+@jit
 def transform(scores: Single, scale: float) -> None:
     """Set flat scores to exp(scale (K − 1)), those above 1 taken for 1; their number is a multiple of 16."""
     factor, one = splat_float32(np.float32(scale)), splat_float32(np.float32(1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import (
     exponent_and_fraction,
     greater,
@@ -32,7 +32,7 @@ L5, L4, L3 = np.float32(-0.23851944506168365), np.float32(0.28765666484832764), 
 L2, L1, L0 = np.float32(0.48092252016067505), np.float32(-0.7213471531867981), np.float32(1.442694902420044)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def exponential(t: Any) -> Any:
     """Return e^t of a vector, t ≤ 0, to within 3 u; zero below −87.
 
@@ -53,7 +53,7 @@ def exponential(t: Any) -> Any:
     return zero_below(t, splat_float32(LEAST), multiply(series, power_of_two(shifted)))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def log2_vector(value: Any) -> Any:
     """Return log2 of a vector of positive normal float32 to within 2 u (1 + |log2|); finite for zero and subnormals."""
     exponent, fraction = exponent_and_fraction(value)

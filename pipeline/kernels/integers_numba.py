@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import (
     INT16,
     add_bytes,
@@ -27,7 +27,7 @@ STEPS = 128  # words of four bytes whose minima a uint16 holds: 2 · 255 · 128 
 Words = NDArray[np.int32]
 
 
-@loop
+@jit
 def pack_columns(Y: Words, first: int, panel: Words) -> None:
     """Copy rows ``first``… of ``Y`` [m, words] to the columns of ``panel`` [words · 64]; zeros where there are none."""
     m, words = Y.shape
@@ -38,7 +38,7 @@ def pack_columns(Y: Words, first: int, panel: Words) -> None:
             panel[w * wide + j] = flat[column * deep + w] if column < np.uint64(m) else np.int32(0)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def load_four(halves: NDArray[np.int16], at: np.uint64) -> Any:
     """Return 128 int16 as four vectors."""
     v = np.uint64(LANES)
@@ -50,7 +50,7 @@ def load_four(halves: NDArray[np.int16], at: np.uint64) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_four(sums: Any, word: np.int32, y: Any) -> Any:
     """Return four sums, the minima of a row's four bytes and those of 64 columns added."""
     x = splat_four_bytes(word)
@@ -62,7 +62,7 @@ def add_four(sums: Any, word: np.int32, y: Any) -> Any:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def widen_four(totals: Words, at: np.uint64, sums: Any) -> None:
     """Add four vectors of sums to 64 totals."""
     v = np.uint64(COLUMNS)
@@ -72,7 +72,7 @@ def widen_four(totals: Words, at: np.uint64, sums: Any) -> None:
     add_to_words(totals, at + v + v + v, sums[3])
 
 
-@loop
+@jit
 def intersection_panel(
     X: Words, panel: NDArray[np.int16], totals: Words, out: NDArray[np.int32], first: int, width: int
 ) -> None:
@@ -99,7 +99,7 @@ def intersection_panel(
                 flat[at + t] = totals[begin + t]
 
 
-@loop
+@jit
 def intersections(X: Words, Y: Words, panel: Words, totals: Words, out: NDArray[np.int32]) -> None:
     """Set ``out`` [n, m] to Σ min of the bytes of X [n, words] and Y [m, words]."""
     m = Y.shape[0]

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 Real = float | np.floating
 Reals = NDArray[np.floating]
@@ -18,7 +18,7 @@ SQRT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA_BITS = np.int64(52)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def log2(value: Real) -> Real:
     """Return log2 of a positive normal float64 to within 4 ulp; infinity gives 1024.
 
@@ -36,33 +36,33 @@ def log2(value: Real) -> Real:
     return exponent + s * series
 
 
-@loop(inline="always")
+@jit(inline="always")
 def chi2_term(x: Real, y: Real, tiny: Real) -> Real:
     """Return 2xy / (x + y); ``tiny`` makes it 0 where both are."""
     return (x + x) * y / ((x + y) + tiny)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def two_chi2_terms(x: Real, y: Real, second_x: Real, second_y: Real, tiny: Real) -> Real:
     """Return 2xy / (x + y) + 2x₂y₂ / (x₂ + y₂) with one division, which takes longer than all else."""
     s, t = (x + y) + tiny, (second_x + second_y) + tiny
     return ((x + x) * y * t + (second_x + second_x) * second_y * s) / (s * t)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def jensen_shannon_term(x: Real, y: Real) -> Real:
     """Return ½ [x log2((x+y)/x) + y log2((x+y)/y)] for x > 0, y ≥ 0."""
     total = np.float64(x) + np.float64(y)
     return 0.5 * (x * log2(total / x) + y * log2(total / y))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def squared_term(x: Real, y: Real) -> Real:
     """Return (x − y)²."""
     return (x - y) * (x - y)
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
@@ -84,7 +84,7 @@ def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
                 add_one(terms, X[i, dims[c]], YT[dims[c], first:last], tiny, sums)
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def add_four(
     terms: int,
     x: Reals,
@@ -129,7 +129,7 @@ def add_four(
         add_one(terms, e, s, tiny, sums)
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
     """Add the terms of one dimension to the sums."""
     if terms == JENSEN_SHANNON:
@@ -140,7 +140,7 @@ def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
         sums[j] = sums[j] + cheap_term(terms, x, y[j], tiny)
 
 
-@loop(inline="always", error_model="numpy")
+@jit(inline="always", error_model="numpy")
 def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     """Return one term that needs no logarithm."""
     if terms == PRODUCT:
@@ -152,7 +152,7 @@ def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     return squared_term(x, y)
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def pairs(
     terms: int,
     X: NDArray[np.float64],
@@ -181,7 +181,7 @@ def pairs(
         out[p] = total
 
 
-@loop
+@jit
 def filled(terms: int, x: Reals, dims: NDArray[np.int64]) -> int:
     """List the dimensions whose terms may not be zero, ascending; return how many they are."""
     count = 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.kernels.blocks_numba import TINY, VECTOR
 from mercore.pipeline.kernels.elementary_numba import log2_vector
 from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT
@@ -35,7 +35,7 @@ Raw = NDArray[np.uint8 | np.uint16 | np.float32]
 Ids = NDArray[np.int64]
 
 
-@loop(inline="always")
+@jit(inline="always")
 def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
     """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, uint8, float32 or a float16's bits.
 
@@ -51,7 +51,7 @@ def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
         store(out, whole, load_widened(rest, np.uint64(0)))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def scale_row(scaling: int, row: Single) -> None:
     """Scale a row [stride], zeros behind its dimensions; one that may lose digits becomes NaN."""
     stride, step = np.uint64(row.size), np.uint64(VECTOR)
@@ -68,7 +68,7 @@ def scale_row(scaling: int, row: Single) -> None:
         store(row, v, square_root(x) if scaling == ROOTS else x)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
     """Return ``total`` + the terms of sixteen dimensions."""
     if terms == CHI2:
@@ -85,7 +85,7 @@ def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
     return multiply_add(apart, apart, total)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
     """Return the sum of the terms of a row [stride] and a query, which begins at ``begin`` of ``queries``, flat."""
     total = zero_float32()
@@ -94,7 +94,7 @@ def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
     return sum_of(total)
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def sum_pairs(form: tuple[int, int], X: Raw, at: Ids, Y: Single, of: Ids, row: Single, out: Single) -> None:
     """Set ``out[p]`` to the sum of the terms of row ``at[p]`` of X and query ``of[p]`` of Y, in float32.
 

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 Values = NDArray[np.float64]
 
 LANES, LONGEST = 8, 128  # of NumPy's pairwise summation
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def l1_normalise(values: Values, out: Values) -> None:
     """Set ``out`` [n, d] to rows that sum to one."""
     flat = out.reshape(-1)
@@ -24,13 +24,13 @@ def l1_normalise(values: Values, out: Values) -> None:
             out[i, k] = out[i, k] / total
 
 
-@loop(inline="always")
+@jit(inline="always")
 def greater(value: float, other: float) -> float:
     """Return the greater of two numbers, as one instruction does."""
     return value if value > other else other
 
 
-@loop(inline="always")
+@jit(inline="always")
 def greatest(row: Values) -> float:
     """Return the greatest of a row: every eighth together, so that vectors hold them."""
     a = b = c = d = e = f = g = h = row[0]
@@ -44,7 +44,7 @@ def greatest(row: Values) -> float:
     return peak
 
 
-@loop
+@jit
 def pairwise_sum(values: Values, start: int, count: int) -> float:
     """Return the sum of ``values[start : start + count]`` as NumPy adds a contiguous row, to the bit."""
     if count <= LONGEST:
@@ -55,7 +55,7 @@ def pairwise_sum(values: Values, start: int, count: int) -> float:
     return first + pairwise_sum(values, start + half, count - half)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def short_sum(values: Values, start: int, count: int) -> float:
     """Return the sum of at most 128 values: every eighth together, then those eight, then what is left over."""
     total, done = 0.0, 0

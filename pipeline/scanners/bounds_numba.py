@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.scanners.bound_queries import (
     CHUNK_ROWS,
     LANES,
@@ -46,7 +46,7 @@ MARKS = 64  # that are looked at together
 Single = NDArray[np.float32]
 
 
-@loop
+@jit
 def finish(
     sums: Words,
     bounds: Single,
@@ -82,7 +82,7 @@ def finish(
             at += wide
 
 
-@loop
+@jit
 def list_marked(
     bounds: Single,
     marks: NDArray[np.uint64],
@@ -109,7 +109,7 @@ def list_marked(
     return count
 
 
-@loop
+@jit
 def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: int, out: Single) -> None:
     """Copy the bounds of n rows from ``first`` on and a panel to ``out`` [n · nq], flat."""
     used = np.uint64(min(width, nq - lane))
@@ -119,14 +119,14 @@ def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: i
             out[to + j] = bounds[at + j]
 
 
-@loop
+@jit
 def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
     """Return whether rows like x from ``begin`` to ``end`` are faster by their words that are not zero."""
     panels, size = lanes / PANEL, end - begin
     return GATHER_COST * size + SPARSE_COST * panels * words_not_zero(x, begin, end) < panels * size
 
 
-@loop
+@jit
 def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
     """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
 

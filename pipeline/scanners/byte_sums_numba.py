@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.scanners.bound_queries import LANES, PANEL, SparseWords
 from mercore.pipeline.simd.dots import dot_bytes, load_dots, pack_filled, splat_word
 from mercore.pipeline.simd.vectors import add, lesser_bytes, store
@@ -17,7 +17,7 @@ V, WIDE, ONE = np.uint64(LANES), np.uint64(PANEL), np.uint64(1)
 Words = NDArray[np.int32]
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_word(total: Any, word: np.int32, y: Any, minimum: bool) -> Any:
     """Return a sum, the products or the minima of a row's four bytes and those of sixteen lanes added."""
     if minimum:
@@ -25,7 +25,7 @@ def add_word(total: Any, word: np.int32, y: Any, minimum: bool) -> Any:
     return dot_bytes(total, splat_word(word), y)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_four_rows(sums: Any, x: Words, at: Any, w: Any, y: Any, minimum: bool) -> Any:
     """Return four sums, those of word ``w`` of four rows, which begin at ``at``, and sixteen lanes added."""
     return (
@@ -36,14 +36,14 @@ def add_four_rows(sums: Any, x: Words, at: Any, w: Any, y: Any, minimum: bool) -
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def four_rows(first: int, last: int, deep: Any) -> Any:
     """Return where rows ``first``… begin; where there are fewer than four before ``last``, the last one stands in."""
     p, q = np.uint64(min(first, last - 1)) * deep, np.uint64(min(first + 1, last - 1)) * deep
     return p, q, np.uint64(min(first + 2, last - 1)) * deep, np.uint64(min(first + 3, last - 1)) * deep
 
 
-@loop(inline="always")
+@jit(inline="always")
 def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
     """Set sixteen lanes of four rows of ``width``."""
     store(sums, at, four[0])
@@ -52,7 +52,7 @@ def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
     store(sums, at + width + width + width, four[3])
 
 
-@loop
+@jit
 def wide_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
@@ -81,7 +81,7 @@ def wide_sums(
         store_four(sums, behind + V, WIDE, e)
 
 
-@loop
+@jit
 def narrow_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
@@ -104,14 +104,14 @@ def narrow_sums(
         store_four(sums, at + V + V + V + V, V, b)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def add_to_two(sums: Any, word: np.int32, words: Words, at: np.uint64, minimum: bool) -> Any:
     """Return two sums, those of a row's word and 32 lanes, which begin at ``at``, added."""
     y, z = load_dots(words, at), load_dots(words, at + V)
     return add_word(sums[0], word, y, minimum), add_word(sums[1], word, z, minimum)
 
 
-@loop
+@jit
 def sparse_wide(
     rows: SparseWords,
     first: int,
@@ -145,7 +145,7 @@ def sparse_wide(
         store(sums, to + V, add(add(a[1], b[1]), add(c[1], e[1])))
 
 
-@loop
+@jit
 def sparse_narrow(
     rows: SparseWords,
     first: int,
@@ -173,7 +173,7 @@ def sparse_narrow(
         store(sums, np.uint64(i - first) * V, add(add(a, b), add(c, e)))
 
 
-@loop
+@jit
 def gather(x: Words, first: int, n: int, depth: int, rows: SparseWords) -> None:
     """Set ``rows`` to the words that are not zero of n rows from ``first`` on of x, flat."""
     values, places, counts, stride = rows
@@ -193,7 +193,7 @@ def gather(x: Words, first: int, n: int, depth: int, rows: SparseWords) -> None:
             values[k], places[k] = 0, 0
 
 
-@loop
+@jit
 def words_not_zero(x: Words, begin: int, end: int) -> int:
     """Return how many words of x from ``begin`` to ``end`` are not zero."""
     count = 0

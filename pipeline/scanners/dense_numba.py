@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.columns import FOUR, SIXTEEN, add_four_products, add_products
 from mercore.pipeline.simd.vectors import prefetch, store, zero_float32
 
@@ -12,7 +12,7 @@ SIGN, EXPONENT, MAGNITUDE = np.uint32(0x8000), np.uint32(0x7C00), np.uint32(0x7F
 INFINITY = np.uint32(0x7F800000)  # the bits of a float32
 
 
-@loop
+@jit
 def widen(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n] to float16, given as bits: shifted into place, the exponent mended."""
     for i in range(np.uint64(out.size)):
@@ -23,7 +23,7 @@ def widen(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
         out[i] = np.uint32(bits | (half & SIGN) << np.uint32(16)).view(np.float32)
 
 
-@loop
+@jit
 def score_point(rows: NDArray[np.float32], point: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n], n a multiple of 32, to the inner products of rows, flat [n · E], and a point [E].
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.bits import (
     EIGHT,
     add_distances,
@@ -33,7 +33,7 @@ AHEAD = 512  # words, that one query asks for early
 Words = NDArray[np.uint64]
 
 
-@loop
+@jit
 def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -> None:
     """Copy rows of ``width`` bytes, flat, to rows of whole words, zeros behind.
 
@@ -58,7 +58,7 @@ def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -
 def batch_scan(count: int) -> Callable[..., None]:
     """Return the loop over rows of ``count`` words, 0 for any number, for queries eight at a time."""
 
-    @loop
+    @jit
     def scan(
         words: Words,
         width: int,
@@ -96,7 +96,7 @@ def batch_scan(count: int) -> Callable[..., None]:
 def one_scan(count: int) -> Callable[..., None]:
     """Return the loop over rows of ``count`` words for one query."""
 
-    @loop
+    @jit
     def scan(
         words: Words,
         width: int,
@@ -133,7 +133,7 @@ def one_scan(count: int) -> Callable[..., None]:
     return scan
 
 
-@loop(inline="always")
+@jit(inline="always")
 def list_near(
     words: Words, width: Any, start: Any, stop: Any, queries: Words, limits: Any, rows: Words, hits: Words
 ) -> Any:
@@ -161,7 +161,7 @@ def list_near(
     return found
 
 
-@loop(inline="always")
+@jit(inline="always")
 def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
     """Return the greatest distance at which ``row`` and those behind may enter a list with this k-th score and row.
 
@@ -173,7 +173,7 @@ def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
     return distance if row < last else distance - 1
 
 
-@loop
+@jit
 def set_limits(
     scores: NDArray[np.float32], ids: NDArray[np.int64], row: int, most: int, bits: int, limits: NDArray[np.int64]
 ) -> None:
@@ -184,7 +184,7 @@ def set_limits(
         limits[query] = limit(scores[query, k - 1], ids[query, k - 1], row, most, bits)
 
 
-@loop
+@jit
 def take(
     near: tuple[Words, Words, Words],
     queries: Words,

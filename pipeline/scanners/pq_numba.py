@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.saturating import (
     add_up_to_255,
     at_most,
@@ -33,7 +33,7 @@ TILE = 1 << 12  # rows whose hits are rescored together: limits are as old as th
 AHEAD = 1 << 8  # rows whose codes are asked for early
 
 
-@loop
+@jit
 def scan_batch(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -51,7 +51,7 @@ def scan_batch(
         scan_panel(codes, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
 
 
-@loop
+@jit
 def scan_panel(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -79,7 +79,7 @@ def scan_panel(
                 least[query] = scores[query, -1]
 
 
-@loop
+@jit
 def scan_one(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -100,7 +100,7 @@ def scan_one(
             least = scores[0, -1]
 
 
-@loop
+@jit
 def scan_one_by_words(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -123,7 +123,7 @@ def scan_one_by_words(
             least = scores[0, -1]
 
 
-@loop
+@jit
 def quantise(
     table: NDArray[np.float32], tops: NDArray[np.float64], inverses: NDArray[np.float64], out: NDArray[np.uint8]
 ) -> None:
@@ -143,13 +143,13 @@ def quantise(
                 line[q] = np.uint8(np.int32(min(steps, 255.0)))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def limit_of(ceiling: float, score: np.float32, inverse: float) -> np.uint8:
     """Return the greatest Σ u of a row that may reach a score."""
     return np.uint8(max(0.0, (ceiling - np.float64(score)) * inverse * MARGIN))
 
 
-@loop
+@jit
 def scan_filtered(
     codes: NDArray[np.uint8],
     table8: NDArray[np.uint8],
@@ -188,7 +188,7 @@ def scan_filtered(
 def reaching_of(fixed: int) -> Any:
     """Return the loop that lists the rows within a lane's limit, for codes of a fixed width, or 0 for any."""
 
-    @loop
+    @jit
     def reaching(
         codes: NDArray[np.uint8],
         width: int,
@@ -211,7 +211,7 @@ def reaching_of(fixed: int) -> Any:
     return reaching
 
 
-@loop(inline="always")
+@jit(inline="always")
 def listed(
     codes: Any, M: Any, start: int, stop: int, table: Any, vectors: Any, lanes: Any, rows: Any, bits: Any, at: int
 ) -> int:
@@ -247,7 +247,7 @@ def listed(
     return found - at
 
 
-@loop(inline="always")
+@jit(inline="always")
 def added(sums: Any, table: Any, codes: Any, at: Any, j: Any, lanes: Any) -> Any:
     """Return sums and the bytes of all lanes for code j of the row whose codes start ``at``."""
     entry = j * np.uint64(ENTRIES) + np.uint64(codes[at + j])
@@ -257,7 +257,7 @@ def added(sums: Any, table: Any, codes: Any, at: Any, j: Any, lanes: Any) -> Any
 reaching_8, reaching_any = reaching_of(8), reaching_of(0)  # unrolled, eight codes are a tenth faster; sixteen are not
 
 
-@loop
+@jit
 def fetch(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -278,7 +278,7 @@ def fetch(
                 prefetch(flat, panel * panel_size + entry * np.uint64(PANEL))
 
 
-@loop
+@jit
 def rescore(
     codes: NDArray[np.uint8],
     table: NDArray[np.float32],

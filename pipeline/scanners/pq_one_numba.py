@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
 from mercore.pipeline.simd.lookups import (
     ROW_OF_BYTE,
@@ -26,13 +26,13 @@ AHEAD = 1 << 10  # rows whose codes are asked for early
 ORDER, ORDER_OF_TWO = np.array(ROW_OF_BYTE), np.array(ROW_OF_BYTE_OF_TWO)
 
 
-@loop
+@jit
 def pays() -> bool:
     """Return whether this filter is faster than the plain loop on this processor."""
     return bool(bytes_are_looked_up())
 
 
-@loop
+@jit
 def scan_one_filtered(
     codes: NDArray[np.uint8],
     table8: NDArray[np.uint8],
@@ -78,7 +78,7 @@ def scan_one_filtered(
 def reaching_of(fixed: int) -> Any:
     """Return the loop that lists runs of 64 rows with one within the limit, for rows of so many words, or 0 for any."""
 
-    @loop
+    @jit
     def reaching(
         words: NDArray[np.uint64],
         width: int,
@@ -117,7 +117,7 @@ def reaching_of(fixed: int) -> Any:
 reaching_1, reaching_2, reaching_any = reaching_of(1), reaching_of(2), reaching_of(0)
 
 
-@loop
+@jit
 def score_one(
     codes: NDArray[np.uint8],
     row: int,

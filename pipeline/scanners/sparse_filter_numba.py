@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.scanners.sparse_filter import GROUP, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
 from mercore.pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows
@@ -42,7 +42,7 @@ FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hi
 TILE = 1 << 12  # rows whose hits are rescored together: thresholds are as old as that
 
 
-@loop
+@jit
 def row_sums(
     weights: NDArray[np.int8],
     alpha: int,
@@ -64,13 +64,13 @@ def row_sums(
         totals[row - start] = total
 
 
-@loop(inline="always")
+@jit(inline="always")
 def threshold(score: np.float32, units: NDArray[np.float64], query: int) -> np.uint16:
     """Return a query's k-th score, above β, in units of the filter, rounded down."""
     return np.uint16(min(65535.0, float(score) * units[0, query] - units[1, query]))
 
 
-@loop(error_model="numpy")
+@jit(error_model="numpy")
 def row_bounds(
     magnitudes: NDArray[np.int16],
     totals: NDArray[np.int16],
@@ -107,7 +107,7 @@ def row_bounds(
         inverses[i] = np.uint16(inverse if fits else none)
 
 
-@loop
+@jit
 def scan_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
@@ -164,7 +164,7 @@ def scan_filtered(
     return rescored + rescore(atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids)
 
 
-@loop
+@jit
 def reaching(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int16],
@@ -204,7 +204,7 @@ def reaching(
     return found - at
 
 
-@loop
+@jit
 def reaching_of_eight(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int16],
@@ -236,7 +236,7 @@ def reaching_of_eight(
     return found - at
 
 
-@loop
+@jit
 def half_reaching_of_eight(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int16],
@@ -269,7 +269,7 @@ def half_reaching_of_eight(
     return found - at
 
 
-@loop(inline="always")
+@jit(inline="always")
 def listed(rows: Any, bits: Any, found: int, row: Any, hits: np.uint64) -> int:
     """Put a row at ``found`` of the list if it hits; return where the next goes."""
     if hits:
@@ -279,21 +279,21 @@ def listed(rows: Any, bits: Any, found: int, row: Any, hits: np.uint64) -> int:
     return found
 
 
-@loop(inline="always")
+@jit(inline="always")
 def row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, leasts: tuple[Any, Any]) -> np.uint64:
     """Return the lanes, of 64, that a row of eight atoms reaches."""
     low, high = four_pairs(table, atoms, weights, i * np.uint64(4))
     return half_reaching(low, limits, leasts[0]) | half_reaching(high, limits, leasts[1]) << np.uint64(LANES)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def ask_for_codes(atoms: Any, weights: Any, row: Any) -> None:
     """Ask for the codes of rows to come: their weights a tile ahead, for ``row_sums`` reads a tile's in one go."""
     prefetch(atoms, (row + np.uint64(AHEAD)) * np.uint64(8))
     prefetch_for_later(weights, (row + np.uint64(TILE)) * np.uint64(4))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, least: Any) -> np.uint64:
     """Return the lanes, of 32, that a row of eight atoms reaches."""
     at = i * np.uint64(4)
@@ -305,7 +305,7 @@ def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any,
     return half_reaching(add(add(a, b), add(c, d)), limits, least)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def four_pairs(
     table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
 ) -> tuple[object, object]:
@@ -317,7 +317,7 @@ def four_pairs(
     return add(add(a0, b0), add(c0, d0)), add(add(a1, b1), add(c1, d1))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def pair(
     table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
 ) -> tuple[object, object]:
@@ -327,7 +327,7 @@ def pair(
     return pair_products(table, first, second, splat_int16(weights[at]))
 
 
-@loop(inline="always")
+@jit(inline="always")
 def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: Any, at: Any) -> object:
     """Return the products of one pair of atoms of a row, added, for all of 32 columns."""
     a = at + at
@@ -335,14 +335,14 @@ def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: Any, 
     return half_pair_products(table, first, second, weights)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def limits_of_one(bounds: tuple[Any, Any, Any], row: Any) -> tuple[object, object, object]:
     """Return a row's lift, gap and 1/σ, each in every lane."""
     lifts, gaps, inverses = bounds
     return splat_int16(lifts[row]), splat_int16(gaps[row]), splat_int16(inverses[row])
 
 
-@loop(inline="always")
+@jit(inline="always")
 def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, Any, Any]:
     """Return ``limits_of_one`` of the four rows from ``row`` on, loaded at once: loads are what limits the loop."""
     lifts, gaps, inverses = bounds
@@ -355,14 +355,14 @@ def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, An
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def half_reaching(sums: Any, limits: tuple[Any, Any, Any], least: Any) -> np.uint64:
     """Return a bit for each of 32 lanes whose sum, lifted, reaches its threshold times 1/σ."""
     lift, gap, inverse = limits
     return np.uint64(reaches(add(sums, lift), add_saturated(high_product(least, inverse), gap)))
 
 
-@loop
+@jit
 def fetch(
     atoms: NDArray[np.uint16],
     table: NDArray[np.float32],
@@ -384,7 +384,7 @@ def fetch(
                 prefetch(flat, panel * panel_size + np.uint64(atoms[row, a]) * np.uint64(PANEL))
 
 
-@loop
+@jit
 def rescore(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],

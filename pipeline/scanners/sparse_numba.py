@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
     add,
@@ -20,7 +20,7 @@ from mercore.pipeline.topk_numba import insert
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 
 
-@loop
+@jit
 def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n, α] to int8 weights times their row's scale, the bits of a float16."""
     for i in range(np.uint64(weights.shape[0])):
@@ -29,27 +29,27 @@ def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: ND
             out[i, a] = np.float32(weights[i, a]) * scale
 
 
-@loop(inline="always")
+@jit(inline="always")
 def widened(half: np.uint16) -> np.float32:
     """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
     return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def half_square(half: np.uint16) -> np.float32:
     """Return ρ² / 2 of a non-negative float16, given as its bits: float32 holds it exactly."""
     residual = widened(half)
     return residual * residual * np.float32(0.5)
 
 
-@loop
+@jit
 def half_squares(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
     """Set ``out`` [n] to ρ² / 2 of float16, given as their bits."""
     for i in range(np.uint64(halves.size)):
         out[i] = half_square(halves[i])
 
 
-@loop
+@jit
 def scan_batch(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
@@ -70,7 +70,7 @@ def scan_batch(
         scan_panel(atoms, weights, biases, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
 
 
-@loop
+@jit
 def scan_panel(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],
@@ -101,7 +101,7 @@ def scan_panel(
                 least[query] = scores[query, -1]
 
 
-@loop
+@jit
 def scan_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.float32],

@@ -7,7 +7,7 @@ pass cost less than to add it up.
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.scanners.sparse_filter_numba import AHEAD
 from mercore.pipeline.scanners.sparse_numba import half_square, widened
 from mercore.pipeline.simd.bytes import look_up_eight, rows_reaching
@@ -17,7 +17,7 @@ from mercore.pipeline.topk_numba import insert
 PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
 
 
-@loop
+@jit
 def scan_one_filtered(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
@@ -69,7 +69,7 @@ def scan_one_filtered(
     return rescored
 
 
-@loop
+@jit
 def score_one(
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],

@@ -12,19 +12,19 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reaso
 
 LOOPS = """
 from made.helpers import STEP, raised
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
-@loop
+@jit
 def total(x):
     return raised(x) + STEP
 """
 HELPERS = """
 from made import far
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 STEP = 10
 
-@loop(inline="always")
+@jit(inline="always")
 def raised(x):
     return x + far.MORE
 """
@@ -41,7 +41,7 @@ def made(tmp_path: Path) -> Path:
     return folder
 
 
-def run(made: Path, *, full: bool = False) -> tuple[int, int]:
+def run(made: Path, *, full: bool = False, cache: str = "") -> tuple[int, int]:
     """Return what the loop gives, and how often its machine code came from disk, in a process of its own."""
 
     def limit() -> None:
@@ -49,7 +49,12 @@ def run(made: Path, *, full: bool = False) -> tuple[int, int]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
     paths = os.pathsep.join([str(made.parent), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "NUMBA_CACHE_DIR": ""}
+    environment = os.environ | {
+        "PYTHONPATH": paths,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": cache,
+        "XDG_CACHE_HOME": str(cache_of(made)),
+    }
     command = [sys.executable, "-c", RUN]
     done = subprocess.run(
         command, env=environment, cwd=made.parent, preexec_fn=limit, capture_output=True, text=True, check=False
@@ -59,9 +64,14 @@ def run(made: Path, *, full: bool = False) -> tuple[int, int]:
     return int(result), int(hits)
 
 
+def cache_of(made: Path) -> Path:
+    """Return the user's cache folder of a test."""
+    return made.parent / "cache"
+
+
 def kept(made: Path) -> list[Path]:
-    """Return the files of the machine code of the loop."""
-    return sorted((made / "__pycache__").glob("loops.total-*"))
+    """Return the files of the machine code of the function."""
+    return sorted((cache_of(made) / "mercore" / "jit").glob("loops.total-*"))
 
 
 def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made: Path) -> None:
@@ -72,9 +82,12 @@ def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made:
     (made / "helpers.py").write_text(HELPERS.replace("x + far", "2 * x + far"))
     assert run(made) == (112, 0)
     assert run(made) == (112, 1)
-    assert not set(first) & set(kept(made))  # what nobody can use is removed
+    assert set(first) < set(kept(made))  # another installation may use it
+    for path in first:
+        os.utime(path, (0, 0))
     (made / "far.py").write_text("MORE = 200\n")  # a constant, of a module that the loop's own does not import
     assert run(made) == (212, 0)
+    assert not set(first) & set(kept(made))  # old code of other sources is removed
     (made / "loops.py").touch()
     assert run(made) == (212, 1)
 
@@ -96,8 +109,19 @@ def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None
     assert run(made, full=True) == (111, 1)
 
 
-def test_all_loops_are_compiled_so() -> None:
+def test_machine_code_is_not_beside_the_sources(made: Path) -> None:
+    run(made)
+    assert not list(made.rglob("*.nb[ic]"))
+
+
+def test_numba_cache_dir_wins(made: Path, tmp_path: Path) -> None:
+    run(made, cache=str(tmp_path / "named"))
+    assert list((tmp_path / "named" / "mercore").glob("loops.total-*"))
+    assert not kept(made)
+
+
+def test_all_functions_are_compiled_so() -> None:
     folder = Path(__file__).parents[2]
     sources = [path for package in ("stores", "pipeline", "jobs") for path in (folder / package).rglob("*.py")]
-    numba_keeps = [path.name for path in sources if "cache=True" in path.read_text()]
-    assert numba_keeps == ["loops.py"]
+    compiling = [path.name for path in sources if "njit(" in path.read_text()]
+    assert sorted(compiling) == ["custom_numba.py", "jit.py"]  # a user's function has no source that is ours

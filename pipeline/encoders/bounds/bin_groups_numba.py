@@ -3,12 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 
 ROWS = 4  # groups that share a line of differences
 
 
-@loop
+@jit
 def summed_magnitudes(differences: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Set ``out[i, j]`` [g, g], i ≤ j, to Σ |differences[p, i] + differences[p, j]| [p, g], pairs ascending."""
     count, groups = differences.shape

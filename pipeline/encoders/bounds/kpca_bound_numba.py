@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import loop
+from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import FLOAT64, add, load_float64, multiply, splat_float64, store, zero_float64
 
 VECTOR = FLOAT64.count
@@ -18,7 +18,7 @@ Values = NDArray[np.float64]
 Four = tuple[Any, Any, Any, Any]
 
 
-@loop
+@jit
 def project(scores: Values, panels: Values, out: Values) -> None:
     """Set ``out`` [n, P · 32] to scores [n, M] times a projection in panels [P, M, 32], landmarks ascending."""
     n, landmarks = scores.shape
@@ -43,13 +43,13 @@ def project(scores: Values, panels: Values, out: Values) -> None:
             store_four(flat_out, np.uint64(i) * width + column, p)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def four_zeros() -> Four:
     """Return four vectors of zeros."""
     return zero_float64(), zero_float64(), zero_float64(), zero_float64()
 
 
-@loop(inline="always")
+@jit(inline="always")
 def load_four(array: Values, at: Any) -> Four:
     """Return four vectors that lie side by side."""
     v = np.uint64(VECTOR)
@@ -61,14 +61,14 @@ def load_four(array: Values, at: Any) -> Four:
     )
 
 
-@loop(inline="always")
+@jit(inline="always")
 def store_four(array: Values, at: Any, vectors: Four) -> None:
     """Store four vectors side by side."""
     for j, vector in enumerate(vectors):
         store(array, at + np.uint64(j * VECTOR), vector)
 
 
-@loop(inline="always")
+@jit(inline="always")
 def with_products(sums: Four, line: Four, score: float) -> Four:
     """Return sums, and a line of the projection times a score added to them: each product and sum rounded."""
     s, (a, b, c, d), (e, f, g, h) = splat_float64(score), sums, line
