@@ -45,7 +45,7 @@ from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.protocol import Where, place
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.results.hits import AnyHits, Hits, open_hits, write_hits

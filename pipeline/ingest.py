@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.ingest_numba import digest_rows
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -103,8 +104,6 @@ def ingest(
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return a 64-bit digest of each row's bytes, uint64[b]: equal rows have equal ones, others hardly ever."""
-    from mercore.pipeline.ingest_numba import digest_rows
-
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     missing = -data.shape[1] % 8
     words = np.pad(data, ((0, 0), (0, missing))) if missing else data

@@ -12,13 +12,6 @@ from mercore.stores.errors import InputError, ShapeError
 BLOCK_IDS = 1 << 20  # ids of one block of queries: bounds the scratch memory to some tens of MB
 DEFAULT_RANKS = (1, 10, 100, 1000)
 
-MEANINGS = {
-    "k-recall": "share of the true first R that are among the first R returned",
-    "texmex": "share of queries whose true first neighbour is among the first R returned",
-    "aska": "share of queries whose first returned row is among the true first R",
-    "tie-aware": "share of the first R returned that score at least the R-th true score",
-}
-
 Ids = NDArray[np.int64]
 Scores = NDArray[np.floating[Any]]
 
@@ -39,7 +32,7 @@ class Neighbours(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:
-    """One figure: the recall at ``rank`` by one ``definition`` (a key of ``MEANINGS``), over so many queries."""
+    """One figure: the recall at ``rank`` by one ``definition``, over all queries."""
 
     definition: str
     rank: int
@@ -49,7 +42,7 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The recalls that the data allow, by definition in the order of ``MEANINGS``, then by rank."""
+    """The recalls that the data allow, by definition (k-recall, texmex, aska, tie-aware), then by rank."""
 
     queries: int
     recalls: tuple[Recall, ...]

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from mercore.pipeline.topk_numba import insert_pairs
+
 
 class Best:
     """Scores [nq, k] and row numbers int64[nq, k], the worst last; ties to the lower row; −1 at −inf where none is yet.
@@ -29,8 +31,6 @@ class Best:
 
     def insert(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]) -> None:
         """Take in the pairs (query, row) with their scores, each at most once."""
-        from mercore.pipeline.topk_numba import insert_pairs
-
         insert_pairs(self.scores, self.ids, queries, rows, scores)
 
 

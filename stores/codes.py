@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.protocol import Where
+from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.protocol import ROOT, Where, place
+from mercore.stores.location.protocol import ROOT
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 

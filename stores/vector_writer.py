@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.location.protocol import Where, place
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries

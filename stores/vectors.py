@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.location.protocol import Where
+from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.header import Header, open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt

@@ -22,7 +22,7 @@ from mercore.stores.codes import CodeStore, open_code_store, resume
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.protocol import Where, place
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
 from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes

@@ -11,7 +11,7 @@ def parts_done(job: Job) -> tuple[int, int] | None:
     """Return how many parts of a job's store have a receipt, and how many there are; None where none can be counted."""
     if job.verb != "encode" or job.target is None:
         return None
-    from mercore.stores.location.protocol import place
+    from mercore.stores.location.resolve import place
 
     try:
         store = place(job.target)

@@ -107,7 +107,7 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
 
 def _stays_done(job: Job) -> bool:
     """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
-    from mercore.stores.location.protocol import place
+    from mercore.stores.location.resolve import place
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
         return False

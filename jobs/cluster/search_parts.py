@@ -17,9 +17,9 @@ from mercore.jobs.cluster.client import forget_plugin, losing, results, slots
 from mercore.jobs.custom_kernel import load_own
 from mercore.jobs.resources.execution import Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import kernel_from_spec
-from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.search.answers import Proved
 from mercore.pipeline.search.collect import Allowance, Collected, together
 from mercore.pipeline.search.exact import ExactSearch

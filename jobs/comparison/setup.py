@@ -22,8 +22,9 @@ from mercore.pipeline.recall import DEFAULT_RANKS
 from mercore.pipeline.search.batch_search import SearchOptions, check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
-from mercore.stores.location.protocol import ROOT, refuse_url
+from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.publish import exists, storage_errors
+from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import check_hits_path
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import digest, to_json

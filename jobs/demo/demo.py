@@ -20,8 +20,8 @@ from mercore.pipeline.gist import DIMENSION, gist
 from mercore.pipeline.kernels import KERNELS as EVERY_KERNEL
 from mercore.pipeline.kernels.sums import Rbf
 from mercore.stores.errors import ExistsError, InputError
-from mercore.stores.location.protocol import refuse_url
 from mercore.stores.location.publish import publish
+from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import Hits
 
 Report = dict[str, Any]

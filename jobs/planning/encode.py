@@ -29,7 +29,7 @@ from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, l
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.parallel import over_parts
 from mercore.stores.codes import CodeStore, create_or_resume
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.sizes import chunk_files, forget

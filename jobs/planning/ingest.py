@@ -18,7 +18,7 @@ from mercore.pipeline.ingest import ingest
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
 SECONDS = 0.6  # that a repeat of a measurement takes

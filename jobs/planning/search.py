@@ -22,7 +22,7 @@ from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 from mercore.stores.part_store.part_reader import HeldParts
 from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
 from mercore.stores.vectors import VectorStore

@@ -10,7 +10,7 @@ from mercore.jobs.options import available_cores
 from mercore.jobs.verbs.inputs import refuse
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.search.executor import Crew
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 
 MOST_AT_WORK = 4096  # threads or processes
 

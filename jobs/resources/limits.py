@@ -20,7 +20,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import HELD
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
-from mercore.stores.location.protocol import Where, place
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 

@@ -21,7 +21,7 @@ from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vectors import Vectors, VectorStore
 

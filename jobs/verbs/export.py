@@ -24,8 +24,8 @@ from mercore.stores.formats.faiss_index import check_faiss, write_index
 from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.protocol import refuse_url
 from mercore.stores.location.publish import publish
+from mercore.stores.location.resolve import refuse_url
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
 

@@ -12,7 +12,8 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
-from mercore.stores.location.protocol import Held, Where, place
+from mercore.stores.location.protocol import Held
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import certificate_path, check_hits_path
 from mercore.stores.rows import is_store, open_vectors

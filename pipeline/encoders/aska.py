@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.encoders import pursuit_numba, weights_numba
 from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
+from mercore.pipeline.encoders.pursuit_numba import TILE
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
@@ -147,8 +149,6 @@ class Aska:
 
     def prepare_encoding(self) -> None:
         """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m], filled up to whole tiles."""
-        from mercore.pipeline.encoders.pursuit_numba import TILE
-
         atoms32_t = self._atoms_t.astype(np.float32)
         self._columns = self.kernel.packed(atoms32_t)
         m, tile = self.spec.n_atoms, int(TILE)
@@ -170,8 +170,6 @@ class Aska:
         first : int
             Number of the first row, for messages. A row's code is the same to the bit whatever block it comes in.
         """
-        from mercore.pipeline.encoders import pursuit_numba, weights_numba
-
         prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
         start = self._whole_tiles(self.kernel.block(prepared, self._columns))
         atoms = np.empty((len(rows), self.spec.n_nonzero_coefs), np.int64)
@@ -203,8 +201,6 @@ class Aska:
 
     def _store_weights(self, weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Return the columns that hold ``weights`` [b, α]."""
-        from mercore.pipeline.encoders import weights_numba
-
         if self.spec.weights != "int8":
             return {"weights": weights.astype(self.spec.weights)}
         scale = int8_scales(weights)

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows, rows_of_block
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.kernels.blocks import pack_products, products
 from mercore.pipeline.scanners.dense import DenseScanner
 from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
@@ -119,8 +120,6 @@ class Embedding:
     """
 
     def __init__(self, kernel: Kernel, landmarks: NDArray[Any], projection: Float32) -> None:
-        from mercore.pipeline.kernels.blocks import pack_products
-
         self.kernel = kernel
         self.block_rows = rows_of_block(len(landmarks))
         self.width = projection.shape[1]
@@ -130,8 +129,6 @@ class Embedding:
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
         """Return the coordinates of raw rows, float32[b, width]: a row's are its own to the bit (Eq. 11)."""
-        from mercore.pipeline.kernels.blocks import products
-
         prepared = self.kernel.prepare(rows, first=first, label=label).astype(np.float32)
         return products(self.kernel.block(prepared, self._landmarks), self._projection)
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.encoders.aska import Aska, Dictionary
 from mercore.pipeline.encoders.encoder import Model
 from mercore.pipeline.encoders.kpca import Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64, Rows
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.stores.vectors import Vectors
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
 from mercore.pipeline.encoders.kpca import Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.scanners.dense import DenseScanner
 from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors

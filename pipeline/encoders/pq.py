@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import (
     MAX_BLOCK_ROWS,
     METRICS,
@@ -18,8 +19,8 @@ from mercore.pipeline.encoders.encoder import (
     draw_rows,
 )
 from mercore.pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
+from mercore.pipeline.encoders.pq_numba import assign, lay_out
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.pq import PqScanner
 from mercore.stores.errors import InputError
@@ -206,14 +207,10 @@ class Pq:
 
     def prepare_encoding(self) -> None:
         """Lay the codebooks out as the loop reads them: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
-        from mercore.pipeline.encoders.pq_numba import lay_out
-
         self._books = lay_out(self.codebooks)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the codes of a block of rows: the centroid with the greatest ⟨y, c⟩ − ‖c‖²/2, the first of equals."""
-        from mercore.pipeline.encoders.pq_numba import assign
-
         coordinates = self.embed(rows, first=first)
         code = np.empty((len(rows), len(self.codebooks)), np.uint8)
         assign(coordinates, self._books, code)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels import blocks_numba, loops_numba
 from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, TILE_ROWS, VECTOR, Finish, SparseRows
-from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.simd.aligned import aligned
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import preparation
-from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.arrays import Float32, Float64, Rows
+from mercore.pipeline.kernels import custom_numba, preparation
+from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.kernels.preparation import Domain
 from mercore.pipeline.kernels.sums import EPS32, EPS64
@@ -93,8 +94,6 @@ class OwnKernel(Kernel):
         InputError
             If the function does not compile, raises, or gives no number.
         """
-        from mercore.pipeline.kernels import custom_numba
-
         out = np.empty(len(x_rows))
         try:
             custom_numba.pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.kernels.custom import OwnKernel
-from mercore.pipeline.kernels.kernel import Float64, Rows
 from mercore.pipeline.kernels.sums import EPS64
 from mercore.stores.errors import InputError
 

@@ -1,19 +1,15 @@
 """The Kernel contract: prepare rows once, score blocks fast, and decide scores in float64."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32, Float64, Rows
+from mercore.pipeline.kernels import blocks
 from mercore.pipeline.kernels.panels import Columns
-
-if TYPE_CHECKING:
-    from mercore.pipeline.kernels.prefilter import Screen
-
-Rows = NDArray[Any]
-Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
+from mercore.pipeline.kernels.prefilter import Screen
 
 
 class Kernel(ABC):
@@ -73,8 +69,6 @@ class Kernel(ABC):
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
-        from mercore.pipeline.kernels import blocks
-
         scores = self.block(X, YT)
         blocks.transform(scores, scale)
         return scores
@@ -95,7 +89,7 @@ class Kernel(ABC):
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
 
-    def screen(self, queries: Float64) -> "Screen | None":
+    def screen(self, queries: Float64) -> Screen | None:
         """Return what rules out pairs of raw rows and prepared queries [nq, d] in float32, if there is such a thing."""
         return None
 
@@ -109,10 +103,6 @@ class Kernel(ABC):
 
         The real score is K of the raw rows in real numbers: the roundings of ``prepare`` are in the bound too.
         """
-
-    def diagonal(self, X: Float64) -> Float64:
-        """Return K(x, x) of prepared rows, float64[n]: one."""
-        return np.ones(len(X))
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON that names this kernel: ``{"name", "configuration"}``."""

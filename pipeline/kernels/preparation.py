@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.kernels import preparation_numba
 from mercore.stores.errors import InputError
 
 
@@ -50,8 +51,6 @@ def l1_roundings(d: int) -> float:
 
 def l1_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows that sum to one, float64[n, d]."""
-    from mercore.pipeline.kernels import preparation_numba
-
     out = np.empty_like(values)
     preparation_numba.l1_normalise(values, out)
     return out

@@ -2,18 +2,17 @@
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import preparation
-from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.arrays import Float32, Float64, Rows
+from mercore.pipeline.kernels import blocks, blocks_numba, loops_numba, prefilter, prefilter_numba, preparation
+from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.kernels.prefilter import Screen
 from mercore.pipeline.kernels.preparation import Domain
-
-if TYPE_CHECKING:
-    from mercore.pipeline.kernels.prefilter import Screen
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
@@ -33,8 +32,6 @@ class SumKernel(Kernel):
 
     def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
         """Return the sums of the kernel's terms, or of those that are named, float64[n, m]."""
-        from mercore.pipeline.kernels import loops_numba
-
         out = np.empty((X.shape[0], YT.shape[1]))
         chosen = getattr(loops_numba, terms or self.terms)
         loops_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
@@ -42,16 +39,12 @@ class SumKernel(Kernel):
 
     def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the sums of terms of pairs, float64[p]."""
-        from mercore.pipeline.kernels import loops_numba
-
         out = np.empty(len(x_rows))
         loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
 
-    def screen(self, queries: Float64) -> "Screen":
+    def screen(self, queries: Float64) -> Screen:
         """Return what rules out pairs of raw rows and prepared queries in float32."""
-        from mercore.pipeline.kernels import loops_numba, prefilter, prefilter_numba
-
         share, exponential = self.finish
         sums = prefilter.Sums(
             terms=getattr(loops_numba, self.terms),
@@ -73,8 +66,6 @@ class SumKernel(Kernel):
 
     def packed(self, YT: Float32) -> Columns:
         """Return columns YT [d, m] as the loops read them."""
-        from mercore.pipeline.kernels import blocks, loops_numba
-
         return blocks.pack(getattr(loops_numba, self.terms), YT)
 
     def block(self, X: Float32, YT: Columns) -> Float32:
@@ -354,8 +345,6 @@ class Rbf(SumKernel):
 
 def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
-    from mercore.pipeline.kernels import blocks, blocks_numba, loops_numba
-
     return blocks.score_block(getattr(loops_numba, terms), X, YT, blocks_numba.Finish(*finish))
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32, Float64, Kernel, Rows
+from mercore.pipeline.arrays import Float32, Float64, Rows
+from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns
 from mercore.pipeline.kernels.sums import EPS32, EPS64, Chi2
 

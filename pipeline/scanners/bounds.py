@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.scanners.bound_layout import Hits
+from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
 from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
 from mercore.pipeline.topk import Best
 
@@ -53,8 +55,6 @@ class BoundScanner:
     """
 
     def __init__(self, *, column: str, codes: NDArray[Any], bias: int, terms: QueryTerms) -> None:
-        from mercore.pipeline.scanners.bound_queries import pack_queries
-
         self.names: tuple[str, ...] = (column, "terms")
         self.nq = len(codes)
         self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * self.nq)))
@@ -83,8 +83,6 @@ class BoundScanner:
 
     def bounds(self, codes: NDArray[np.uint8], terms: Float32) -> Float32:
         """Return the upper bounds of a block of rows, float32[n, nq]: each by itself, to the bit."""
-        from mercore.pipeline.scanners.bound_queries import bound_block
-
         out = np.empty((len(codes), self.nq), np.float32)
         bound_block(codes, terms, self._packed, out)
         return out
@@ -117,8 +115,6 @@ class BoundScanner:
 
     def _reaching(self, codes: NDArray[np.uint8], terms: Float32, least: Float32) -> Pairs:
         """Return the pairs of a block of rows whose bound reaches the query's least."""
-        from mercore.pipeline.scanners.bound_queries import Hits, bound_hits
-
         room = max(1024, len(codes) * self.nq // ROOM)
         while True:
             hits = Hits(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
-from mercore.pipeline.scanners.bound_queries import (
+from mercore.pipeline.scanners.bound_layout import (
     CHUNK_ROWS,
     LANES,
     PANEL,

@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.kernels.blocks import pack_products, products
+from mercore.pipeline.scanners.dense_numba import ROWS, score_point, widen
 from mercore.pipeline.topk import Best
+from mercore.pipeline.topk_numba import survivors
 
 BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
 FEW = 6  # points that are scored faster one by one than together
@@ -28,8 +31,6 @@ class DenseScanner:
 
     def __init__(self, points: Float32, column: str, offsets: Float32 | None = None) -> None:
         self.names: tuple[str, ...] = (column,)
-        from mercore.pipeline.kernels.blocks import pack_products
-
         self.offsets = offsets
         self.points = np.ascontiguousarray(points, np.float32)
         self._columns = pack_products(self.points.T) if len(points) > FEW else None
@@ -48,16 +49,12 @@ class DenseScanner:
 
     def scores(self, rows: Float32) -> Float32:
         """Return the scores of rows [n, E] and the points, float32[n, nq]: each by itself, to the bit."""
-        from mercore.pipeline.kernels.blocks import products
-
         scores = one_by_one(rows, self.points) if self._columns is None else products(rows, self._columns)
         return scores if self.offsets is None else np.add(scores, self.offsets, out=scores)
 
 
 def float32_rows(values: NDArray[Any]) -> Float32:
     """Return rows float16[n, E] or float32[n, E], C-contiguous, as float32: NumPy would be slower than the scan."""
-    from mercore.pipeline.scanners.dense_numba import widen
-
     if values.dtype != np.float16:
         return np.asarray(values, np.float32)
     out = np.empty(values.shape, np.float32)
@@ -67,8 +64,6 @@ def float32_rows(values: NDArray[Any]) -> Float32:
 
 def one_by_one(rows: Float32, points: Float32) -> Float32:
     """Return what ``products`` does, point after point: it would compute 64 columns."""
-    from mercore.pipeline.scanners.dense_numba import ROWS, score_point
-
     n, whole = len(rows), len(rows) // ROWS * ROWS
     rest = np.zeros((ROWS, rows.shape[1]), np.float32)
     rest[: n - whole] = rows[whole:]
@@ -82,8 +77,6 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
 
 def take(scores: Float32, first: int, best: Best) -> None:
     """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
-    from mercore.pipeline.topk_numba import survivors
-
     kth = best.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or none yet
     least = np.where(best.ids[:, -1] < first, np.nextafter(kth, np.float32(np.inf)), kth)

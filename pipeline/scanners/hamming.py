@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan, pad_rows
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import Best
 
@@ -41,8 +42,6 @@ class HammingScanner:
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
         """Take one part's codes, whose first row is ``first``, into the best."""
-        from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan
-
         unrolled = self.count <= MOST_WORDS
         scan = one_scan(self.count) if self.alone and unrolled else batch_scan(self.count if unrolled else 0)
         for words in whole_words(columns["code"]):
@@ -52,8 +51,6 @@ class HammingScanner:
 
 def whole_words(codes: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
     """Yield rows of codes as words, flat, zeros behind each: all rows as they are, or, copied, a tile after another."""
-    from mercore.pipeline.scanners.hamming_numba import pad_rows
-
     n, width = codes.shape
     flat = codes.reshape(-1)
     if width % WORD == 0 and flat.ctypes.data % WORD == 0:

@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.scanners.pq_numba import (
+    NARROW,
+    ROOM,
+    WIDE,
+    quantise,
+    scan_batch,
+    scan_filtered,
+    scan_one,
+    scan_one_by_words,
+)
+from mercore.pipeline.scanners.pq_one_numba import CODES, pays, scan_one_filtered
+from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import Best
 from mercore.stores.errors import InputError, ShapeError
@@ -142,15 +154,11 @@ class One(Group):
 
     def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
         """Score all rows in float32."""
-        from mercore.pipeline.scanners.pq_numba import scan_one, scan_one_by_words
-
         scan = scan_one if codes.shape[1] % 8 else scan_one_by_words
         scan(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
 
     def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
         """Score in float32 the rows that may be among the best; return how many those were."""
-        from mercore.pipeline.scanners.pq_one_numba import scan_one_filtered
-
         limits = float(self.ceilings[0]), float(quantised.inverses[0])
         scores, ids = best.scores[self.queries], best.ids[self.queries]
         return int(scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
@@ -162,16 +170,12 @@ class Batch(Group):
     filters = True
 
     def __init__(self, queries: slice, tables: Float32) -> None:
-        from mercore.pipeline.scanners.sparse import panels
-
         super().__init__(queries, tables)
         self.count = tables.shape[2]
         self.table = panels(tables.reshape(-1, self.count))
 
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""
-        from mercore.pipeline.scanners.pq_numba import NARROW, WIDE, quantise
-
         table = aligned((self.table.shape[1], NARROW if self.count <= NARROW else WIDE), np.uint8)
         table[:, self.count :] = 255  # lanes of no query: never within their limit of zero
         quantise(self.table, self.tops, inverses, table)
@@ -179,22 +183,16 @@ class Batch(Group):
 
     def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
         """Score all rows in float32."""
-        from mercore.pipeline.scanners.pq_numba import scan_batch
-
         scan_batch(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
 
     def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
         """Score in float32 the pairs that may be among the best; return how many those were."""
-        from mercore.pipeline.scanners.pq_numba import scan_filtered
-
         limits, scores, ids = (self.ceilings, quantised.inverses), best.scores[self.queries], best.ids[self.queries]
         return int(scan_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
 
 
 def filters_one(n_codes: int) -> bool:
     """Return whether the filter of one query is faster than the plain loop, for codes of a width, on this processor."""
-    from mercore.pipeline.scanners.pq_one_numba import CODES, pays
-
     return n_codes % CODES == 0 and pays()
 
 
@@ -211,8 +209,6 @@ def ceilings(tables: Float32) -> Float64:
 
 def inverses(ceilings: Float64, kth: NDArray[np.floating]) -> Float64:
     """Return 1 / Δ for k-th scores: as many steps as a byte has reach from the ceiling to the score."""
-    from mercore.pipeline.scanners.pq_numba import ROOM
-
     reach = ceilings - kth.astype(np.float64)
     steps: Float64 = ROOM / np.where(reach > 0, reach, 1.0)
     return steps

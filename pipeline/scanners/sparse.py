@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
-from mercore.pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.scanners.sparse_filter import PackedTable, QuantisedTable, Rows
+from mercore.pipeline.scanners.sparse_layout import GROUP
+from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one, widen_weights
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import Best
 
@@ -60,8 +62,6 @@ class Block:
 
     def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
         """Yield atoms, weights as float32, biases and the first row of so many rows that they stay in the cache."""
-        from mercore.pipeline.scanners.sparse_numba import half_squares, widen_weights
-
         for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
             tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
             if "scale" in tile:
@@ -91,8 +91,6 @@ class QueryGroup:
 
     def scan(self, block: Block, best: Best) -> None:
         """Take a block into the best: by the filter, as soon as there is a k-th score for it to work with."""
-        from mercore.pipeline.scanners.sparse_numba import scan_batch, scan_one
-
         if best.kth[self.queries].min() > 0:
             self._quantise(block)
             if self._filter is not None:
@@ -120,8 +118,6 @@ def float32_weights(code: Mapping[str, NDArray[Any]]) -> Float32:
 
 def panels(table: Float32) -> Float32:
     """Return a table [m, Q] as [⌈Q / 16⌉, m, 16], zero where no query is: what ``scan_batch`` reads."""
-    from mercore.pipeline.scanners.sparse_numba import PANEL
-
     m, count = table.shape
     out: Float32 = aligned((-(-count // PANEL), m, PANEL), np.float32)
     for panel in range(len(out)):

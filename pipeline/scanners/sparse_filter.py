@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.scanners.sparse_filter_numba import row_sums, scan_filtered
+from mercore.pipeline.scanners.sparse_layout import FAINT, FLOAT32_ROUNDING, ROUNDED, TINY
+from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
 from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.simd.bytes import COLUMNS, LANES
 from mercore.pipeline.topk import Best
-
-GROUP = 64
-FLOAT32_ROUNDING = 6.4e-8  # a unit of 2⁻²⁴ and a little, for each product and sum of the float32 score
-ROUNDED = 1e-6  # of a threshold or a bias: more than a few float32 operations round, that of adding the bias among them
-TINY = 1e-30  # nothing next to a bias, or to a scale: for quotients of zero by zero
-FAINT = 1e-7  # peak of a table below which its steps get no smaller: a bias is counted in them, in float32
 
 
 class Rows:
@@ -48,8 +46,6 @@ class QuantisedTable:
     """
 
     def __init__(self, table: Float32, rows: Rows) -> None:
-        from mercore.pipeline.simd.bytes import COLUMNS, LANES
-
         m, count = table.shape
         least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
         if rows.residuals is not None:
@@ -72,8 +68,6 @@ class QuantisedTable:
 
         ``table`` float32[⌈Q / 16⌉, m, 16] is the same table in panels.
         """
-        from mercore.pipeline.scanners.sparse_filter_numba import scan_filtered
-
         kth = best.kth[queries].astype(np.float64)
         usual = np.float32(min(self.usual, 0.999 * kth.min()))
         units = np.stack([(1 - ROUNDED) / self.steps, usual / self.steps])
@@ -94,8 +88,6 @@ def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
 
     ``base`` is z / L, ``usual`` a bias of no account, ``peak`` the greatest |T|.
     """
-    from mercore.pipeline.scanners.sparse_filter_numba import row_sums
-
     weights, (n, alpha) = rows.weights, rows.weights.shape
     magnitudes, totals = np.empty((2, n), np.int16)
     row_sums(weights.reshape(-1), alpha, 0, n, magnitudes, totals)
@@ -127,8 +119,6 @@ class PackedTable:
 
         ``table`` float32[m] is the same table.
         """
-        from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
-
         codes = rows.atoms, rows.weights, rows.halves, rows.residuals
         limits = (1 - ROUNDED) / self.step, self.half, (1 + ROUNDED) * math.sqrt(0.5 / self.step)
         scores, ids = best.scores[queries], best.ids[queries]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32, Float64
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.search.exact_scorer import Truth
 from mercore.pipeline.search.rerank import FetchRows
 from mercore.pipeline.search.ties import Candidates, decide

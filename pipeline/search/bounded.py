@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
 from mercore.pipeline.search.answers import Proved, Scored
 from mercore.pipeline.search.collect import Allowance, too_many

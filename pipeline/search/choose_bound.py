@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.bin_bound import ADDITIVE, BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values
-from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_shares, true_scores
+from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, expected_share, sample_shares, true_scores
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
-from mercore.pipeline.scanners.bound_queries import MOST_BYTES
-from mercore.pipeline.search.costs import Search, by_bounds, expected_share
+from mercore.pipeline.scanners.bound_layout import MOST_BYTES
+from mercore.pipeline.search.costs import Search, by_bounds
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather
 

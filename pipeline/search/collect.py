@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 from mercore.pipeline.search.scan import OpenCodes, read_parts

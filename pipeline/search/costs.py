@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
 
 TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
 TERM = 0.012  # of one of any other kernel
@@ -50,28 +49,3 @@ def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]],
     query += STEPS * search.k * (EXACT_PAIR + EXACT_DIMENSION * search.dims)
     fixed = query + BATCH / search.queries
     return float(scan + fixed / search.rows + RAISED * share * pair)
-
-
-def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
-    """Return which shares of all rows, and of the first eighth, have a bound that reaches the best score among them.
-
-    Parameters
-    ----------
-    bounds : float32[nq, n]
-    scores : float64[nq, n], the true ones
-
-    Returns
-    -------
-    float64[3]
-        Both shares, on average over the queries, and n.
-    """
-    n = scores.shape[1]
-    shares = [(bounds[:, :size] >= scores[:, :size].max(axis=1, keepdims=True)).mean() for size in (n, max(1, n // 8))]
-    return np.array([*shares, n])
-
-
-def expected_share(shares: Float64, rows_a_neighbour: float) -> float:
-    """Return the share that bounds leave of a store with so many rows to a neighbour, by the power that shares show."""
-    whole, eighth, rows = shares.tolist()
-    power = max(0.0, float(np.log(eighth / whole) / np.log(8)))
-    return min(1.0, float(whole * (rows / rows_a_neighbour) ** power))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float32
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.encoders.bounds.sample import expected_share
 from mercore.pipeline.search.answers import Proved, Scored, joined, spliced, taken
 from mercore.pipeline.search.bounded import Bounded
-from mercore.pipeline.search.costs import SMALL, Search, by_bounds, every_row, expected_share
+from mercore.pipeline.search.costs import SMALL, Search, by_bounds, every_row
 from mercore.pipeline.search.exact_scorer import Truth
 from mercore.pipeline.search.executor import Batch, Crew, Threads
 from mercore.pipeline.search.scan import OpenCodes

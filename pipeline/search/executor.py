@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.scanners.bounds import BoundScanner
 from mercore.pipeline.scanners.scanner import Scanner
 from mercore.pipeline.search import exhaustive

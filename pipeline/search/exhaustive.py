@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
 BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64  # of a block: in float64 it stays in cache
@@ -80,8 +81,6 @@ def _least(scores: NDArray[np.float32], best: Best, error: float) -> NDArray[np.
 
 def _survivors(scores: NDArray[np.float32], least: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the (row, query) whose score reaches the least, int64[p] each."""
-    from mercore.pipeline.topk_numba import survivors
-
     rows, queries = np.empty(4 * len(least), np.int64), np.empty(4 * len(least), np.int64)
     count = survivors(scores, least, rows, queries)
     if count > rows.size:

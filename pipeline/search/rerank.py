@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float32, Float64
 from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.topk import Best
 from mercore.stores.errors import InputError

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.decimals import decimal_score, is_of_shared_terms, tie_at
-from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.search.exact_scorer import Truth
 from mercore.pipeline.search.rerank import FetchRows
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels.decimals import decimal_score, tie_at
-from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.search.answers import Proved, below, spliced
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.executor import true_scores

@@ -409,16 +409,6 @@ _BYTES = ir.VectorType(ir.IntType(8), 2 * INT16.count)
 
 
 @intrinsic
-def splat_four_bytes(_typing: Any, word: Any) -> Typed:
-    """Return an int16 vector of copies of the four bytes of an int32."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(copies(builder, arguments[0], INT32X16), INT16.llvm)
-
-    return INT16(types.int32), generate
-
-
-@intrinsic
 def lesser_bytes(_typing: Any, x: Any, y: Any) -> Typed:
     """Return the lesser of each two unsigned bytes of int16 vectors."""
 
@@ -427,33 +417,3 @@ def lesser_bytes(_typing: Any, x: Any, y: Any) -> Typed:
         return builder.bitcast(builder.select(builder.icmp_unsigned("<", first, second), first, second), x.llvm)
 
     return x(x, x), generate
-
-
-@intrinsic
-def add_bytes(_typing: Any, sums: Any, x: Any) -> Typed:
-    """Return int16 vectors' sums, taken as uint16, and both unsigned bytes of each element of x."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        if "+avx512bw" in features(context):
-            kind, ones = ir.FunctionType(x.llvm, [_BYTES] * 2), ir.Constant(_BYTES, [1] * _BYTES.count)
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddubs.w.512")
-            return builder.add(arguments[0], builder.call(function, [builder.bitcast(arguments[1], _BYTES), ones]))
-        low = builder.and_(arguments[1], ir.Constant(x.llvm, [255] * x.count))
-        high = builder.lshr(arguments[1], ir.Constant(x.llvm, [8] * x.count))
-        return builder.add(builder.add(arguments[0], low), high)
-
-    return x(x, x), generate
-
-
-@intrinsic
-def add_to_words(_typing: Any, array: Any, index: Any, sums: Any) -> Typed:
-    """Add each two neighbours of an int16 vector, taken as uint16, to one of the int32 ``array[index:]``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = address(context, builder, signature, arguments, INT32X16)
-        pairs = builder.bitcast(arguments[2], INT32X16)
-        low, high = builder.and_(pairs, _whole(0xFFFF)), builder.lshr(pairs, _whole(16))
-        builder.store(builder.add(builder.load(place, align=1), builder.add(low, high)), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(array, index, sums), generate

@@ -13,7 +13,7 @@ from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.texmex import open_texmex
 from mercore.stores.formats.zarr_array import open_zarr
-from mercore.stores.location.protocol import place, refuse_url, scheme_of
+from mercore.stores.location.resolve import place, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {
     **dict.fromkeys(texmex.STORED, open_texmex),

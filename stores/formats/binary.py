@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_range, check_shape, digest_rows
-from mercore.stores.location.protocol import place, scheme_of
 from mercore.stores.location.publish import storage_errors
+from mercore.stores.location.resolve import place, scheme_of
 
 WINDOW_BYTES = 4 << 20
 

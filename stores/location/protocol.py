@@ -1,6 +1,5 @@
 """Where a store lies, a folder here or a prefix of an object store, and the few things that stores do there."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,10 +8,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import InputError
-
-URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
-OBJECT_SCHEME = "s3"
 ROOT = "zarr.json"
 
 Item = TypeVar("Item")
@@ -117,55 +112,3 @@ class Held(Protocol):
 
     def checked(self, advance: Callable[[int], None]) -> Callable[[int], None]:
         """Return what does as ``advance``, once the lease is known not to be lost."""
-
-
-Where = str | Path | Place
-
-
-def place(where: Where) -> Place:
-    """Return the place that a path or a URL names.
-
-    Raises
-    ------
-    InputError
-        If it is a URL that names no prefix of an object store, or the client of object stores is not installed.
-    """
-    if not isinstance(where, str | Path):
-        return where
-    if scheme := scheme_of(where):
-        if scheme != OBJECT_SCHEME:
-            raise InputError(
-                f"{scheme}:// names no place for a store: expected a path, or {OBJECT_SCHEME}://BUCKET/PREFIX. "
-                "Mend: name one of those."
-            )
-        try:
-            from mercore.stores.location.s3 import object_place
-        except ImportError:
-            raise InputError(
-                f"{OBJECT_SCHEME}:// needs the package obstore: found none. Mend: pip install 'mercore[s3]'"
-            ) from None
-        return object_place(str(where))
-    from mercore.stores.location.local import LocalPlace
-
-    return LocalPlace(Path(where))
-
-
-def scheme_of(where: str | Path) -> str | None:
-    """Return the scheme if what names a place is a URL."""
-    match = URL.match(str(where))
-    return match["scheme"].lower() if match else None
-
-
-def refuse_url(path: str, what: str) -> None:
-    """Refuse a URL where only a file of this machine serves.
-
-    Raises
-    ------
-    InputError
-        If ``path`` is one.
-    """
-    if scheme := scheme_of(path):
-        raise InputError(
-            f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this machine. "
-            "Mend: name a file here."
-        )

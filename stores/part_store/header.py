@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.protocol import ROOT, Where, place
+from mercore.stores.location.protocol import ROOT
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.spec import digest, from_json
 

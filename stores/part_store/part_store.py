@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.protocol import Place, Result, Where, place
+from mercore.stores.location.protocol import Place, Result
+from mercore.stores.location.resolve import Where, place
 from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
 from mercore.stores.part_store.header import Header, model_column
 from mercore.stores.part_store.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column

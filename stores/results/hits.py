@@ -14,8 +14,8 @@ from mercore.stores.errors import ExistsError, FormatError, InputError, NotFound
 from mercore.stores.formats.bigann import read_truth, truth_bytes
 from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npz import npz_bytes, read_npz
-from mercore.stores.location.protocol import refuse_url
 from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.parquet import parquet_bytes, read_parquet_hits
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits

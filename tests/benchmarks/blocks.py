@@ -4,13 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics.pairwise import additive_chi2_kernel, manhattan_distances, rbf_kernel
 from threadpoolctl import threadpool_limits
 
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.kernels.integers import integer_intersection
-from mercore.pipeline.kernels.kernel import Float32
 from tests.benchmarks.scan import interleaved
 
 Row = dict[str, Any]
@@ -47,12 +45,9 @@ def _histograms(d: int, share: float) -> tuple[Float32, Float32]:
 
 
 def _compare(X: Float32, Y: Float32, *, bag: bool) -> list[Row]:
-    """Return a row a kernel, and one of integers."""
+    """Return one row per kernel."""
     d, columns = X.shape[1], np.ascontiguousarray(Y.T)
     ours: dict[str, Task] = {name: _task(name, X, columns) for name in KERNELS}
-    if not bag:
-        bytes_ = [_as_bytes(rows) for rows in (X, Y)]
-        ours["intersection uint8"] = lambda: integer_intersection(*bytes_)
     peers: dict[str, tuple[Task, int]] = {
         "chi2": (lambda: additive_chi2_kernel(X[:PEER_ROWS], Y), PEER_ROWS),
         "intersection": (lambda: manhattan_distances(X[:PEER_ROWS], Y), PEER_ROWS),
@@ -80,8 +75,3 @@ def _task(name: str, X: Float32, columns: Float32) -> Task:
     """Return what scores a block by the named kernel."""
     kernel = make_kernel(name, **KERNELS[name])
     return lambda: kernel.block(X, columns)
-
-
-def _as_bytes(rows: Float32) -> NDArray[np.uint8]:
-    """Return rows as bytes."""
-    return np.minimum(rows * 4000, 255).astype(np.uint8)

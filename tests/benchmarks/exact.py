@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs import api
+from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
-from mercore.pipeline.kernels.kernel import Float32
 from mercore.pipeline.kernels.panels import Columns
 from mercore.pipeline.search.answers import Proved
 from mercore.pipeline.search.exact import ExactSearch

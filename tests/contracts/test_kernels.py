@@ -137,7 +137,6 @@ class TestKernel:
         X = case.kernel.prepare(rows)
         G = exact(case.kernel, X, X)
         np.testing.assert_allclose(np.diag(G), 1, rtol=0, atol=1e-12)
-        np.testing.assert_array_equal(case.kernel.diagonal(X), np.ones(30))
         same_bits(np.ascontiguousarray(G.T), G)
         assert np.linalg.eigvalsh(G).min() > -1e-11
 

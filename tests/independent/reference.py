@@ -259,13 +259,6 @@ def tie_aware_recall(returned: Ids, returned_scores: Floats, true: Ids, true_sco
     return float(np.mean(shares))
 
 
-def integer_intersections(X: ArrayLike, Y: ArrayLike) -> NDArray[np.int64]:
-    """Σ min(x, y) of rows of whole numbers, [n, m]."""
-    A, B = np.asarray(X, dtype=np.int64), np.asarray(Y, dtype=np.int64)
-    sums: NDArray[np.int64] = np.minimum(A[:, None], B[None, :]).sum(axis=2)
-    return sums
-
-
 def pq_scores_float32(codes: ArrayLike, tables: ArrayLike) -> NDArray[np.float32]:
     """tables[0, c₀, q] + tables[1, c₁, q] + … in float32, each sum rounded, of codes [n, M]: [nq, n]."""
     C, T = np.asarray(codes, np.int64), np.asarray(tables, np.float32)
@@ -355,7 +348,7 @@ def packed_signs(values: ArrayLike) -> NDArray[np.uint8]:
 def byte_dots(rows: ArrayLike, codes: ArrayLike, *, minimum: bool) -> NDArray[np.int64]:
     """Σ x y, or Σ min(x, y), of rows of bytes, [n, nq]."""
     X, Y = np.asarray(rows, np.int64), np.asarray(codes, np.int64)
-    return integer_intersections(X, Y) if minimum else X @ Y.T
+    return np.minimum(X[:, None], Y).sum(axis=2) if minimum else X @ Y.T
 
 
 def byte_bounds(

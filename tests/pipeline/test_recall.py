@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mercore.pipeline import recall as subject
 from mercore.pipeline.recall import (
-    MEANINGS,
     Evaluation,
     Recall,
     aska_recall,
@@ -26,6 +25,7 @@ from tests.independent import reference
 
 Ids = NDArray[np.int64]
 Scores = NDArray[np.floating]
+DEFINITIONS = ("k-recall", "texmex", "aska", "tie-aware")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ def test_an_evaluation_is_plain_data_whose_definitions_have_meanings() -> None:
     full = Found(ids=ids([1], [2]), scores=np.array([[0.5], [0.25]], dtype=np.float32))
     got = evaluate(full, full, exact_scores=True)
     assert got == Evaluation(
-        queries=2, recalls=tuple(Recall(definition=name, rank=1, value=1.0, queries=2) for name in MEANINGS)
+        queries=2, recalls=tuple(Recall(definition=name, rank=1, value=1.0, queries=2) for name in DEFINITIONS)
     )
     assert asdict(got)["recalls"][0] == {"definition": "k-recall", "rank": 1, "value": 1.0, "queries": 2}
     assert all(type(recall.value) is float for recall in got.recalls)

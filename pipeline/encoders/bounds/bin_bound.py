@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.bounds.bin_groups import PAIR_VALUES, learn_groups, near_pairs
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.encoders.bounds.bin_groups import PAIR_VALUES, histograms_of, learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
 from mercore.pipeline.encoders.bounds.sample import Sample, sample_shares, true_scores
 from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
-from mercore.pipeline.scanners.bound_queries import MOST_BYTES
+from mercore.pipeline.scanners.bound_layout import MOST_BYTES
 from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
 from mercore.stores.errors import InputError
 from mercore.stores.part_store.header import column_fields
@@ -195,12 +195,6 @@ def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -
     starts = np.cumsum([0, *map(len, groups)])[:-1]
     merged = (np.add.reduceat(side[:, order], starts, axis=1) for side in (first, second))
     return {"order": order, "starts": starts, "cap": np.array([best_cap(*merged)])}
-
-
-def histograms_of(kernel: Kernel, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float64:
-    """Return rows that sum to one, float64[b, d], of any additive kernel."""
-    prepared = kernel.prepare(rows, first=first, label=label)
-    return np.square(prepared) if isinstance(kernel, Hellinger) else prepared
 
 
 def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:

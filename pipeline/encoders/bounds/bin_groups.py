@@ -1,10 +1,14 @@
 """Groups of bins to be merged: those whose merging raises the kernel of near rows least."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.encoders.bounds.bin_groups_numba import summed_magnitudes
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
+from mercore.pipeline.kernels.sums import Hellinger
 
 QUERIES, NEAR = 256, 32  # rows taken for queries, and how many of their nearest each is paired with
 SHARE = 8  # of the groups, so many-th part is merged between two measurements
@@ -14,8 +18,6 @@ Group = NDArray[np.int64]
 
 def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
     """Return pairs of near rows of a sample, as histograms float64[p, d] twice: each query's nearest but itself."""
-    from mercore.pipeline.encoders.bounds.bin_bound import histograms_of
-
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
     scores = kernel.block(prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))).T
@@ -65,8 +67,6 @@ def _merged(
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
-    from mercore.pipeline.encoders.bounds.bin_groups_numba import summed_magnitudes
-
     count, groups = differences.shape
     above = np.empty((groups, groups), np.float32)
     summed_magnitudes(np.ascontiguousarray(differences), above)
@@ -87,3 +87,9 @@ def _disjoint(costs: NDArray[np.float32], count: int) -> list[tuple[int, int]]:
             if len(pairs) == count:
                 break
     return pairs
+
+
+def histograms_of(kernel: Kernel, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float64:
+    """Return rows that sum to one, float64[b, d], of any additive kernel."""
+    prepared = kernel.prepare(rows, first=first, label=label)
+    return np.square(prepared) if isinstance(kernel, Hellinger) else prepared

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL, project
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_shares, true_scores
 from mercore.pipeline.encoders.encoder import Model, draw_rows
 from mercore.pipeline.encoders.kpca import Landmarks, gram_matrix, principal_components, random_rotation
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.kernel import Float64
 from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
 from mercore.stores.part_store.header import column_fields
 from mercore.stores.vectors import Vectors, gather
@@ -249,8 +250,6 @@ class KpcaBound:
 
 def projection_panels(projection: Float64) -> Float64:
     """Return a projection [M, E] as [⌈E / 32⌉, M, 32], zero where no column is: what ``projected`` reads."""
-    from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL
-
     landmarks, width = projection.shape
     panels = np.zeros((-(-width // PANEL), landmarks, PANEL))
     for panel, columns in zip(panels, np.split(projection, range(PANEL, width, PANEL), axis=1), strict=True):
@@ -260,8 +259,6 @@ def projection_panels(projection: Float64) -> Float64:
 
 def projected(values: Float64, panels: Float64) -> Float64:
     """Return landmark values [n, M] times a projection in panels, float64[n, 32 ⌈E / 32⌉]."""
-    from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL, project
-
     points = np.empty((len(values), len(panels) * PANEL))
     project(values, panels, points)
     return points

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels.kernel import Float64
+from mercore.pipeline.arrays import Float64
 
 LARGEST_FLOAT16 = 65504.0
 

@@ -14,7 +14,7 @@ from mercore.jobs.cli import main
 from mercore.jobs.planning.report import refuse_excess
 from mercore.stores.errors import BudgetError
 from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.protocol import place
+from mercore.stores.location.resolve import place
 from tests.support.running import histograms, invoke, names_in, succeed
 
 ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)

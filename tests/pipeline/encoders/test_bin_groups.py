@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds import bin_groups as grouping
-from mercore.pipeline.encoders.bounds.bin_bound import BinBound, histograms_of
-from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, merging_costs, near_pairs
+from mercore.pipeline.encoders.bounds.bin_bound import BinBound
+from mercore.pipeline.encoders.bounds.bin_groups import histograms_of, learn_groups, merging_costs, near_pairs
 from mercore.pipeline.kernels import make_kernel
 from tests.independent import reference
 from tests.support.making import histograms

@@ -14,8 +14,6 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.blocks import transform
 from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, VECTOR
 from mercore.pipeline.kernels.elementary_numba import LEAST, exponential, log2_vector
-from mercore.pipeline.kernels.integers import integer_intersection
-from mercore.pipeline.kernels.integers_numba import STEPS
 from mercore.pipeline.simd.vectors import load_float32, store
 from tests.independent import reference
 from tests.support.processors import output_on
@@ -193,38 +191,17 @@ def test_scores_are_transformed_in_place(shape: tuple[int, int]) -> None:
 # Bytes
 
 
-@pytest.mark.parametrize("d", [*DIMENSIONS, 4 * STEPS - 1, 4 * STEPS + 5, 3000])
-def test_integer_intersections_are_exact(d: int) -> None:
-    rng = np.random.default_rng(d)
-    X, Y = (rng.integers(0, 256, (n, d), dtype=np.uint8) for n in (8, PANEL + 9))
-    X[0], Y[1] = 255, 255
-    for rows, columns in ((X, Y), (X[:1], Y[:1]), (X[:0], Y), (X, Y[:0]), (X, Y[:PANEL])):
-        found = integer_intersection(rows, columns)
-        assert found.dtype == np.int32
-        np.testing.assert_array_equal(found, reference.integer_intersections(rows, columns))
-
-
-def test_integer_intersections_of_rows_of_one_sum_are_the_kernel_but_for_its_scale() -> None:
-    rng = np.random.default_rng(8)
-    rows = rng.multinomial(512, np.full(40, 1 / 40), 90).astype(np.uint8)
-    X = make_kernel("intersection").prepare(rows)
-    scores = make_kernel("intersection").exact(X, np.ascontiguousarray(X.T))
-    np.testing.assert_allclose(integer_intersection(rows, rows) / 512, scores, rtol=0, atol=1e-14)
-
-
 # Builds
 
 
 def scores_digest() -> str:
-    """Return a digest of every kernel's bits, BLAS apart, and of integers'."""
+    """Return a digest of every kernel's bits, BLAS apart."""
     digest = hashlib.sha256()
     for name in (*KERNELS, *TRANSFORMED):
         if not name.startswith(("cosine", "hellinger")):
             X = made_rows(made(name), "dense", (20, 33), seed=9)
             Y = made_rows(made(name), "sparse", (PANEL + 9, 33), seed=10)
             digest.update(block(made(name), X, Y).tobytes())
-    rows = np.random.default_rng(11).integers(0, 256, (70, 601), dtype=np.uint8)
-    digest.update(integer_intersection(rows, rows).tobytes())
     return digest.hexdigest()
 
 

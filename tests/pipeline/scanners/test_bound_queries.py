@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.scanners.bound_queries import Hits, PackedQueries, bound_block, bound_hits, pack_queries
+from mercore.pipeline.scanners.bound_layout import Hits, PackedQueries
+from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.processors import assert_passed_on

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner
-from mercore.pipeline.scanners.sparse_filter import GROUP, PackedTable, QuantisedTable, Rows
+from mercore.pipeline.scanners.sparse_filter import PackedTable, QuantisedTable, Rows
 from mercore.pipeline.scanners.sparse_filter_numba import (
     half_reaching_of_eight,
     reaching_of_eight,
     row_bounds,
     row_sums,
 )
+from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.simd.bytes import COLUMNS
 from mercore.pipeline.topk import Best, merge
 from tests.independent import reference

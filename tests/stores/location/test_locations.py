@@ -18,7 +18,8 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import ExistsError, InputError, NotFoundError, StorageError
 from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.protocol import Place, place, refuse_url
+from mercore.stores.location.protocol import Place
+from mercore.stores.location.resolve import place, refuse_url
 from mercore.stores.location.s3 import HELD_BYTES, MARKER
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.rows import open_vectors
