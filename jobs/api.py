@@ -16,28 +16,28 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.background.checks import fits_encode, fits_ingest
 from mercore.jobs.calls import called
-from mercore.jobs.custom_kernel import own_of
+from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.encoder_options import make_spec
 from mercore.jobs.encoder_parameters import CHOOSE
 from mercore.jobs.options import available_cores, parse_ranks
 from mercore.jobs.progress import progress, waiting
-from mercore.jobs.resources.execution import Load, Stores, crew_at, own_file, workplace_of
+from mercore.jobs.resources.execution import Load, Stores, custom_kernel_file, execution_of, executor_for
 from mercore.jobs.resources.limits import batch_of, search_bytes, within_memory
 from mercore.jobs.verbs.choose_bound import chosen_bound
 from mercore.jobs.verbs.inputs import (
     check_out,
     chosen_kernel,
+    exclusive,
     kernel_of,
     kernel_options,
     kind_of,
     refuse,
-    turn_at,
     vectors_of,
 )
 from mercore.pipeline import encode as encoding
 from mercore.pipeline import recall as evaluation
 from mercore.pipeline.ingest import ingest as ingest_source
-from mercore.pipeline.kernels import kernel_from_spec, own_in
+from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.search import batch_search as searching
 from mercore.pipeline.search.rerank import true_scores
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
@@ -45,7 +45,7 @@ from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.results.hits import AnyHits, Hits, open_hits, write_hits
@@ -69,11 +69,11 @@ def ingest_rows(rows: Source, target: Where, *, drop_zero_rows: bool = False, co
     """Copy rows that are open already into a new vector store; return what is in it."""
     began = time.perf_counter()
     n, d = rows.shape
-    place(target).check_new()  # before waiting for anybody
+    location_of(target).check_new()  # before waiting for anybody
     with (
-        turn_at(target) as held,
+        exclusive(target) as held,
         VectorWriter(target, dims=d, dtype=rows.dtype, compressor=compressor) as writer,
-        closing(DistinctCounter(place(target).spill_folder())) as counter,
+        closing(DistinctCounter(location_of(target).spill_folder())) as counter,
         progress("ingest", n, "rows") as advance,
     ):
         made = ingest_source(rows, writer, counter, drop_zero_rows=drop_zero_rows, advance=held.checked(advance))
@@ -94,14 +94,14 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
         rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=options.get("compressor", "none")
     )
     resume(codes, plan.spec, plan.unfitted)  # another job's is refused before waiting for anybody
-    workplace = fits_encode(plan, codes, options)
-    with turn_at(codes) as held, connect(workplace) as client:
+    execution = fits_encode(plan, codes, options)
+    with exclusive(codes) as held, connect(execution) as client:
         store = resume(codes, plan.spec, plan.unfitted) or _create(codes, plan)
         undone = _resume(store, plan)
         if undone:
             held.check()  # fitting took its time
             with progress("encode", sum(np.diff(store.store.bounds(p))[0] for p in undone), "rows") as advance:
-                sources = runner.Sources(vectors, own_file(options))
+                sources = runner.Sources(vectors, custom_kernel_file(options))
                 runner.encode_parts(client, codes, sources, undone, held.checked(advance))
             store.store.sweep()  # a worker killed on the way may have left scratch files
     seconds = time.perf_counter() - began
@@ -110,10 +110,10 @@ def encode(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
 
 def _create(path: str, plan: encoding.EncodePlan) -> CodeStore:
     """Fit the model and make a code store of it, unless nothing can be made there."""
-    place(path).check_new()
+    location_of(path).check_new()
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
-    return create_or_resume(path, plan.spec, plan.layout, model, source_path=place(plan.vectors.where).resolved())
+    return create_or_resume(path, plan.spec, plan.layout, model, source_path=location_of(plan.vectors.where).resolved())
 
 
 def _resume(store: CodeStore, plan: encoding.EncodePlan) -> list[int]:
@@ -140,9 +140,9 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
         from mercore.jobs.verbs.exact import search as search_exactly
 
         return search_exactly(store, queries, **options)
-    workplace = workplace_of(options)
+    execution = execution_of(options)
     settings = searching.SearchOptions(
-        k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads
+        k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=execution.threads
     )
     source = open_rows(queries)
     began = time.perf_counter()
@@ -191,7 +191,7 @@ def evaluate(hits: AnyHits, truth: AnyHits, **options: Any) -> Report:  # noqa: 
     vectors = options.get("vectors")
     if vectors:
         if not (options.get("queries") and options.get("kernel")):
-            raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Mend: name both.")
+            raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both.")
         returned = rescored(returned, vectors, options["queries"], **kernel_options(options))
     else:
         refuse(options, ("queries", "kernel", "gamma", "transform"), "it says how to re-score the hits from --vectors")
@@ -217,14 +217,14 @@ def rescored(hits: Hits, store: str, queries: str | Sliced, **kernel: Any) -> Hi
     scored_by, nq = kernel_of(kernel, vectors), rows.shape[0]
     if len(hits.ids) != nq:
         raise InputError(
-            f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Mend: name their queries."
+            f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Fix: name their queries."
         )
     stored = stored_rows(hits.ids, vectors.dropped)
     if stored.max(initial=-1) >= vectors.rows:
         raise InputError(
             f"the hits name row {hits.ids.max()}: expected rows of {store}, the last of which is number "
             f"{original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]}. "
-            "Mend: name the vectors that were searched."
+            "Fix: name the vectors that were searched."
         )
     searching.check_queries(rows, scored_by, vectors.dims, store)
     batches = [slice(at, min(at + 4096, nq)) for at in range(0, nq, 4096)]
@@ -258,7 +258,7 @@ def check(store: str) -> Report:
     """Read every byte of a store against its receipts; return the faults, a sentence each."""
     kind = kind_of(store)
     if kind not in ("codes", VECTORS):
-        raise FormatError(f"{store} has no receipts to check against. Mend: mercore ingest {store} STORE")
+        raise FormatError(f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE")
     parts = PartStore(store, open_header(store))
     with progress("check", parts.layout.parts, "parts") as advance:
         faults = parts.check(advance)
@@ -280,20 +280,22 @@ def _search_codes(
 ) -> tuple[int, Hits]:
     """Search a code store; its kernel is the one it was encoded with."""
     codes = open_code_store(store)
-    own = own_of(codes, options.get("kernel"))
+    custom = custom_kernel_of(codes, options.get("kernel"))
     refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
     if not settings.rerank:
         refuse(options, ("vectors",), "the vectors are only read to --rerank")
     settings.check(codes.rows)
     vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
-    nq, workplace = queries.shape[0], workplace_of(options)
+    nq, execution = queries.shape[0], execution_of(options)
     settings = within_memory(
-        settings, workplace, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options
+        settings, execution, lambda some: search_bytes(codes, some, queries=nq, reranked=vectors), options
     )
-    kernel = kernel_from_spec(codes.spec.kernel, own).spec()
-    stores = Stores(codes=store, vectors=vectors.where if vectors else None, kernel=kernel, own=own_file(options))
-    with crew_at(workplace, stores, Load(nq, settings.batch, settings.resident)) as crew:
-        settings = replace(settings, own=own, crew=crew)
+    kernel = kernel_from_spec(codes.spec.kernel, custom).spec()
+    stores = Stores(
+        codes=store, vectors=vectors.where if vectors else None, kernel=kernel, custom=custom_kernel_file(options)
+    )
+    with executor_for(execution, stores, Load(nq, settings.batch, settings.cache_bytes)) as executor:
+        settings = replace(settings, custom=custom, executor=executor)
         return codes.rows, searching.search_code_store(codes, queries, settings, vectors=vectors, advance=advance)
 
 
@@ -306,16 +308,16 @@ def _search_vectors(
 ) -> tuple[int, Hits]:
     """Search a vector store by the true kernel."""
     if settings.rerank:
-        raise InputError(f"{store} holds vectors: their scores are the true ones already. Mend: leave --rerank out.")
+        raise InputError(f"{store} holds vectors: their scores are the true ones already. Fix: leave --rerank out.")
     refuse(options, ("vectors",), f"{store} is the vectors")
     vectors = open_vectors(store)
     kernel = chosen_kernel(options, vectors)
     encoding.check_domain(vectors, kernel)
-    nq, workplace = queries.shape[0], workplace_of(options)
-    settings = within_memory(settings, workplace, lambda some: search_bytes(vectors, some, queries=nq), options)
-    stores = Stores(vectors=store, kernel=kernel.spec(), own=own_file(options))
-    with crew_at(workplace, stores, Load(nq, settings.batch)) as crew:
-        settings = replace(settings, crew=crew)
+    nq, execution = queries.shape[0], execution_of(options)
+    settings = within_memory(settings, execution, lambda some: search_bytes(vectors, some, queries=nq), options)
+    stores = Stores(vectors=store, kernel=kernel.spec(), custom=custom_kernel_file(options))
+    with executor_for(execution, stores, Load(nq, settings.batch)) as executor:
+        settings = replace(settings, executor=executor)
         return vectors.rows, searching.search_vector_store(vectors, kernel, queries, settings, advance=advance)
 
 
@@ -334,7 +336,7 @@ def _describe_vectors(vectors: VectorStore) -> Report:
 def _kernel_spec(codes: CodeStore) -> Report:
     """Return the spec of a store's kernel: one that this version knows, or a user's own."""
     spec = dict(codes.spec.kernel)
-    return spec if own_in(spec) else kernel_from_spec(spec).spec()
+    return spec if is_custom(spec) else kernel_from_spec(spec).spec()
 
 
 def _describe_codes(codes: CodeStore) -> Report:

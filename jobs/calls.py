@@ -66,11 +66,11 @@ def _value(option: click.Parameter, given: Any) -> Any:  # noqa: ANN401
     if given is None and not option.required:
         return _default(option)
     if given is None or given == "":
-        raise InputError(f"{option.name} is {given!r}: expected a value. Mend: name one, or leave {option.name} out.")
+        raise InputError(f"{option.name} is {given!r}: expected a value. Fix: name one, or leave {option.name} out.")
     if given is None or (not isinstance(given, str) and not isinstance(option.type, click.types.IntParamType)):
         return given
     if not isinstance(given, str | Integral) or isinstance(given, bool):
-        raise InputError(f"{option.name} is {given!r}: expected a whole number. Mend: {option.name}=10.")
+        raise InputError(f"{option.name} is {given!r}: expected a whole number. Fix: {option.name}=10.")
     try:
         return option.type_cast_value(_context(option), given)
     except click.BadParameter as error:

@@ -52,11 +52,11 @@ class Verbs(click.Group):
         except OSError as error:  # of stdout, which has no name
             if error.errno == errno.EPIPE or error.filename is not None:
                 raise
-            click.echo(f"mercore: cannot write the answer: {error.strerror}. Mend: free space, or use --out.", err=True)
+            click.echo(f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use --out.", err=True)
             ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
             click.echo(
-                "mercore: interrupted. Mend: run the same command again; encode keeps the parts it did.", err=True
+                "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.", err=True
             )
             ctx.exit(INTERRUPTED)
 

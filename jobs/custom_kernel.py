@@ -6,9 +6,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from mercore.pipeline.kernels import own_in
-from mercore.pipeline.kernels.custom import NORMALISED, Declared, OwnKernel
-from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_own
+from mercore.pipeline.kernels import is_custom
+from mercore.pipeline.kernels.custom import NORMALISED, CustomKernel, Declared
+from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_custom
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.vectors import Vectors, blocks
@@ -22,7 +22,7 @@ def names_file(name: str) -> bool:
     return name.endswith(SUFFIX)
 
 
-def load_own(path: str) -> OwnKernel:
+def load_custom(path: str) -> CustomKernel:
     """Run a file that declares a kernel, and return that kernel.
 
     Raises
@@ -36,16 +36,16 @@ def load_own(path: str) -> OwnKernel:
         text = Path(path).read_bytes()
     except OSError as error:
         raise NotFoundError(
-            f"{path} cannot be read: {error.strerror}, expected a file that declares a kernel. Mend: check the path."
+            f"{path} cannot be read: {error.strerror}, expected a file that declares a kernel. Fix: check the path."
         ) from None
     declared: dict[str, Any] = {"__name__": "mercore_own_kernel", "__file__": path}
     try:
         with redirect_stdout(sys.stderr):  # stdout is for the answer alone
             exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
     except (Exception, SystemExit) as error:  # whatever a user's file raises
-        raise InputError(f"{path} does not run: {type(error).__name__}: {error}. Mend: correct the file.") from error
+        raise InputError(f"{path} does not run: {type(error).__name__}: {error}. Fix: correct the file.") from error
     _check_declared(path, declared)
-    return OwnKernel(
+    return CustomKernel(
         Declared(
             function=declared["kernel"],
             rounding=float(declared["ROUNDING"]),
@@ -56,7 +56,7 @@ def load_own(path: str) -> OwnKernel:
     )
 
 
-def checked_own(path: str, vectors: Vectors) -> OwnKernel:
+def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
     """Return the kernel that a file declares, checked on the first rows of a store.
 
     Raises
@@ -64,13 +64,13 @@ def checked_own(path: str, vectors: Vectors) -> OwnKernel:
     InputError
         If it is not what it declares to be.
     """
-    kernel = load_own(path)
+    kernel = load_custom(path)
     _, rows = next(iter(blocks(vectors, 0, min(vectors.rows, SAMPLE_ROWS), SAMPLE_ROWS)))
-    check_own(kernel, rows)
+    check_custom(kernel, rows)
     return kernel
 
 
-def own_of(codes: CodeStore, name: str | None) -> OwnKernel | None:
+def custom_kernel_of(codes: CodeStore, name: str | None) -> CustomKernel | None:
     """Return the user's kernel that codes are of, from the file that --kernel names; codes of another want none.
 
     Raises
@@ -78,10 +78,10 @@ def own_of(codes: CodeStore, name: str | None) -> OwnKernel | None:
     InputError
         If one is named that is not wanted.
     """
-    if name and names_file(name) and own_in(codes.spec.kernel):
-        return load_own(name)
+    if name and names_file(name) and is_custom(codes.spec.kernel):
+        return load_custom(name)
     if name:
-        raise InputError(f"{codes.where} has its kernel already: found --kernel {name}. Mend: leave --kernel out.")
+        raise InputError(f"{codes.where} has its kernel already: found --kernel {name}. Fix: leave --kernel out.")
     return None
 
 
@@ -104,7 +104,7 @@ def _check_declared(path: str, declared: dict[str, Any]) -> None:
         "ROWS": (declared.get("ROWS") in NORMALISED, f"one of {', '.join(NORMALISED)}", 'ROWS = "l1"'),
         "kernel": (callable(declared.get("kernel")), "a function of two rows under numba's njit", "define it"),
     }
-    for name, (good, expected, mend) in expectations.items():
+    for name, (good, expected, fix) in expectations.items():
         if not good:
             found = repr(declared[name]) if name in declared else "none"
-            raise InputError(f"{path} declares no usable {name}: found {found}, expected {expected}. Mend: {mend}.")
+            raise InputError(f"{path} declares no usable {name}: found {found}, expected {expected}. Fix: {fix}.")

@@ -35,6 +35,6 @@ def refuse_options(options: Mapping[str, Any], name: str, known: tuple[str, ...]
             users = ", ".join(encoder for encoder, parameters in PARAMETERS.items() if option in parameters)
             shown = option.replace("_", "-")
             raise InputError(
-                f"--{shown} has no use here: it belongs to {users}, found --encoder {name}. Mend: leave --{shown} out."
+                f"--{shown} has no use here: it belongs to {users}, found --encoder {name}. Fix: leave --{shown} out."
             )
     return given

@@ -95,8 +95,8 @@ def measured(state: State, job_id: str) -> dict[str, Any]:
 def reason(said: str, code: int) -> str:
     """Return why a run failed, as its log has it: the last thing that mercore said, or the last line of all."""
     lines = [line for line in said.splitlines() if line.strip()]
-    own = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-    return (own or lines or [f"it ended with exit code {code} and said nothing"])[-1]
+    custom = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+    return (custom or lines or [f"it ended with exit code {code} and said nothing"])[-1]
 
 
 def _run_verb(job: Job) -> int:

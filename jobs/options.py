@@ -50,7 +50,7 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
         expected = "numbers above 0" if most is None else f"numbers from 1 to {most}, the rows of the store,"
-        raise InputError(f"ranks are {expected} with commas: found {text!r}. Mend: --ranks 1,10,100")
+        raise InputError(f"ranks are {expected} with commas: found {text!r}. Fix: --ranks 1,10,100")
     return sorted({int(word) for word in words})
 
 

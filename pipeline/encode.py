@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
-from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
+from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
@@ -84,7 +84,7 @@ def lay_out(
     encoder.check(vectors, kernel)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
-            f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Mend: leave --part-rows out."
+            f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: leave --part-rows out."
         )
     check_domain(vectors, kernel)
     layout = Layout(
@@ -117,10 +117,10 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     }
     for what, count in counts.items():
         if count and not _accepts(kernel, samples[what]):
-            mend = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
+            fix = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
             raise InputError(
                 f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} does not take them. "
-                f"Mend: {mend}."
+                f"Fix: {fix}."
             )
 
 
@@ -147,9 +147,9 @@ def encode_part(encoder: Encoder, vectors: Vectors, start: int, stop: int) -> di
     return out
 
 
-def encoder_of(store: CodeStore, own: OwnKernel | None = None) -> Encoder:
-    """Return the encoder whose codes a store holds; ``own`` is the user's kernel, where the store's is one."""
-    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, own), store.model)
+def encoder_of(store: CodeStore, custom: CustomKernel | None = None) -> Encoder:
+    """Return the encoder whose codes a store holds; ``custom`` is the user's kernel, where the store's is one."""
+    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, custom), store.model)
 
 
 def spec_of(store: CodeStore) -> EncoderSpec:

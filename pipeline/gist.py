@@ -109,15 +109,15 @@ def texture(tiles: NDArray[np.uint8], *, block: int = 256) -> NDArray[np.float32
 def _check(tiles: NDArray[np.uint8], workers: int, block: int) -> None:
     """Refuse what the filters are not made for."""
     if tiles.dtype != np.uint8:
-        raise InputError(f"tiles have the wrong type: found {tiles.dtype}, expected uint8. Mend: scale to 0…255 first.")
+        raise InputError(f"tiles have the wrong type: found {tiles.dtype}, expected uint8. Fix: scale to 0…255 first.")
     if tiles.ndim not in (3, 4) or tiles.shape[1:] not in ((SIDE, SIDE), (SIDE, SIDE, 3)):
         expected = f"[n, {SIDE}, {SIDE}] or [n, {SIDE}, {SIDE}, 3]"
         raise ShapeError(
-            f"tiles have the wrong shape: found {list(tiles.shape)}, expected {expected}. Mend: resize them first."
+            f"tiles have the wrong shape: found {list(tiles.shape)}, expected {expected}. Fix: resize them first."
         )
     if workers < 1 or block < 1:
         raise ShapeError(
-            f"workers and block count something: found {workers} and {block}, expected 1 or more. Mend: raise them."
+            f"workers and block count something: found {workers} and {block}, expected 1 or more. Fix: raise them."
         )
 
 

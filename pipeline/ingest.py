@@ -84,7 +84,7 @@ def ingest(
     if n == dropped.size:
         raise InputError(
             f"{source.name} has no row to store: found {n} rows, {dropped.size} of them all zero. "
-            "Mend: check the source."
+            "Fix: check the source."
         )
     facts = {
         "source": source.name,

@@ -258,7 +258,7 @@ def _checked_pair(returned: Ids, true: Ids) -> tuple[Ids, Ids]:
     if len(returned) != len(true):
         raise ShapeError(
             f"the two sides answer different numbers of queries: found {len(returned)} returned and {len(true)} true, "
-            "expected equal. Mend: give the truth of the very queries that were searched."
+            "expected equal. Fix: give the truth of the very queries that were searched."
         )
     return returned, true
 
@@ -268,18 +268,17 @@ def _checked_ids(ids: Ids, side: str) -> Ids:
     if ids.ndim != 2 or ids.size == 0:
         raise ShapeError(
             f"the {side} ids are not a table of neighbours: found shape {ids.shape}, expected (nq, k), each ≥ 1. "
-            "Mend: give one line of ids a query."
+            "Fix: give one line of ids a query."
         )
     if not (np.issubdtype(ids.dtype, np.integer) and np.can_cast(ids.dtype, np.int64)):
         raise InputError(
-            f"the {side} ids have the wrong type: found {ids.dtype}, expected int64. "
-            "Mend: give row numbers, not scores."
+            f"the {side} ids have the wrong type: found {ids.dtype}, expected int64. Fix: give row numbers, not scores."
         )
     if int(ids.min()) < -1:
         query, rank = np.argwhere(ids < -1)[0].tolist()
         raise InputError(
             f"a {side} id is not a row number: found {ids[query, rank]}, expected 0 or more, or -1 for an absent one; "
-            f"query {query}, rank {rank + 1}. Mend: write the file again as int64 ids."
+            f"query {query}, rank {rank + 1}. Fix: write the file again as int64 ids."
         )
     return ids.astype(np.int64, copy=False)
 
@@ -291,7 +290,7 @@ def _check_rank(rank: int, **sides: Ids) -> None:
     if not 1 <= rank <= held:
         raise ShapeError(
             f"the rank is out of range: found {rank}, expected 1 to {held}, the {side} neighbours of a query. "
-            f"Mend: ask for a rank within it, or give more {side} neighbours."
+            f"Fix: ask for a rank within it, or give more {side} neighbours."
         )
 
 
@@ -305,7 +304,7 @@ def _wanted_ranks(ranks: Iterable[int] | None, held: int) -> list[int]:
         found = ", ".join(map(str, outside)) or "none"
         raise ShapeError(
             f"the ranks are out of range: found {found}, expected 1 to {held}, the most neighbours of a query that "
-            "either side holds. Mend: ask for ranks within it, or search with a greater k."
+            "either side holds. Fix: ask for ranks within it, or search with a greater k."
         )
     return wanted
 
@@ -315,12 +314,12 @@ def _checked_scores(scores: Scores | None, ids: Ids, side: str) -> Scores:
     if scores is None:
         raise InputError(
             f"the {side} neighbours have no scores: found ids alone, expected both. "
-            "Mend: give a file that holds scores, or use a definition of recall by ids."
+            "Fix: give a file that holds scores, or use a definition of recall by ids."
         )
     if scores.shape != ids.shape:
         raise ShapeError(
             f"the {side} scores do not fit their ids: found shape {scores.shape}, expected {ids.shape}. "
-            "Mend: give the scores that belong to these ids."
+            "Fix: give the scores that belong to these ids."
         )
     for rows in _query_blocks(*ids.shape):
         wrong = ~np.isfinite(scores[rows]) & (ids[rows] >= 0)
@@ -328,7 +327,7 @@ def _checked_scores(scores: Scores | None, ids: Ids, side: str) -> Scores:
             query, rank = np.argwhere(wrong)[0].tolist()
             raise InputError(
                 f"a {side} score is not finite: found {scores[rows][query, rank]}, expected a kernel value; "
-                f"query {rows.start + query}, rank {rank + 1}. Mend: compute the scores again."
+                f"query {rows.start + query}, rank {rank + 1}. Fix: compute the scores again."
             )
     return scores
 
@@ -341,5 +340,5 @@ def _check_descending(scores: Scores, present: NDArray[np.bool_], first: int) ->
         raise InputError(
             f"the true scores rise: found {scores[query, rank]} before {scores[query, rank + 1]}, expected "
             f"descending kernel values; query {first + query}, rank {rank + 1}. "
-            "Mend: give kernel values, best first, not distances."
+            "Fix: give kernel values, best first, not distances."
         )

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 from mercore.pipeline.topk_numba import insert_pairs
 
 
-class Best:
+class TopK:
     """Scores [nq, k] and row numbers int64[nq, k], the worst last; ties to the lower row; −1 at −inf where none is yet.
 
     The others are in order where k is small (see ``best_numba.insert``) and always once lists were merged.
@@ -34,16 +34,16 @@ class Best:
         insert_pairs(self.scores, self.ids, queries, rows, scores)
 
 
-def merge(lists: Sequence[Best]) -> Best:
+def merge(lists: Sequence[TopK]) -> TopK:
     """Return the best of several lists over disjoint rows."""
     scores = np.concatenate([best.scores for best in lists], axis=1)
     ids = np.concatenate([best.ids for best in lists], axis=1)
-    merged = best_of(scores, ids, lists[0].ids.shape[1])
+    merged = top_k_of(scores, ids, lists[0].ids.shape[1])
     merged.rescored = sum(best.rescored for best in lists)
     return merged
 
 
-def best_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> Best:
+def top_k_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> TopK:
     """Return the k best of each query's candidates; ties to the lower row.
 
     Parameters
@@ -53,7 +53,7 @@ def best_of(scores: NDArray[np.floating], ids: NDArray[np.int64], k: int) -> Bes
     k : int, 1 ≤ k ≤ R
     """
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    best = Best(len(ids), k, scores.dtype)
+    best = TopK(len(ids), k, scores.dtype)
     best.scores = np.take_along_axis(scores, order, axis=1)
     best.ids = np.take_along_axis(ids, order, axis=1)
     return best

@@ -85,7 +85,7 @@ class CodeStore:
             if model_entries(model) != self.store.layout.model:
                 raise IntegrityError(
                     f"{self.where}: its model is damaged, and fitted again it is another: found different checksums, "
-                    "expected those of its header. Mend: restore the model from a copy, or encode to a new path."
+                    "expected those of its header. Fix: restore the model from a copy, or encode to a new path."
                 ) from error
         written = self.store.restore(model)
         self.__dict__.pop("model", None)
@@ -114,7 +114,7 @@ def create_or_resume(
         return found
     notes = {
         "source_path": str(source_path),
-        "mend": "Mend: run the same mercore encode again: it redoes what is wrong, and only that.",
+        "fix": "Fix: run the same mercore encode again: it redoes what is wrong, and only that.",
     }
     try:
         return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
@@ -138,13 +138,13 @@ def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
         return None
     except FormatError:
         raise ExistsError(
-            f"{path} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
+            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         ) from None
     wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=found.layout.model))
     if found.job != wanted.job:
         raise ExistsError(
             f"{path} holds another job: it differs in {_difference(found, wanted)}. "
-            "Mend: give the options it was made with, or name another path."
+            "Fix: give the options it was made with, or name another path."
         )
     return CodeStore(PartStore(path, found))
 
@@ -159,7 +159,7 @@ def open_code_store(path: Where) -> CodeStore:
     """
     header = open_header(path)
     if header.kind != KIND:
-        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Mend: name the code store.")
+        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the code store.")
     return CodeStore(PartStore(path, header))
 
 

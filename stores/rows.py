@@ -10,7 +10,7 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source
 from mercore.stores.location.protocol import ROOT
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
 
@@ -44,15 +44,15 @@ def open_vectors(path: str) -> Vectors:
     IntegrityError
         If a vector store is not whole.
     """
-    at = place(path)
+    at = location_of(path)
     if is_store(at):
         return open_vector_store(at)
     if not at.exists():
         raise NotFoundError(
-            f"{path} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {path}"
+            f"{path} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {path}"
         )
     if not at.is_folder():
-        raise FormatError(f"{path} is a file: expected a vector store. Mend: mercore ingest {path} STORE")
+        raise FormatError(f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE")
     return SourceVectors(open_source(path))
 
 
@@ -84,7 +84,7 @@ def open_rows(rows: str | Sliced) -> Source:
 def is_store(where: Where) -> bool:
     """Return whether there is a Zarr v3 group, as every store of mercore's is, rather than an array."""
     try:
-        text = (place(where) / ROOT).read()
+        text = (location_of(where) / ROOT).read()
     except NotFoundError:
         return False
     try:

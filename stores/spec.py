@@ -49,14 +49,14 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
     if not isinstance(mapping, Mapping):  # JSON can be anything
         raise FormatError(
             f"{where}: found {mapping!r}, expected the fields of {fields['name'].default}. "
-            "Mend: restore the file from the store that was copied, or write it anew."
+            "Fix: restore the file from the store that was copied, or write it anew."
         )
     for key in ("name", "version"):
         expected = fields[key].default
         if mapping.get(key) != expected:
             raise FormatError(
                 f"{where}: {key} is {mapping.get(key)!r}, expected {expected!r}. "
-                "Mend: read it with the version of mercore that wrote it, or write it anew."
+                "Fix: read it with the version of mercore that wrote it, or write it anew."
             )
     mapping = {**_absent_values(kind), **mapping}
     if set(mapping) != set(fields):
@@ -64,7 +64,7 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
         raise FormatError(
             f"{where}: its fields do not fit {fields['name'].default} version {fields['version'].default}: "
             f"missing {missing}, unknown {unknown}. "
-            "Mend: restore the file from the store that was copied, or write it anew."
+            "Fix: restore the file from the store that was copied, or write it anew."
         )
     return kind(**mapping)
 

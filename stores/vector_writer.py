@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
@@ -31,7 +31,7 @@ class VectorWriter:
     """Collect rows into chunks; leaving the ``with`` block without ``finish`` removes all that was written."""
 
     def __init__(self, where: Where, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
-        self.place = place(where)
+        self.place = location_of(where)
         self.place.check_new()
         self.part_rows = chunk_rows(dims, dtype)
         self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))

@@ -107,7 +107,7 @@ class WatchedVectors(WrappedVectors):
             self.read_part(part)
 
 
-class HeldVectors(WrappedVectors):
+class VectorCache(WrappedVectors):
     """Vectors whose first parts to be read stay in memory, as many as ``room`` bytes hold. Threads may share it."""
 
     def __init__(self, vectors: Vectors, room: int) -> None:
@@ -217,5 +217,5 @@ def open_vector_store(path: Where) -> VectorStore:
     """
     header: Header = open_header(path)
     if header.kind != KIND:
-        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Mend: name the vector store.")
+        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the vector store.")
     return VectorStore(PartStore(path, header))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from mercore.jobs.background.job_spec import sources_of
-from mercore.jobs.custom_kernel import load_own, names_file
+from mercore.jobs.custom_kernel import load_custom, names_file
 from mercore.jobs.encoder_options import make_spec, refuse_options
 from mercore.jobs.encoder_parameters import CHOOSE
 from mercore.jobs.options import available_cores
 from mercore.jobs.planning.planned import open_search
-from mercore.jobs.resources.execution import Workplace, workplace_of
+from mercore.jobs.resources.execution import Execution, execution_of
 from mercore.jobs.resources.limits import check_budget, check_disk, taken_at, workers_within
 from mercore.jobs.verbs.choose_bound import begun_bound
 from mercore.jobs.verbs.inputs import check_out, kernel_of
@@ -22,7 +22,7 @@ from mercore.stores.codes import CodeStore, open_code_store, resume
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
 from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes
@@ -55,11 +55,11 @@ def check_fits(verb: str, options: Mapping[str, Any], to_come: AbstractSet[str] 
     if verb in checks:
         checks[verb](options)
     for path in () if whole else sources:
-        if path not in to_come and not place(path).exists():
-            raise NotFoundError(f"{path} does not exist: expected what {verb} reads. Mend: check the path.")
+        if path not in to_come and not location_of(path).exists():
+            raise NotFoundError(f"{path} does not exist: expected what {verb} reads. Fix: check the path.")
 
 
-def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> Workplace:
+def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> Execution:
     """Return where the codes are encoded, on as many threads as ``memory`` allows.
 
     Raises
@@ -67,11 +67,11 @@ def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> W
     BudgetError
         If even the fewest take more, or the codes more than the disk has.
     """
-    workplace = workplace_to_encode(plan, options)
-    check_disk("encoding", codes, encoded_bytes(plan)["total"] - place(codes).held_bytes())
-    needed = taken_at(workplace, encode_bytes(plan, workplace.threads))
-    check_budget("encoding", needed, workplace.memory, "a smaller model" + workplace.or_fewer)
-    return workplace
+    execution = execution_to_encode(plan, options)
+    check_disk("encoding", codes, encoded_bytes(plan)["total"] - location_of(codes).held_bytes())
+    needed = taken_at(execution, encode_bytes(plan, execution.threads))
+    check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
+    return execution
 
 
 def begun_codes(plan: EncodePlan, codes: Where) -> CodeStore | None:
@@ -87,7 +87,7 @@ def begun_codes(plan: EncodePlan, codes: Where) -> CodeStore | None:
     found = resume(codes, plan.spec, plan.unfitted)
     if found is None:
         try:
-            place(codes).check_new()
+            location_of(codes).check_new()
         except ExistsError:  # another process made it a moment ago: the same job, or the error that says so
             found = resume(codes, plan.spec, plan.unfitted)
             if found is None:
@@ -95,13 +95,13 @@ def begun_codes(plan: EncodePlan, codes: Where) -> CodeStore | None:
     return found
 
 
-def workplace_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Workplace:
+def execution_to_encode(plan: EncodePlan, options: Mapping[str, Any]) -> Execution:
     """Return where the options say that codes are encoded, on as many threads as ``memory`` allows, or on one."""
-    workplace = workplace_of({"workers": None, **options}, "workers")
-    if workplace.elsewhere:
-        return workplace
+    execution = execution_of({"workers": None, **options}, "workers")
+    if execution.remote:
+        return execution
     given, cores = options.get("workers"), available_cores()
-    return replace(workplace, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, workplace.memory))
+    return replace(execution, threads=workers_within(lambda n: encode_bytes(plan, n), given, cores, execution.memory))
 
 
 def fits_ingest(source: Source, store: Where, compressor: str) -> None:
@@ -158,7 +158,7 @@ def _check_new_codes(options: Mapping[str, Any]) -> None:
     """Refuse to encode what is not there yet: by an option, or to a place where no codes are or can be."""
     check_compressor(options.get("compressor") or "none")
     _check_kernel(options)
-    workplace_of({"workers": None, **options}, "workers")
+    execution_of({"workers": None, **options}, "workers")
     if options.get("encoder") == CHOOSE:
         refuse_options(options, CHOOSE, ("random_state",))
     else:
@@ -167,10 +167,10 @@ def _check_new_codes(options: Mapping[str, Any]) -> None:
     try:
         open_code_store(codes)
     except NotFoundError:
-        place(codes).check_new()
+        location_of(codes).check_new()
     except FormatError:
         raise ExistsError(
-            f"{codes} exists and holds no codes: expected codes that are begun, or a new path. Mend: name another."
+            f"{codes} exists and holds no codes: expected codes that are begun, or a new path. Fix: name another."
         ) from None
 
 
@@ -181,7 +181,7 @@ def _check_ingest(options: Mapping[str, Any]) -> None:
 
 def _check_new_vectors(options: Mapping[str, Any]) -> None:
     check_compressor(options.get("compressor") or "none")
-    place(options["store"]).check_new()
+    location_of(options["store"]).check_new()
 
 
 def _check_search(options: Mapping[str, Any]) -> None:
@@ -191,7 +191,7 @@ def _check_search(options: Mapping[str, Any]) -> None:
 
 def _check_search_to_come(options: Mapping[str, Any]) -> None:
     check_out(options, options["queries"])
-    workplace_of(options)
+    execution_of(options)
 
 
 def _check_verify(options: Mapping[str, Any]) -> None:
@@ -202,7 +202,7 @@ def _check_verify(options: Mapping[str, Any]) -> None:
 
 def _check_verify_to_come(options: Mapping[str, Any]) -> None:
     _check_kernel(options)
-    workplace_of(options)
+    execution_of(options)
 
 
 def _check_compare(options: Mapping[str, Any]) -> None:
@@ -238,7 +238,7 @@ def _check_kernel(options: Mapping[str, Any]) -> None:
     """Refuse a kernel that is none, without the rows that it is for."""
     name, gamma, transform = (options.get(key) for key in ("kernel", "gamma", "transform"))
     assert name is not None
-    make_kernel(name, gamma=gamma, transform=transform, own=load_own(name) if names_file(name) else None)
+    make_kernel(name, gamma=gamma, transform=transform, custom=load_custom(name) if names_file(name) else None)
 
 
 Check = Callable[[Mapping[str, Any]], None]

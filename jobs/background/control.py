@@ -24,7 +24,7 @@ def cancel_job(state: State, registry: Registry, job: Job) -> Job:
         If it has ended already.
     """
     if job.state in ENDED:
-        raise InputError(f"{job.id} is {job.state}: expected a job that is queued or running. Mend: mercore jobs")
+        raise InputError(f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs")
     registry.change(job.id, cancel=1)
     gone = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
     job = registry.change(job.id, when=QUEUED, **gone)
@@ -44,7 +44,7 @@ def resume_job(state: State, registry: Registry, job: Job) -> Job:
     """
     current = state_of(state, job)
     if current in (QUEUED, RUNNING):
-        raise InputError(f"{job.id} is {current}: expected a job that has ended or is stalled. Mend: mercore jobs")
+        raise InputError(f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs")
     if current == STALLED:
         _kill(state, job)
         registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)

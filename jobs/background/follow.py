@@ -11,7 +11,7 @@ from rich.text import Text
 from mercore.jobs.background.registry import ENDED, Job, Registry
 from mercore.jobs.background.runner import wake
 from mercore.jobs.background.state_folder import State
-from mercore.jobs.background.status import STALLED, standing, state_of, table
+from mercore.jobs.background.status import STALLED, job_status, state_of, table
 
 REDRAW_SECONDS, LOOK_SECONDS = 1.0, 0.2
 GAVE_UP = 3  # wait's exit code at its timeout
@@ -24,7 +24,7 @@ def watch_jobs(state: State, registry: Registry) -> None:
         while True:
             wake(state)
             fitting = registry.jobs()[-max(1, console.height - 2) :]
-            live.update(Text("\n".join(table([standing(state, job) for job in fitting]))), refresh=True)
+            live.update(Text("\n".join(table([job_status(state, job) for job in fitting]))), refresh=True)
             time.sleep(REDRAW_SECONDS)
 
 

@@ -41,7 +41,7 @@ def given_options(context: click.Context, folder: Path) -> Options:
     }
     for name, value in given.items():
         if _is_endless(value):
-            raise InputError(f"--{name} is {value}: expected a finite number. Mend: correct it, or leave --{name} out.")
+            raise InputError(f"--{name} is {value}: expected a finite number. Fix: correct it, or leave --{name} out.")
     return {name: _whole(name, value, folder) for name, value in given.items()}
 
 
@@ -94,17 +94,17 @@ def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
     spec = _read(path)
     verb = spec.pop("verb", None)
     if not isinstance(verb, str) or verb not in verbs:
-        raise InputError(f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Mend: verb = "encode"')
+        raise InputError(f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Fix: verb = "encode"')
     known = {_key(parameter): parameter for parameter in verbs[verb].params}
     unknown = sorted(set(spec) - set(known))
     if unknown:
         raise InputError(
-            f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. Mend: correct the name."
+            f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. Fix: correct the name."
         )
     options = {str(known[key].name): _value(path, key, value, known[key]) for key, value in spec.items()}
     missing = [key for key, p in known.items() if isinstance(p, click.Argument) and key not in spec]
     if missing:
-        raise InputError(f"{path}: {', '.join(missing)} is missing, which {verb} needs. Mend: add it.")
+        raise InputError(f"{path}: {', '.join(missing)} is missing, which {verb} needs. Fix: add it.")
     return words_of(verbs[verb], options)
 
 
@@ -113,10 +113,10 @@ def _read(path: str) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise NotFoundError(
-            f"{path} cannot be read: {error.strerror}, expected a job's spec. Mend: check the path."
+            f"{path} cannot be read: {error.strerror}, expected a job's spec. Fix: check the path."
         ) from None
     except ValueError as error:
-        raise FormatError(f"{path} is no TOML: {error}. Mend: correct it.") from None
+        raise FormatError(f"{path} is no TOML: {error}. Fix: correct it.") from None
 
 
 def _value(path: str, key: str, value: object, parameter: click.Parameter) -> object:
@@ -128,7 +128,7 @@ def _value(path: str, key: str, value: object, parameter: click.Parameter) -> ob
     else:
         good, expected = _is_plain(value), "text or a finite number"
     if not good:
-        raise InputError(f"{path}: {key} is {value!r}, expected {expected}. Mend: correct it.")
+        raise InputError(f"{path}: {key} is {value!r}, expected {expected}. Fix: correct it.")
     return value
 
 

@@ -11,10 +11,10 @@ def parts_done(job: Job) -> tuple[int, int] | None:
     """Return how many parts of a job's store have a receipt, and how many there are; None where none can be counted."""
     if job.verb != "encode" or job.target is None:
         return None
-    from mercore.stores.location.resolve import place
+    from mercore.stores.location.resolve import location_of
 
     try:
-        store = place(job.target)
+        store = location_of(job.target)
         layout: dict[str, Any] = json.loads((store / "zarr.json").read())["attributes"]["mercore"]["layout"]
         parts = -(-layout["rows"] // layout["part_rows"])
         size_of = store.sizes()

@@ -33,7 +33,7 @@ def _opened() -> Iterator[tuple[State, Registry]]:
 def jobs(*, watch: bool, json: bool) -> None:
     """List the jobs: state, parts done, rate, time left, and where the store is."""
     from mercore.jobs.background.follow import watch_jobs
-    from mercore.jobs.background.status import standing, table
+    from mercore.jobs.background.status import job_status, table
 
     if watch and json:
         raise click.UsageError("--watch draws for people: --json has no use beside it.")
@@ -41,7 +41,7 @@ def jobs(*, watch: bool, json: bool) -> None:
         if watch:
             watch_jobs(state, registry)
             return
-        reports = [standing(state, job) for job in registry.jobs()]
+        reports = [job_status(state, job) for job in registry.jobs()]
         echo_json(reports) if json else click.echo("\n".join(table(reports)))
 
 
@@ -50,10 +50,10 @@ def jobs(*, watch: bool, json: bool) -> None:
 @as_json
 def status(job: str, *, json: bool) -> None:
     """Say how JOB stands, why, and what it took so far; JOB is an id, or as much of one as no other begins with."""
-    from mercore.jobs.background.status import chosen_job, standing, tell
+    from mercore.jobs.background.status import chosen_job, job_status, tell
 
     with _opened() as (state, registry):
-        report = standing(state, chosen_job(registry, job))
+        report = job_status(state, chosen_job(registry, job))
         echo_json(report) if json else tell(report)
 
 
@@ -82,11 +82,11 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
 def wait(job: str, *, timeout: float | None, json: bool) -> None:
     """Wait until JOB ends; exit with its exit code."""
     from mercore.jobs.background.follow import wait_for
-    from mercore.jobs.background.status import chosen_job, standing
+    from mercore.jobs.background.status import chosen_job, job_status
 
     with _opened() as (state, registry):
         ended, code = wait_for(state, registry, chosen_job(registry, job).id, timeout)
-        report = standing(state, ended)
+        report = job_status(state, ended)
         if json:
             echo_json(report)
         else:
@@ -100,11 +100,11 @@ def wait(job: str, *, timeout: float | None, json: bool) -> None:
 def cancel(job: str, *, json: bool) -> None:
     """End JOB, or take it out of the queue; what it did stays, and resume goes on from there."""
     from mercore.jobs.background.control import cancel_job
-    from mercore.jobs.background.status import chosen_job, standing
+    from mercore.jobs.background.status import chosen_job, job_status
 
     with _opened() as (state, registry):
         after = cancel_job(state, registry, chosen_job(registry, job))
-        echo_json(standing(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
+        echo_json(job_status(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
 
 
 @click.command()
@@ -113,11 +113,11 @@ def cancel(job: str, *, json: bool) -> None:
 def resume(job: str, *, json: bool) -> None:
     """Queue JOB again: what it did is checked, and only what is missing or wrong done again."""
     from mercore.jobs.background.control import resume_job
-    from mercore.jobs.background.status import chosen_job, standing
+    from mercore.jobs.background.status import chosen_job, job_status
 
     with _opened() as (state, registry):
         after = resume_job(state, registry, chosen_job(registry, job))
-        echo_json(standing(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
+        echo_json(job_status(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
 
 
 @click.command()

@@ -215,7 +215,7 @@ class Registry:
         if version != VERSION:
             raise FormatError(
                 f"{self.path} is of format version {version}: expected {VERSION}. "
-                "Mend: use the version of mercore that made it, or move it away."
+                "Fix: use the version of mercore that made it, or move it away."
             )
 
     @contextmanager
@@ -225,10 +225,10 @@ class Registry:
             yield
         except sqlite3.OperationalError as error:
             raise StorageError(
-                f"cannot use {self.path}: {error}. Mend: free space or grant access there, then run the same again."
+                f"cannot use {self.path}: {error}. Fix: free space or grant access there, then run the same again."
             ) from error
         except sqlite3.DatabaseError as error:
-            raise FormatError(f"{self.path} is no registry of jobs: {error}. Mend: move it away.") from error
+            raise FormatError(f"{self.path} is no registry of jobs: {error}. Fix: move it away.") from error
 
 
 def _job(row: sqlite3.Row) -> Job:

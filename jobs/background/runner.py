@@ -104,7 +104,7 @@ def bury(registry: Registry, job: Job) -> Job:
         return registry.change(job.id, when=RUNNING, state=QUEUED, deaths=deaths, reached=done, pid=None)
     why = (
         f"its process died {deaths} times without a result or a new part: killed, or out of memory? "
-        f"Mend: mercore logs {job.id}, then mercore resume {job.id}"
+        f"Fix: mercore logs {job.id}, then mercore resume {job.id}"
     )
     return registry.change(job.id, when=RUNNING, state=FAILED, why=why, ended=time.time(), deaths=deaths, pid=None)
 

@@ -84,11 +84,11 @@ def open_state() -> State:
     if status.st_uid != os.getuid():
         raise StorageError(
             f"{folder} belongs to user {status.st_uid}: expected {os.getuid()}, who you are. "
-            f"Mend: name a folder of your own with {FOLDER}."
+            f"Fix: name a folder of your own with {FOLDER}."
         )
     if status.st_mode & 0o077:
         raise StorageError(
             f"{folder} is open to others: found mode {status.st_mode & 0o777:o}, expected {PRIVATE:o}. "
-            f"Mend: chmod {PRIVATE:o} {folder}"
+            f"Fix: chmod {PRIVATE:o} {folder}"
         )
     return State(folder)

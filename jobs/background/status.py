@@ -36,10 +36,10 @@ def chosen_job(registry: Registry, text: str) -> Job:
     """
     found = registry.find(text)
     if not found:
-        raise NotFoundError(f"no job is called {text}: expected an id. Mend: mercore jobs lists them.")
+        raise NotFoundError(f"no job is called {text}: expected an id. Fix: mercore jobs lists them.")
     if len(found) > 1:
         ids = ", ".join(job.id for job in found[:5])
-        raise InputError(f"{text} names {len(found)} jobs: {ids} … Mend: write more of the id.")
+        raise InputError(f"{text} names {len(found)} jobs: {ids} … Fix: write more of the id.")
     return found[0]
 
 
@@ -52,7 +52,7 @@ def state_of(state: State, job: Job) -> str:
     return STALLED if gone or silent > SILENT_SECONDS else RUNNING
 
 
-def standing(state: State, job: Job) -> Report:
+def job_status(state: State, job: Job) -> Report:
     """Return how a job stands."""
     current = state_of(state, job)
     done, total = _parts(job)
@@ -152,8 +152,8 @@ def _why(state: State, job: Job, current: str) -> str:
     if current != STALLED:
         return ""
     if state.alive(job.id):
-        return f"its process {job.pid} gives no sign of life. Mend: mercore resume {job.id} kills it and goes on"
-    return f"its process is gone without a result. Mend: mercore resume {job.id}"
+        return f"its process {job.pid} gives no sign of life. Fix: mercore resume {job.id} kills it and goes on"
+    return f"its process is gone without a result. Fix: mercore resume {job.id}"
 
 
 def _progress(progress: Report | None) -> str | None:

@@ -35,7 +35,7 @@ class Submit(click.Group):
         if args[0].endswith(".toml"):
             if len(args) > 1:
                 raise InputError(
-                    f"{args[1]} has no use here: {args[0]} states the job. Mend: put it into the file, or leave it out."
+                    f"{args[1]} has no use here: {args[0]} states the job. Fix: put it into the file, or leave it out."
                 )
             ctx.meta[BASE] = Path(args[0]).absolute().parent
             args = words_in(args[0], self.commands)
@@ -107,12 +107,12 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
 
 def _stays_done(job: Job) -> bool:
     """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
-    from mercore.stores.location.resolve import place
+    from mercore.stores.location.resolve import location_of
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
         return False
     written = filter(None, (job.target, job.options.get(ALSO_WRITTEN)))
-    return all(place(path).exists() for path in written)
+    return all(location_of(path).exists() for path in written)
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
@@ -129,7 +129,7 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
     """
     name = str(verb.name)
     if name == "search" and not options.get("out"):
-        raise InputError("a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz")
+        raise InputError("a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz")
     from mercore.jobs.background.checks import check_fits
 
     check_fits(name, options, {job.target for job in registry.jobs(QUEUED, RUNNING) if job.target is not None})

@@ -18,7 +18,7 @@ import dask
 from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
 from distributed.gc import disable_gc_diagnosis
 
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.malloc import KEPT
 from mercore.stores.errors import ClusterError
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 @contextmanager
-def connect(workplace: Workplace) -> Iterator[Client]:
+def connect(execution: Execution) -> Iterator[Client]:
     """Yield a Dask client of the workers at a workplace.
 
     Raises
@@ -58,7 +58,7 @@ def connect(workplace: Workplace) -> Iterator[Client]:
     warnings.filterwarnings("ignore", SLOW_DISK)
     with dask.config.set(SETTINGS), ExitStack() as stack:
         with _no_collection():
-            client = stack.enter_context(_client(workplace))
+            client = stack.enter_context(_client(execution))
             disable_gc_diagnosis(force=True)
         yield client
 
@@ -96,7 +96,7 @@ def wait_for(futures: Sequence["Future[Any]"], client: Client, *, first: bool = 
             if alone is not None and now - alone >= ALONE_SECONDS:
                 raise ClusterError(
                     f"the cluster has lost its workers: found none for {ALONE_SECONDS} s, expected at least one. "
-                    "Mend: start workers, then run the same command again: what is done stays done."
+                    "Fix: start workers, then run the same command again: what is done stays done."
                 ) from None
         else:
             return
@@ -141,7 +141,7 @@ def losing(what: str) -> Iterator[None]:
     except (KilledWorker, CancelledError, OSError) as error:  # OSError: the scheduler closed the connection
         raise ClusterError(
             f"the cluster lost a part of {what}: {type(error).__name__}, expected its workers to stay. "
-            "Mend: see to the cluster, then run the same command again: what is done stays done."
+            "Fix: see to the cluster, then run the same command again: what is done stays done."
         ) from error
 
 
@@ -160,13 +160,13 @@ class SilentWorker(Worker):
 
 
 @contextmanager
-def _client(workplace: Workplace) -> Iterator[Client]:
+def _client(execution: Execution) -> Iterator[Client]:
     """Yield a client of the workers at a workplace."""
-    if workplace.scheduler is not None:
-        with _cluster_at(workplace.scheduler) as client:
+    if execution.scheduler is not None:
+        with _cluster_at(execution.scheduler) as client:
             yield client
         return
-    cluster = _threads_here(workplace.threads) if workplace.processes is None else _processes_here(workplace.processes)
+    cluster = _threads_here(execution.threads) if execution.processes is None else _processes_here(execution.processes)
     with cluster, Client(cluster, direct_to_workers=True) as client:
         yield client
 
@@ -205,14 +205,14 @@ def _cluster_at(address: str) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
         raise ClusterError(
-            f"no Dask scheduler answers at {address}: {_first_line(error)}. Mend: dask scheduler --host 127.0.0.1"
+            f"no Dask scheduler answers at {address}: {_first_line(error)}. Fix: dask scheduler --host 127.0.0.1"
         ) from error
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
             raise ClusterError(
-                f"the cluster at {address} has no worker: expected at least one. Mend: dask worker {address}"
+                f"the cluster at {address} has no worker: expected at least one. Fix: dask worker {address}"
             ) from error
         _tell_dashboard(client)
         yield client

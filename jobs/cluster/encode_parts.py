@@ -8,7 +8,7 @@ from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.cluster.client import forget_plugin, losing, results, slots, wait_for
-from mercore.jobs.custom_kernel import load_own
+from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import open_code_store
@@ -42,7 +42,7 @@ class EncoderPlugin(WorkerPlugin):
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(self.codes)
         self.vector_store = open_vectors(self.sources.vectors)
-        self.encoder = encoder_of(self.code_store, load_own(self.sources.kernel) if self.sources.kernel else None)
+        self.encoder = encoder_of(self.code_store, load_custom(self.sources.kernel) if self.sources.kernel else None)
         self.encoder.prepare_encoding()
 
     def teardown(self, worker: Worker) -> None:

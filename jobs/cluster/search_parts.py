@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.cluster.client import forget_plugin, losing, results, slots
-from mercore.jobs.custom_kernel import load_own
+from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import kernel_from_spec
-from mercore.pipeline.search.answers import Proved
-from mercore.pipeline.search.collect import Allowance, Collected, together
+from mercore.pipeline.search.answers import ExactAnswers
+from mercore.pipeline.search.collect import Collected, PairBudget, together
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
-from mercore.pipeline.search.executor import Ids, ScorePairs, Threads, ThreadsBatch, answer
-from mercore.pipeline.search.rerank import Cut, fetch
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.executor import Ids, ScorePairs, ThreadBatch, ThreadExecutor, answer
+from mercore.pipeline.search.rerank import Threshold, fetch
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, WatchedVectors
 
@@ -57,25 +57,25 @@ class SearchPlugin(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Open the stores; BLAS keeps to one thread, for the worker's own fill the cores."""
         self.limits = threadpool_limits(1)
-        self.batches: OrderedDict[Asked, ThreadsBatch] = OrderedDict()
+        self.batches: OrderedDict[Asked, ThreadBatch] = OrderedDict()
         self.lock = Lock()
         stores = self.stores
-        own = load_own(stores.own) if stores.own else None
+        custom = load_custom(stores.custom) if stores.custom else None
         codes = None
         if stores.codes:
             opened = open_code_store(stores.codes)
-            codes = OpenCodes(opened, encoder_of(opened, own), HeldParts(self.load.room))
+            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.room))
         vectors = WatchedVectors(open_vectors(stores.vectors)) if stores.vectors else None
-        self.crew = Threads(kernel=kernel_from_spec(stores.kernel, own), vectors=vectors, codes=codes)
+        self.executor = ThreadExecutor(kernel=kernel_from_spec(stores.kernel, custom), vectors=vectors, codes=codes)
 
     def teardown(self, worker: Worker) -> None:
         """Give BLAS its threads back."""
         self.limits.restore_original_limits()
 
-    def ready(self, asked: Asked, queries: NDArray[Any]) -> ThreadsBatch:
+    def ready(self, asked: Asked, queries: NDArray[Any]) -> ThreadBatch:
         """Return a batch: made ready once, and anew where it was forgotten."""
         with self.lock:
-            batch = self.batches.pop(asked, None) or self.crew.batch(queries, beta=asked.beta)
+            batch = self.batches.pop(asked, None) or self.executor.batch(queries, beta=asked.beta)
             self.batches[asked] = batch
             if len(self.batches) > KEPT:
                 self.batches.popitem(last=False)
@@ -98,26 +98,24 @@ def kept(queries: NDArray[Any]) -> NDArray[Any]:
     return queries
 
 
-def scan_run(asked: Asked, queries: NDArray[Any], parts: list[int], width: int, rows: int | None) -> Best:
+def scan_run(asked: Asked, queries: NDArray[Any], parts: list[int], width: int, rows: int | None) -> TopK:
     """Return the best by code in a run of parts."""
     return plugin_here(asked.session).ready(asked, queries).scan(parts, width, rows=rows)
 
 
-def nearest_run(asked: Asked, queries: NDArray[Any], parts: list[int], k: int) -> Best:
+def nearest_run(asked: Asked, queries: NDArray[Any], parts: list[int], k: int) -> TopK:
     """Return the best by the true kernel in a run of parts."""
     return plugin_here(asked.session).ready(asked, queries).nearest_of(parts, k)
 
 
-def merge_some(lists: list[Best]) -> Best:
+def merge_some(lists: list[TopK]) -> TopK:
     """Return the best of several lists: a knot of the tree."""
     return merge(lists)
 
 
-def collect_run(
-    asked: Asked, queries: NDArray[Any], parts: list[int], least: Float32, allowance: Allowance
-) -> Collected:
+def collect_run(asked: Asked, queries: NDArray[Any], parts: list[int], least: Float32, budget: PairBudget) -> Collected:
     """Return the pairs in a run of parts whose bound reaches."""
-    return plugin_here(asked.session).ready(asked, queries).collect(parts, least, allowance)
+    return plugin_here(asked.session).ready(asked, queries).collect(parts, least, budget)
 
 
 def score_pairs(asked: Asked, queries: NDArray[Any], of: NDArray[Any], rows: Ids) -> Float64:
@@ -127,56 +125,56 @@ def score_pairs(asked: Asked, queries: NDArray[Any], of: NDArray[Any], rows: Ids
 
 def fetch_rows(session: str, rows: Ids) -> NDArray[Any]:
     """Return raw rows."""
-    return plugin_here(session).crew.fetch(rows)
+    return plugin_here(session).executor.fetch(rows)
 
 
 def score_rows(
-    asked: Asked, queries: NDArray[Any], rows: NDArray[Any], pairs: tuple[Ids, NDArray[Any]], cut: Cut
+    asked: Asked, queries: NDArray[Any], rows: NDArray[Any], pairs: tuple[Ids, NDArray[Any]], threshold: Threshold
 ) -> Float64:
     """Return the true scores of pairs of a row that was fetched and a query, −inf where the cut leaves one out."""
     at, of = pairs
-    return plugin_here(asked.session).ready(asked, queries).scores_of(rows, at, of.astype(np.int64), cut)
+    return plugin_here(asked.session).ready(asked, queries).scores_of(rows, at, of.astype(np.int64), threshold)
 
 
-def answer_batch(asked: Asked, queries: NDArray[Any], k: int, rerank: int | None) -> tuple[Best, "Seen"]:
+def answer_batch(asked: Asked, queries: NDArray[Any], k: int, rerank: int | None) -> tuple[TopK, "PartsRead"]:
     """Return the best of a whole batch."""
-    crew = plugin_here(asked.session).crew
-    parts = range(crew.codes.store.parts) if crew.codes else None
-    return answer(crew.batch(queries), parts, k, rerank), seen(crew)
+    executor = plugin_here(asked.session).executor
+    parts = range(executor.codes.store.parts) if executor.codes else None
+    return answer(executor.batch(queries), parts, k, rerank), seen(executor)
 
 
 def prove_batch(
     asked: Asked, queries: NDArray[Any], k: int, begin: tuple[Ids | None, Float32 | None]
-) -> tuple[Proved, "Seen"]:
+) -> tuple[ExactAnswers, "PartsRead"]:
     """Return the proofs of a whole batch."""
     plugin = plugin_here(asked.session)
-    crew = plugin.crew
-    assert crew.vectors is not None
-    truth = Truth(vectors=crew.vectors, kernel=crew.kernel, window=plugin.load.window)
-    search, (seeds, least) = ExactSearch(truth=truth, bounds=crew.codes, beta=asked.beta), begin
-    return search.prove(queries, k, seeds=seeds, least=least), seen(crew)
+    executor = plugin.executor
+    assert executor.vectors is not None
+    truth = ExactScorer(vectors=executor.vectors, kernel=executor.kernel, window=plugin.load.window)
+    search, (seeds, least) = ExactSearch(truth=truth, bounds=executor.codes, beta=asked.beta), begin
+    return search.prove(queries, k, seeds=seeds, least=least), seen(executor)
 
 
-class Seen(NamedTuple):
+class PartsRead(NamedTuple):
     """The parts that a worker has read, and so checked."""
 
     codes: list[int]
     vectors: list[int]
 
 
-def seen(crew: Threads) -> Seen:
+def seen(executor: ThreadExecutor) -> PartsRead:
     """Return what a worker has read."""
-    vectors = crew.vectors.seen if isinstance(crew.vectors, WatchedVectors) else []
-    return Seen(sorted(crew.codes.checked.copy()) if crew.codes else [], vectors)
+    vectors = executor.vectors.seen if isinstance(executor.vectors, WatchedVectors) else []
+    return PartsRead(sorted(executor.codes.checked.copy()) if executor.codes else [], vectors)
 
 
 def check_run(session: str, codes: list[int], vectors: list[int]) -> None:
     """Read parts of both stores, every byte checked."""
-    plugin_here(session).crew.check(codes, vectors)
+    plugin_here(session).executor.check(codes, vectors)
 
 
 @contextmanager
-def searching(client: Client, stores: Stores, load: Load) -> Iterator["Workers"]:
+def searching(client: Client, stores: Stores, load: Load) -> Iterator["DaskExecutor"]:
     """Yield the workers of a cluster as a crew; each opens the stores now, or when it joins.
 
     Raises
@@ -189,12 +187,12 @@ def searching(client: Client, stores: Stores, load: Load) -> Iterator["Workers"]
     with losing(what):
         client.register_plugin(SearchPlugin(session, stores.resolved(), load))
         try:
-            yield Workers(client, session, stores.resolved(), load)
+            yield DaskExecutor(client, session, stores.resolved(), load)
         finally:
             forget_plugin(client, session)
 
 
-class Workers:
+class DaskExecutor:
     """The workers of a cluster: a crew.
 
     Where there are batches enough for all, each takes whole ones, if that is no long task; else all share the parts
@@ -212,15 +210,15 @@ class Workers:
         assert store is not None
         small = store.rows * min(load.batch, load.queries) <= PAIRS_A_RUN
         self.whole = -(-load.queries // load.batch) // workers * workers if small else 0
-        self.at_once = AT_ONCE * workers if self.whole else AT_ONCE
+        self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
 
-    def alone(self) -> "OneWorker | None":
+    def alone(self) -> "DaskWorker | None":
         """Return who takes the next batch by itself: the last batches, too few for all, are shared out."""
-        return OneWorker(self) if next(self.taken) < self.whole else None
+        return DaskWorker(self) if next(self.taken) < self.whole else None
 
-    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "WorkersBatch":
+    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "DaskBatch":
         """Send queries to the cluster; with β < 1, bounds are relaxed."""
-        return WorkersBatch(self, queries, beta)
+        return DaskBatch(self, queries, beta)
 
     def check_rest(self) -> None:
         """Have the parts read that nobody has read; raise ``IntegrityError`` if a byte is not as it was written."""
@@ -236,63 +234,67 @@ class Workers:
         results(tasks, self.client)
 
 
-class OneWorker:
-    """One worker of a cluster, who searches for a whole batch: see ``mercore.pipeline.search.executor.Alone``."""
+class DaskWorker:
+    """One worker of a cluster, who searches for a whole batch: see ``SingleExecutor``."""
 
-    def __init__(self, crew: Workers) -> None:
-        self.crew = crew
+    def __init__(self, executor: DaskExecutor) -> None:
+        self.executor = executor
 
-    def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> Best:
+    def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
         """Return the best of a whole batch."""
-        best: Best = self._result(answer_batch, 1.0, queries, k, rerank)
+        best: TopK = self._result(answer_batch, 1.0, queries, k, rerank)
         return best
 
-    def prove(self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None) -> Proved:
+    def prove(
+        self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None
+    ) -> ExactAnswers:
         """Return the proofs of a whole batch."""
-        proved: Proved = self._result(prove_batch, beta, queries, k, (seeds, least))
+        proved: ExactAnswers = self._result(prove_batch, beta, queries, k, (seeds, least))
         return proved
 
     def _result(self, function: Callable[..., Any], beta: float, *words: object) -> Any:  # noqa: ANN401
         """Return what one task gives, and remember what its worker has read."""
-        asked = Asked(self.crew.session, next(self.crew.numbers), beta)
-        ((found, read),) = results([self.crew.client.submit(function, asked, *words, pure=False)], self.crew.client)
-        self.crew.checked_codes.update(read.codes)
-        self.crew.checked_vectors.update(read.vectors)
+        asked = Asked(self.executor.session, next(self.executor.numbers), beta)
+        ((found, read),) = results(
+            [self.executor.client.submit(function, asked, *words, pure=False)], self.executor.client
+        )
+        self.executor.checked_codes.update(read.codes)
+        self.executor.checked_vectors.update(read.vectors)
         return found
 
 
-class WorkersBatch:
+class DaskBatch:
     """A batch of queries on its way through a cluster: see ``mercore.pipeline.search.executor.Batch``."""
 
-    def __init__(self, crew: Workers, queries: NDArray[Any], beta: float) -> None:
-        self.crew, self.queries = crew, queries
-        self._asked = Asked(crew.session, next(crew.numbers), beta)
-        self._slots = slots(crew.client)
-        self._sent = crew.client.submit(kept, queries, pure=False)
+    def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float) -> None:
+        self.executor, self.queries = executor, queries
+        self._asked = Asked(executor.session, next(executor.numbers), beta)
+        self._slots = slots(executor.client)
+        self._sent = executor.client.submit(kept, queries, pure=False)
 
-    def scan(self, parts: Sequence[int], width: int, *, rows: int | None = None) -> Best:
+    def scan(self, parts: Sequence[int], width: int, *, rows: int | None = None) -> TopK:
         """Return the ``width`` best by code among some parts of the codes, or the first ``rows`` rows of each."""
-        assert self.crew.codes is not None
-        runs = self._runs(parts, rows or self.crew.codes.store.layout.part_rows)
+        assert self.executor.codes is not None
+        runs = self._runs(parts, rows or self.executor.codes.store.layout.part_rows)
         best = self._merged([(scan_run, run, width, rows) for run in runs])
-        self.crew.checked_codes.update(parts)
+        self.executor.checked_codes.update(parts)
         return best
 
-    def nearest(self, k: int) -> Best:
+    def nearest(self, k: int) -> TopK:
         """Return the k best of all vectors by the true kernel, float64."""
-        vectors = self.crew.vectors
+        vectors = self.executor.vectors
         assert vectors is not None
         parts = range(vectors.parts)
         best = self._merged([(nearest_run, run, k) for run in self._runs(parts, vectors.part_rows)])
-        self.crew.checked_vectors.update(parts)
+        self.executor.checked_vectors.update(parts)
         return best
 
-    def collect(self, parts: Sequence[int], least: Float32, allowance: Allowance) -> Collected:
+    def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
-        assert self.crew.codes is not None
-        runs = self._runs(parts, self.crew.codes.store.layout.part_rows)
-        found = results(self._submit([(collect_run, run, least, allowance) for run in runs]), self.crew.client)
-        self.crew.checked_codes.update(parts)
+        assert self.executor.codes is not None
+        runs = self._runs(parts, self.executor.codes.store.layout.part_rows)
+        found = results(self._submit([(collect_run, run, least, budget) for run in runs]), self.executor.client)
+        self.executor.checked_codes.update(parts)
         return together(found, len(self.queries))
 
     def scores(self, queries: Ids, rows: Ids) -> Float64:
@@ -301,7 +303,7 @@ class WorkersBatch:
         shares = self._shares(order)
         found = results(
             self._submit([(score_pairs, self._short(queries[some]), rows[some]) for some in shares]),
-            self.crew.client,
+            self.executor.client,
         )
         self._saw(rows)
         scores = np.empty(len(rows))
@@ -310,26 +312,26 @@ class WorkersBatch:
 
     def raw(self, rows: Ids) -> NDArray[Any]:
         """Return raw rows, dtype[p, d], read here: they are few."""
-        assert self.crew.vectors is not None
-        return fetch(self.crew.vectors, rows, threads=1)
+        assert self.executor.vectors is not None
+        return fetch(self.executor.vectors, rows, threads=1)
 
     def fetched(self, rows: Ids) -> ScorePairs:
         """Have rows int64[p], ascending, fetched by workers, who keep them; return what gives scores of pairs."""
         shares = self._shares(rows)
         ends = np.cumsum([0, *map(len, shares)])
         where = [self._slot(number, len(shares)) for number in range(len(shares))]
-        client, session = self.crew.client, self.crew.session
+        client, session = self.executor.client, self.executor.session
         held = [
             client.submit(fetch_rows, session, some, pure=False, workers=[slot], allow_other_workers=True)
             for some, slot in zip(shares, where, strict=True)
         ]
 
-        def scores(at: Ids, queries: Ids, cut: Cut) -> Float64:
+        def scores(at: Ids, queries: Ids, threshold: Threshold) -> Float64:
             order = np.argsort(at, kind="stable")
             pairs = np.split(order, np.searchsorted(at[order], ends[1:-1]))
             some = [share for share in range(len(held)) if len(pairs[share])]
             some_pairs = [(at[pairs[share]] - ends[share], self._short(queries[pairs[share]])) for share in some]
-            work = [(score_rows, held[share], each, cut) for share, each in zip(some, some_pairs, strict=True)]
+            work = [(score_rows, held[share], each, threshold) for share, each in zip(some, some_pairs, strict=True)]
             found = results(self._submit(work, [where[share] for share in some]), client)
             for share in some:
                 self._saw(shares[share])
@@ -339,13 +341,13 @@ class WorkersBatch:
 
         return scores
 
-    def _merged(self, work: Sequence[tuple[Any, ...]]) -> Best:
+    def _merged(self, work: Sequence[tuple[Any, ...]]) -> TopK:
         """Return the best of runs, merged on the workers in a tree."""
         lists = self._submit(work)
         while len(lists) > 1:
             some = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
-            lists = [self.crew.client.submit(merge_some, each, pure=False) for each in some]
-        best: Best = results(lists, self.crew.client)[0]
+            lists = [self.executor.client.submit(merge_some, each, pure=False) for each in some]
+        best: TopK = results(lists, self.executor.client)[0]
         return best
 
     def _submit(self, work: Sequence[tuple[Any, ...]], where: Sequence[str] = ()) -> list["Future[Any]"]:
@@ -353,7 +355,7 @@ class WorkersBatch:
         tasks = []
         for number, (function, *words) in enumerate(work):
             slot = where[number] if where else self._slot(number, len(work))
-            submit: Callable[..., Future[Any]] = self.crew.client.submit
+            submit: Callable[..., Future[Any]] = self.executor.client.submit
             place = {"workers": [slot], "allow_other_workers": True}
             tasks.append(submit(function, self._asked, self._sent, *words, pure=False, **place))
         return tasks
@@ -379,5 +381,5 @@ class WorkersBatch:
 
     def _saw(self, rows: Ids) -> None:
         """Remember which parts of the vectors were read, and so checked."""
-        assert self.crew.vectors is not None
-        self.crew.checked_vectors.update(np.unique(rows // self.crew.vectors.part_rows).tolist())
+        assert self.executor.vectors is not None
+        self.executor.checked_vectors.update(np.unique(rows // self.executor.vectors.part_rows).tolist())

@@ -19,7 +19,7 @@ WITH_GAMMA = (Rbf.name, ExpChi2.name)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class Candidate:
     """An encoder as the user named it, and its spec; the seed is still to be set."""
 
     label: str
@@ -52,14 +52,14 @@ def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float
     for name in filter(names_file, names):
         raise InputError(
             f"--kernel {name} has no use here: compare takes the kernels that have a name, {', '.join(KERNELS)}. "
-            "Mend: give the file to encode, search and evaluate."
+            "Fix: give the file to encode, search and evaluate."
         )
     if gamma is not None and not set(names) & set(WITH_GAMMA):
-        raise InputError(f"--gamma has no use here: it belongs to {', '.join(WITH_GAMMA)}. Mend: leave --gamma out.")
+        raise InputError(f"--gamma has no use here: it belongs to {', '.join(WITH_GAMMA)}. Fix: leave --gamma out.")
     return [_similarity(name, gamma if name in WITH_GAMMA else None, transform) for name in names]
 
 
-def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int]) -> list[Contender]:
+def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int]) -> list[Candidate]:
     """Return the encoders that texts like ``kpca-pq:landmarks=512,components=64`` describe.
 
     ``protocol`` is empty, or states what every code may cost: ``bytes`` or ``operations``, a row.
@@ -71,16 +71,16 @@ def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int])
         ``--seeds`` sets.
     """
     if len(protocol) > 1:
-        raise InputError("--bytes and --operations are two protocols: found both. Mend: give one of them.")
+        raise InputError("--bytes and --operations are two protocols: found both. Fix: give one of them.")
     _refuse_twice("--encoder", texts)
     specs = {text: _spec(text, dims, protocol) for text in texts}
     names = [spec.name for spec in specs.values()]
     for text, spec in specs.items():
         twin = next(other for other in specs if specs[other] == spec)
         if twin != text:
-            raise InputError(f"--encoder {text} is the same as {twin}. Mend: name it once.")
+            raise InputError(f"--encoder {text} is the same as {twin}. Fix: name it once.")
     return [
-        Contender(label=text if names.count(spec.name) > 1 else spec.name, spec=spec) for text, spec in specs.items()
+        Candidate(label=text if names.count(spec.name) > 1 else spec.name, spec=spec) for text, spec in specs.items()
     ]
 
 
@@ -95,7 +95,7 @@ def parse_options(text: str) -> tuple[str, dict[str, Any]]:
     name, _, listed = text.partition(":")
     if name not in PARAMETERS:
         raise InputError(
-            f"--encoder {text}: unknown encoder {name!r}, expected one of {', '.join(PARAMETERS)}. Mend: --encoder aska"
+            f"--encoder {text}: unknown encoder {name!r}, expected one of {', '.join(PARAMETERS)}. Fix: --encoder aska"
         )
     given: dict[str, Any] = {}
     for word in listed.split(",") if listed else []:
@@ -105,10 +105,10 @@ def parse_options(text: str) -> tuple[str, dict[str, Any]]:
             known = ", ".join(known.replace("_", "-") for known in PARAMETERS[name] if known != "random_state")
             raise InputError(
                 f"--encoder {text}: found {word!r}, expected option=value with an option of {name}: {known}. "
-                "Mend: leave it out."
+                "Fix: leave it out."
             )
         if option in given:
-            raise InputError(f"--encoder {text}: {shown} stands there twice. Mend: leave one out.")
+            raise InputError(f"--encoder {text}: {shown} stands there twice. Fix: leave one out.")
         given[option] = _value(text, option, value)
     return name, given
 
@@ -127,7 +127,7 @@ def _spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec:
     for option in given:
         if FIELDS.get(option, option) in set_by:
             shown, setter = option.replace("_", "-"), set_by[FIELDS.get(option, option)]
-            raise InputError(f"--encoder {text}: --{setter} sets {shown}. Mend: leave one of them out.")
+            raise InputError(f"--encoder {text}: --{setter} sets {shown}. Fix: leave one of them out.")
     fields = {FIELDS.get(option, option): value for option, value in given.items()}
     try:
         if "bytes" in protocol:
@@ -147,7 +147,7 @@ def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - as its 
     except click.BadParameter:
         expected = f"one of {', '.join(kind.choices)}" if isinstance(kind, click.Choice) else "a whole number"
         raise InputError(
-            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. Mend: leave it out."
+            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. Fix: leave it out."
         ) from None
 
 
@@ -155,4 +155,4 @@ def _refuse_twice(option: str, words: Sequence[str]) -> None:
     """Refuse a word that is given twice."""
     for word in words:
         if list(words).count(word) > 1:
-            raise InputError(f"{option} {word} is given twice: expected once. Mend: leave one out.")
+            raise InputError(f"{option} {word} is given twice: expected once. Fix: leave one out.")

@@ -11,17 +11,17 @@ from typing import Any
 import click
 
 from mercore.jobs import api
-from mercore.jobs.comparison.candidates import Contender, Similarity
+from mercore.jobs.comparison.candidates import Candidate, Similarity
 from mercore.jobs.comparison.plot import draw_recall
-from mercore.jobs.comparison.setup import RECORDED, RECORDS, Ground, comparison, protocol_of, read_records
+from mercore.jobs.comparison.setup import RECORDED, RECORDS, Setup, comparison, protocol_of, read_records
 from mercore.jobs.comparison.summary import panels, recall_at, summarise
 from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
-from mercore.jobs.verbs.inputs import turn_at
+from mercore.jobs.verbs.inputs import exclusive
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
 from mercore.stores.formats.npy import write_npy
-from mercore.stores.location.protocol import Held
+from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import scratch_folder, sweep
 from mercore.stores.results.hits import Hits, read_hits
@@ -45,18 +45,18 @@ def run(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
         As ``comparison`` does, or if rows are outside a kernel's domain: before the first run.
     """
     found = comparison(vectors, queries, options)
-    ground = found.ground
+    setup = found.setup
     for kernel in found.kernels[1:]:  # of the first, its own search sees every row
         if not isinstance(found.store, VectorStore):
             check_every_row(found.store, kernel.kernel)
     with _folder(options.get("out")) as (folder, held):
-        runs = [record for kernel in found.kernels for record in _runs(ground, kernel, found.contenders, folder, held)]
+        runs = [record for kernel in found.kernels for record in _runs(setup, kernel, found.candidates, folder, held)]
         report: Report = {
             "vectors": vectors,
-            "rows": ground.rows,
+            "rows": setup.rows,
             "queries": queries,
-            "query_count": ground.query_count,
-            "ranks": ground.ranks,
+            "query_count": setup.query_count,
+            "ranks": setup.ranks,
             **protocol_of(options),
             "summary": summarise(runs, [way for way in ("search", "reranked") if way in runs[0]]),
             "runs": runs,
@@ -67,7 +67,7 @@ def run(vectors: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
 
 
 @contextmanager
-def _folder(out: str | None) -> Iterator[tuple[Path, Held | None]]:
+def _folder(out: str | None) -> Iterator[tuple[Path, LeaseHandle | None]]:
     """Yield the folder that keeps what is found, without what killed runs left, and its lease; or a temporary one."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="mercore-compare-") as name:
@@ -75,27 +75,27 @@ def _folder(out: str | None) -> Iterator[tuple[Path, Held | None]]:
         return
     with storage_errors("write", out):
         Path(out).mkdir(parents=True, exist_ok=True)
-    with turn_at(Path(out)) as held:
+    with exclusive(Path(out)) as held:
         sweep(Path(out))
         yield Path(out), held
 
 
 def _runs(
-    ground: Ground, kernel: Similarity, contenders: Sequence[Contender], folder: Path, held: Held | None
+    setup: Setup, kernel: Similarity, candidates: Sequence[Candidate], folder: Path, held: LeaseHandle | None
 ) -> list[Report]:
     """Return one kernel's runs, those recorded in the folder and those that are done now."""
     runs = []
-    for contender in contenders:
-        for seed in range(ground.seeds):
-            spec: EncoderSpec = replace(contender.spec, random_state=seed)
-            known = _recorded(folder / RECORDED, ground.run_key(kernel.kernel, spec))
-            record = known or _measure(ground, kernel, spec, folder)
+    for candidate in candidates:
+        for seed in range(setup.seeds):
+            spec: EncoderSpec = replace(candidate.spec, random_state=seed)
+            known = _recorded(folder / RECORDED, setup.run_key(kernel.kernel, spec))
+            record = known or _measure(setup, kernel, spec, folder)
             if held:
                 held.check()
             if not known:
                 _record(folder / RECORDED, record)
-            runs.append({**record, "kernel_label": kernel.label, "label": contender.label})
-            _say(runs[-1], ground.ranks, known=bool(known))
+            runs.append({**record, "kernel_label": kernel.label, "label": candidate.label})
+            _say(runs[-1], setup.ranks, known=bool(known))
     return runs
 
 
@@ -110,54 +110,54 @@ def _record(path: Path, record: Report) -> None:
     publish(path, json.dumps(written, indent=1).encode())
 
 
-def _truth(ground: Ground, kernel: Similarity, folder: Path) -> Hits:
+def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
     """Return the true neighbours: those found before, or by a search of every row."""
-    path = str(folder / ground.truth_file(kernel.kernel))
+    path = str(folder / setup.truth_file(kernel.kernel))
     if not exists(Path(path)):
         click.echo(f"{kernel.label}: searching every row by the true kernel", err=True)
-        api.search(ground.vectors, ground.queries, k=ground.k, out=path, **kernel.options, **_searching(ground))
+        api.search(setup.vectors, setup.queries, k=setup.k, out=path, **kernel.options, **_searching(setup))
     return read_hits(path)
 
 
-def _measure(ground: Ground, kernel: Similarity, spec: EncoderSpec, folder: Path) -> Report:
+def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) -> Report:
     """Encode, search, and compare with the truth; the codes are removed again."""
-    truth = _truth(ground, kernel, folder)
+    truth = _truth(setup, kernel, folder)
     choice = {option: getattr(spec, FIELDS.get(option, option)) for option in PARAMETERS[spec.name]}
-    encoding = {key: ground.resources[key] for key in ("workers", "memory")}
+    encoding = {key: setup.resources[key] for key in ("workers", "memory")}
     with scratch_folder(folder / "codes") as scratch:
         codes = str(scratch / "codes")
-        encoded = api.encode(ground.vectors, codes, encoder=spec.name, **choice, **kernel.options, **encoding)
-        api.search(codes, _few(ground.queries, scratch / "few.npy"), k=ground.k, **_searching(ground))
-        found = {"search": _search(ground, codes, truth)}
-        if ground.rerank:
-            found["reranked"] = _search(ground, codes, truth, rerank=ground.rerank)
+        encoded = api.encode(setup.vectors, codes, encoder=spec.name, **choice, **kernel.options, **encoding)
+        api.search(codes, _few(setup.queries, scratch / "few.npy"), k=setup.k, **_searching(setup))
+        found = {"search": _search(setup, codes, truth)}
+        if setup.rerank:
+            found["reranked"] = _search(setup, codes, truth, rerank=setup.rerank)
     return {
-        "key": ground.run_key(kernel.kernel, spec),
-        "vectors": ground.fingerprint,
-        "queries": ground.queries_digest,
+        "key": setup.run_key(kernel.kernel, spec),
+        "vectors": setup.fingerprint,
+        "queries": setup.queries_digest,
         "kernel": kernel.kernel.spec(),
         "encoder": to_json(spec),
         "seed": to_json(spec)["random_state"],
         "bytes_per_row": code_bytes(spec),
         "operations": operations(spec),
-        **{key: ground.resources[key] for key in ("threads", "workers")},
+        **{key: setup.resources[key] for key in ("threads", "workers")},
         "encode_seconds": encoded["seconds"],
-        "encode_us_per_row": round(encoded["seconds"] / ground.rows * 1e6, 3),
+        "encode_us_per_row": round(encoded["seconds"] / setup.rows * 1e6, 3),
         **found,
     }
 
 
-def _search(ground: Ground, codes: str, truth: Hits, *, rerank: int | None = None) -> Report:
+def _search(setup: Setup, codes: str, truth: Hits, *, rerank: int | None = None) -> Report:
     """Search codes, and return what it took and every definition of recall."""
-    figures, hits = api.search(codes, ground.queries, k=ground.k, rerank=rerank, **_searching(ground))
-    recall = api.recalls(hits, truth, ground.recorded, exact_scores=rerank is not None)
+    figures, hits = api.search(codes, setup.queries, k=setup.k, rerank=rerank, **_searching(setup))
+    recall = api.recalls(hits, truth, setup.recorded, exact_scores=rerank is not None)
     kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
     return {**kept, **({"rerank": rerank} if rerank else {}), "recall": recall}
 
 
-def _searching(ground: Ground) -> Report:
+def _searching(setup: Setup) -> Report:
     """Return the options of every search."""
-    return {key: ground.resources[key] for key in ("threads", "memory")}
+    return {key: setup.resources[key] for key in ("threads", "memory")}
 
 
 def _few(queries: str, path: Path) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mercore.jobs.background.checks import fits_encode
-from mercore.jobs.comparison.candidates import Contender, Similarity, parse_encoders, parse_kernels
+from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders, parse_kernels
 from mercore.jobs.options import parse_ranks
-from mercore.jobs.resources.execution import workplace_of
+from mercore.jobs.resources.execution import execution_of
 from mercore.jobs.resources.limits import check_budget, search_bytes
 from mercore.pipeline.encode import check_domain, lay_out
 from mercore.pipeline.encoders import EncoderSpec
@@ -40,7 +40,7 @@ MAX_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class Setup:
     """What all runs share: the data, the ranks (those of the table, and all that are recorded), and the machine."""
 
     vectors: str
@@ -86,9 +86,9 @@ class Comparison:
     """What is compared on what, all checked."""
 
     store: Vectors
-    ground: Ground
+    setup: Setup
     kernels: list[Similarity]
-    contenders: list[Contender]
+    candidates: list[Candidate]
 
 
 def comparison(vectors: str, queries: str, options: Mapping[str, Any]) -> Comparison:
@@ -104,14 +104,14 @@ def comparison(vectors: str, queries: str, options: Mapping[str, Any]) -> Compar
         If a run that is still to be done would take more than ``memory`` or the disk has.
     """
     store = open_vectors(vectors)
-    ground = _ground(vectors, queries, store, options)
+    setup = _ground(vectors, queries, store, options)
     kernels = similarities(options)
-    contenders = parse_encoders(options["encoders"], store.dims, protocol_of(options))
+    candidates = parse_encoders(options["encoders"], store.dims, protocol_of(options))
     for kernel in kernels:
-        _check(contenders, store, kernel.kernel)
+        _check(candidates, store, kernel.kernel)
         check_queries(open_rows(queries), kernel.kernel, store.dims, vectors)
     check_folder(options.get("out"))
-    found = Comparison(store=store, ground=ground, kernels=kernels, contenders=contenders)
+    found = Comparison(store=store, setup=setup, kernels=kernels, candidates=candidates)
     _fits(found, options.get("out"))
     return found
 
@@ -144,17 +144,17 @@ def check_folder(out: str | None) -> None:
     folder = Path(out)
     if any(exists(folder / name) for name in ZARR):
         raise ExistsError(
-            f"{out} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."
+            f"{out} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."
         )
     if exists(folder):
         if not folder.is_dir():
-            raise ExistsError(f"{out} is a file: expected a folder for a comparison. Mend: name another with --out.")
+            raise ExistsError(f"{out} is a file: expected a folder for a comparison. Fix: name another with --out.")
         check_hits_path(str(folder / "truth.npz"))
         read_records(folder / RECORDED)
         return
     nearest = next(above for above in folder.absolute().parents if exists(above))
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
-        raise StorageError(f"cannot write {out}: {nearest} is no folder to write in. Mend: name another with --out.")
+        raise StorageError(f"cannot write {out}: {nearest} is no folder to write in. Fix: name another with --out.")
 
 
 def read_records(path: Path) -> list[Report]:
@@ -178,18 +178,18 @@ def read_records(path: Path) -> list[Report]:
         found = "something else"
     raise FormatError(
         f"{path}: found {found}, expected the runs of a comparison, version {RECORDS['version']}. "
-        "Mend: remove it, or name another folder with --out."
+        "Fix: remove it, or name another folder with --out."
     )
 
 
-def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, Any]) -> Ground:
+def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, Any]) -> Setup:
     """Return what all runs share, checked against the store."""
-    threads, workers = (workplace_of({name: options.get(name)}, name).threads for name in ("threads", "workers"))
+    threads, workers = (execution_of({name: options.get(name)}, name).threads for name in ("threads", "workers"))
     ranks = _ranks(options.get("ranks"), store.rows)
     seeds = options.get("seeds", 1)
     check_range("seeds", seeds, (1, MAX_SEEDS), "--seeds 2")
     SearchOptions(k=ranks[-1], rerank=options.get("rerank"), threads=threads).check(store.rows)
-    return Ground(
+    return Setup(
         vectors=vectors,
         queries=queries,
         rows=store.rows,
@@ -209,34 +209,34 @@ def _ranks(text: str | None, rows: int) -> list[int]:
     return parse_ranks(text, rows)
 
 
-def _check(contenders: Sequence[Contender], store: Vectors, kernel: Kernel) -> None:
+def _check(candidates: Sequence[Candidate], store: Vectors, kernel: Kernel) -> None:
     """Refuse what the kernel or an encoder cannot do with the store, naming the encoder."""
     check_domain(store, kernel)
-    for contender in contenders:
+    for candidate in candidates:
         try:
-            contender.spec.check(store, kernel)
+            candidate.spec.check(store, kernel)
         except InputError as error:
-            raise InputError(f"--encoder {contender.label}: {error}") from None
+            raise InputError(f"--encoder {candidate.label}: {error}") from None
 
 
 def _fits(found: Comparison, out: str | None) -> None:
     """Refuse runs, of those that are not recorded, which would take more than the memory or the disk has."""
-    ground, store = found.ground, found.store
+    setup, store = found.setup, found.store
     known = {record["key"] for record in read_records(Path(out) / RECORDED)} if out else set()
     folder = Path(out or tempfile.gettempdir())
     for kernel in found.kernels:
-        undone = [each for each in found.contenders if not known.issuperset(_keys(ground, kernel, each))]
+        undone = [each for each in found.candidates if not known.issuperset(_keys(setup, kernel, each))]
         if not undone:
             continue
-        if not (out and exists(folder / ground.truth_file(kernel.kernel))):
-            least = SearchOptions(k=ground.k, batch=1, threads=ground.resources["threads"])
-            needed = search_bytes(store, least, queries=ground.query_count)
-            check_budget("searching", needed, ground.resources["memory"], "fewer --threads")
-        for contender in undone:
-            fits_encode(lay_out(store, kernel.kernel, contender.spec), folder / "codes", ground.resources)
+        if not (out and exists(folder / setup.truth_file(kernel.kernel))):
+            least = SearchOptions(k=setup.k, batch=1, threads=setup.resources["threads"])
+            needed = search_bytes(store, least, queries=setup.query_count)
+            check_budget("searching", needed, setup.resources["memory"], "fewer --threads")
+        for candidate in undone:
+            fits_encode(lay_out(store, kernel.kernel, candidate.spec), folder / "codes", setup.resources)
 
 
-def _keys(ground: Ground, kernel: Similarity, contender: Contender) -> Iterator[str]:
+def _keys(setup: Setup, kernel: Similarity, candidate: Candidate) -> Iterator[str]:
     """Yield the keys of a contender's runs under a kernel."""
-    for seed in range(ground.seeds):
-        yield ground.run_key(kernel.kernel, replace(contender.spec, random_state=seed))
+    for seed in range(setup.seeds):
+        yield setup.run_key(kernel.kernel, replace(candidate.spec, random_state=seed))

@@ -77,7 +77,7 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     refuse_url(out, "a demonstration")
     folder = Path(out)
     if folder.exists():
-        raise ExistsError(f"{out} exists: expected a new folder. Mend: remove it, or name another with --out.")
+        raise ExistsError(f"{out} exists: expected a new folder. Fix: remove it, or name another with --out.")
     spec = _chosen(kernel, atoms, tiles)
     held = _cut(tiles)
     spec.check_dictionary(len(held.base))
@@ -117,7 +117,7 @@ def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
     if kernel not in KERNELS:
         raise InputError(
             f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which need no parameter. "
-            "Mend: --kernel chi2"
+            "Fix: --kernel chi2"
         )
     spec = AskaSpec(n_atoms=atoms, n_nonzero_coefs=SPARSITY)
     if tiles is not None:
@@ -138,8 +138,8 @@ def tell(report: Report) -> None:
 def _cut(count: int | None) -> tiling.HeldOut:
     """Return tiles of scikit-learn's photographs and the queries held out; ``count`` thins the tiles evenly."""
     photographs = load_sample_images().images
-    cut = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
-    held = tiling.hold_out(tiling.add_mirror_images(cut), QUERIES, random_state=SEED)
+    threshold = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
+    held = tiling.hold_out(tiling.add_mirror_images(threshold), QUERIES, random_state=SEED)
     if count is None:
         return held
     check_range("tiles", count, (RERANKED, len(held.base)), "leave --tiles out.")
@@ -182,7 +182,7 @@ def _row(held: tiling.HeldOut, found: Hits, truth: Hits, query: int) -> GalleryR
     )
 
 
-def _place(place: tiling.Place) -> str:
+def _place(place: tiling.TileOrigin) -> str:
     """Return where a tile is from, in words."""
     return (
         f"{PHOTOGRAPHS[place.photograph]}, rows {place.top:.0f}–{place.bottom:.0f}, "

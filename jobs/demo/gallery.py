@@ -121,7 +121,7 @@ def _check_row(number: int, row: GalleryRow) -> None:
         if length != len(row.hits):
             raise ShapeError(
                 f"row {number} of the gallery has the wrong number of {name}: found {length}, "
-                f"expected {len(row.hits)}, one a hit. Mend: give every hit one."
+                f"expected {len(row.hits)}, one a hit. Fix: give every hit one."
             )
 
 
@@ -131,7 +131,7 @@ def _check_table(table: Table) -> None:
         if len(row) != len(table.header):
             raise ShapeError(
                 f"row {number} of the table “{table.title}” has the wrong number of cells: found {len(row)}, "
-                f"expected {len(table.header)}, one a column. Mend: fill the empty cells with an empty string."
+                f"expected {len(table.header)}, one a column. Fix: fill the empty cells with an empty string."
             )
 
 

@@ -27,7 +27,7 @@ class Level:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TileOrigin:
     """Where a tile is from: a rectangle of its photograph, in the photograph's pixels."""
 
     photograph: int
@@ -84,12 +84,12 @@ class Tiles:
         """Return the number of the photograph of every tile: int64[n]."""
         return np.array([level.photograph for level in self.levels], np.int64)[self.level]
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> TileOrigin:
         """Say where tile ``row`` is from."""
         level = self.levels[self.level[row]]
         one = np.array([row])
         top, left, bottom, right = self.take(one).rectangles()[0].tolist()
-        return Place(
+        return TileOrigin(
             photograph=level.photograph,
             scale=level.scale,
             top=top,
@@ -152,7 +152,7 @@ def cut_tiles(
         sizes = [list(photograph.shape[:2]) for photograph in photographs]
         raise ShapeError(
             f"no tile fits: found photographs of {sizes}, expected one of {size} × {size} or more at some scale. "
-            "Mend: larger photographs."
+            "Fix: larger photographs."
         )
     return Tiles(
         levels=levels,
@@ -187,7 +187,7 @@ def drop_plain(tiles: Tiles, *, min_texture: float = 0.15, workers: int = 1) -> 
         If the tiles are not 32 × 32, or ``workers`` is below 1.
     """
     if workers < 1:
-        raise ShapeError(f"workers count threads: found {workers}, expected 1 or more. Mend: raise it.")
+        raise ShapeError(f"workers count threads: found {workers}, expected 1 or more. Fix: raise it.")
 
     def rich(start: int) -> NDArray[np.bool_]:
         return texture(tiles.pixels(start, start + _BLOCK)) >= min_texture
@@ -242,7 +242,7 @@ def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int 
         found = f"{len(eligible)} in {len(windows)} windows and {np.count_nonzero(~touched)} outside"
         raise ShapeError(
             f"too few tiles to hold out {n_queries} queries: found {found}, expected at least {n_queries} and 1. "
-            "Mend: fewer queries, a smaller stride or larger photographs."
+            "Fix: fewer queries, a smaller stride or larger photographs."
         )
     drawn = _draw_in_turn(inside[eligible], tiles.level[eligible], n_queries, random)
     return HeldOut(base=tiles.take(~touched), queries=tiles.take(eligible[drawn]), windows=windows)
@@ -254,20 +254,20 @@ def _check_cut(photographs: Sequence[NDArray[np.uint8]], size: int, stride: int,
         if photograph.dtype != np.uint8:
             raise InputError(
                 f"photograph {number} has the wrong type: found {photograph.dtype}, expected uint8. "
-                "Mend: scale to 0…255."
+                "Fix: scale to 0…255."
             )
         if photograph.ndim != 3 or photograph.shape[2] != 3:
             raise ShapeError(
                 f"photograph {number} has the wrong shape: found {list(photograph.shape)}, expected [h, w, 3]. "
-                "Mend: convert it to RGB."
+                "Fix: convert it to RGB."
             )
     if size < 1 or stride < 1:
         raise ShapeError(
-            f"size and stride count pixels: found {size} and {stride}, expected 1 or more. Mend: raise them."
+            f"size and stride count pixels: found {size} and {stride}, expected 1 or more. Fix: raise them."
         )
     if not all(0 < scale <= 1 for scale in scales):
         raise InputError(
-            f"scales are shares of the photograph: found {list(scales)}, expected 0 < scale ≤ 1. Mend: lower them."
+            f"scales are shares of the photograph: found {list(scales)}, expected 0 < scale ≤ 1. Fix: lower them."
         )
 
 

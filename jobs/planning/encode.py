@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.background.checks import begun_codes, encoded_bytes, workplace_to_encode
+from mercore.jobs.background.checks import begun_codes, encoded_bytes, execution_to_encode
 from mercore.jobs.cluster.client import connect
 from mercore.jobs.encoder_options import make_spec
 from mercore.jobs.encoder_parameters import CHOOSE
@@ -20,7 +20,7 @@ from mercore.jobs.options import available_cores
 from mercore.jobs.planning.report import Report, process_seconds, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
 from mercore.jobs.planning.search import codes_runs
-from mercore.jobs.planning.timing import Pace, measure, on_cores
+from mercore.jobs.planning.timing import Timing, measure, on_cores
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.choose_bound import chosen_bound
@@ -29,7 +29,7 @@ from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, l
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.parallel import over_parts
 from mercore.stores.codes import CodeStore, create_or_resume
-from mercore.stores.location.resolve import place
+from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.sizes import chunk_files, forget
@@ -43,7 +43,7 @@ BATCH, NEIGHBOURS, SEARCHED_ROWS = 64, 100, 1 << 18  # of the search that is for
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class EncodedSample:
     """Rows from all over the store, the encoder that the job will use, and what making it took."""
 
     plan: EncodePlan
@@ -90,7 +90,7 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     memory = INTERPRETER_BYTES + encode_bytes(work, cores)
     if options.get("memory") is not None and memory > options["memory"]:  # measuring would exceed it too
         size = encoded_bytes(work)["total"]
-        return {"path": codes, "bytes": size, "free": place(codes).free_bytes(), "memory": memory, "times": []}
+        return {"path": codes, "bytes": size, "free": location_of(codes).free_bytes(), "memory": memory, "times": []}
     with threadpool_limits(1), waiting("measuring a sample"):
         sample = _sample(work, found)
         paces = measure(_runs(sample), sample.blocks, SECONDS)
@@ -105,7 +105,7 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     return report | search
 
 
-def _runs(sample: Sample) -> dict[str, Callable[[int], None]]:
+def _runs(sample: EncodedSample) -> dict[str, Callable[[int], None]]:
     """Return what encodes so many blocks on one thread, and on all cores."""
 
     def run(threads: int) -> Callable[[int], None]:
@@ -123,11 +123,11 @@ def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePla
 
 def _connect(work: EncodePlan, options: Mapping[str, Any]) -> int:
     """Return how many cores encode, here or on a cluster, once all are connected to."""
-    with connect(workplace_to_encode(work, options)) as client:
+    with connect(execution_to_encode(work, options)) as client:
         return sum(client.nthreads().values())
 
 
-def _sample(work: EncodePlan, found: CodeStore | None) -> Sample:
+def _sample(work: EncodePlan, found: CodeStore | None) -> EncodedSample:
     """Fit the model, or take the one that is there, and gather rows."""
     began = time.perf_counter()
     if found is not None:
@@ -142,10 +142,10 @@ def _sample(work: EncodePlan, found: CodeStore | None) -> Sample:
         check_every_row(some, work.kernel)
         seconds += (time.perf_counter() - began) * vectors.rows / some.rows
     rows = gather(vectors, spread_rows(vectors, BLOCKS * encoder.block_rows))
-    return Sample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds, found=found)
+    return EncodedSample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds, found=found)
 
 
-def _around(sample: Sample) -> dict[str, Any]:
+def _around(sample: EncodedSample) -> dict[str, Any]:
     """Return the seconds that reading a part of the vectors and writing one of the codes take, and its bytes."""
     vectors, work = sample.plan.vectors, sample.plan
     reads = [_read(vectors, part) for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()]
@@ -171,7 +171,7 @@ def _read(vectors: Vectors, part: int) -> float:
 
 
 def _seconds(
-    sample: Sample, paces: Mapping[str, Pace], around: Mapping[str, Any], parts: int
+    sample: EncodedSample, paces: Mapping[str, Timing], around: Mapping[str, Any], parts: int
 ) -> Callable[[int], float]:
     """Return what gives the seconds of so many parts by the number of cores."""
     work, here = sample.plan, available_cores()
@@ -190,7 +190,7 @@ def _seconds(
     return seconds
 
 
-def _sizes(sample: Sample, codes: str, around: Mapping[str, Any]) -> Report:
+def _sizes(sample: EncodedSample, codes: str, around: Mapping[str, Any]) -> Report:
     """Return the bytes of the codes on disk, and what is free there."""
     found = encoded_bytes(sample.plan)
     layout = sample.plan.unfitted
@@ -198,17 +198,17 @@ def _sizes(sample: Sample, codes: str, around: Mapping[str, Any]) -> Report:
         if fields["compressor"] != "none":
             found[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
     found["total"] = sum(size for name, size in found.items() if name != "total")
-    held = place(codes).held_bytes()
+    held = location_of(codes).held_bytes()
     return {
         "path": codes,
         "bytes": found["total"],
         "bytes_of": {name: size for name, size in found.items() if name != "total"},
         "bytes_there": held,
-        "free": place(codes).free_bytes(),
+        "free": location_of(codes).free_bytes(),
     }
 
 
-def _searching(sample: Sample) -> Report:
+def _searching(sample: EncodedSample) -> Report:
     """Return what a search of the codes would take a query, measured on those of the sample."""
     work, threads = sample.plan, available_cores()
     rows = min(work.vectors.rows, SEARCHED_ROWS)  # codes of the sample over and over: a scan's pace shows in many rows

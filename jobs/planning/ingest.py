@@ -18,7 +18,7 @@ from mercore.pipeline.ingest import ingest
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
-from mercore.stores.location.resolve import place
+from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
 SECONDS = 0.6  # that a repeat of a measurement takes
@@ -56,7 +56,7 @@ def plan(source: str, store: str, **options: Any) -> Report:  # noqa: ANN401
     """Return what ingesting would take; nothing is written beside temporary files."""
     loaded = process_seconds()
     rows = open_source(source)
-    place(store).check_new()
+    location_of(store).check_new()
     compressor = options.get("compressor") or "none"
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
         run, seen = _runs(rows, Path(folder), compressor, drop=bool(options.get("drop_zero_rows")))
@@ -72,7 +72,7 @@ def plan(source: str, store: str, **options: Any) -> Report:  # noqa: ANN401
         "path": store,
         "bytes": found["total"],
         "bytes_of": {name: size for name, size in found.items() if name != "total"},
-        "free": place(store).free_bytes(),
+        "free": location_of(store).free_bytes(),
         "memory": INTERPRETER_BYTES + ingest_bytes(rows),
         "rows": kept,
         "times": times(1, 1, lambda _: {"seconds": seconds}),

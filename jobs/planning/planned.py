@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from mercore.jobs.custom_kernel import own_of
-from mercore.jobs.resources.execution import workplace_of
+from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.resources.execution import execution_of
 from mercore.jobs.resources.limits import (
     INTERPRETER_BYTES,
     batch_of,
@@ -88,7 +88,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         If it cannot be searched so, or the hits not be written; that it takes more than ``memory`` is no error here.
     """
     check_out(options, queries)
-    workplace = workplace_of(options)
+    execution = execution_of(options)
     if options.get("exact") or options.get("relaxed") is not None:
         job = prepare(store, queries, {**options, "memory": None})
         relaxed = job.relaxation
@@ -103,7 +103,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         )
     else:
         settings = SearchOptions(
-            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=workplace.threads
+            k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=execution.threads
         )
         of = _of_codes if kind_of(store) == "codes" else _of_vectors
         found = of(store, open_rows(queries), settings, options)
@@ -111,30 +111,32 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         check_queries(found.queries, found.kernel, found.dims, store)
 
     def taken(some: SearchOptions) -> int:
-        return taken_at(workplace, batches_at(workplace) * _needs(found)(some))
+        return taken_at(execution, batches_at(execution) * _needs(found)(some))
 
     settings = fitted(found.settings, taken, options)
     needed = taken(settings)
     room = 0 if options.get("memory") is None else options["memory"] - INTERPRETER_BYTES - needed
-    return replace(found, settings=replace(settings, resident=max(0, room)), needed=needed)
+    return replace(found, settings=replace(settings, cache_bytes=max(0, room)), needed=needed)
 
 
 def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:
     codes = open_code_store(store)
-    own = own_of(codes, options.get("kernel"))
+    custom = custom_kernel_of(codes, options.get("kernel"))
     refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
     if not settings.rerank:
         refuse(options, ("vectors",), "the vectors are only read to --rerank")
     vectors = vectors_of(codes, options.get("vectors")) if settings.rerank else None
     if vectors is not None:
         check_source(vectors, codes)
-    kernel = kernel_from_spec(codes.spec.kernel, own)
-    return Planned(codes=codes, vectors=vectors, kernel=kernel, queries=queries, settings=replace(settings, own=own))
+    kernel = kernel_from_spec(codes.spec.kernel, custom)
+    return Planned(
+        codes=codes, vectors=vectors, kernel=kernel, queries=queries, settings=replace(settings, custom=custom)
+    )
 
 
 def _of_vectors(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:
     if settings.rerank:
-        raise InputError(f"{store} holds vectors: their scores are the true ones already. Mend: leave --rerank out.")
+        raise InputError(f"{store} holds vectors: their scores are the true ones already. Fix: leave --rerank out.")
     refuse(options, ("vectors",), f"{store} is the vectors")
     vectors = open_vectors(store)
     kernel = chosen_kernel(options, vectors)

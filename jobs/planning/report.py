@@ -45,13 +45,13 @@ def refuse_excess(report: Report, memory: int | None) -> None:
     if memory is not None and report["memory"] > memory:
         raise BudgetError(
             f"this would take {_size(report['memory'])} of memory: expected at most {_size(memory)}, as --memory says. "
-            "Mend: a larger --memory, fewer --workers or --threads, a smaller --batch, or a smaller model."
+            "Fix: a larger --memory, fewer --workers or --threads, a smaller --batch, or a smaller model."
         )
     wanted = report["bytes"] - report.get("bytes_there", 0)
     if report.get("free") is not None and wanted > report["free"]:
         raise BudgetError(
             f"this would write {_size(wanted)}: expected at most {_size(report['free'])}, which is free for "
-            f"{report['path']}. Mend: free space there, or name a path on another disk."
+            f"{report['path']}. Fix: free space there, or name a path on another disk."
         )
 
 

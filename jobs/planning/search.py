@@ -17,13 +17,13 @@ from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore
-from mercore.stores.location.resolve import place
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.location.resolve import location_of
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
 from mercore.stores.vectors import VectorStore
 
@@ -41,8 +41,8 @@ def plan(store: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
     loaded += time.perf_counter() - began
     report: Report = {"bytes": _answer_bytes(search), "path": options.get("out") or "", "free": None}
     if options.get("out"):
-        report["free"] = place(options["out"]).free_bytes()
-    report["memory"] = INTERPRETER_BYTES + search.needed + min(search.settings.resident, search.scanned_bytes)
+        report["free"] = location_of(options["out"]).free_bytes()
+    report["memory"] = INTERPRETER_BYTES + search.needed + min(search.settings.cache_bytes, search.scanned_bytes)
     nq, size = search.queries.shape[0], search.settings.batch
     report |= {"rows": search.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
     if options.get("memory") is None or report["memory"] <= options["memory"]:  # else measuring would exceed it too
@@ -53,15 +53,15 @@ def plan(store: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
 
 def codes_runs(codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int) -> dict[str, Run]:
     """Return scans of so many parts: from the disk, from memory, and that on one thread."""
-    held = HeldParts(HELD)
+    held = PartCache(HELD)
 
-    def run(parts: int, threads: int, kept: HeldParts) -> None:
+    def run(parts: int, threads: int, kept: PartCache) -> None:
         first = FirstParts(codes, parts)
         scan_codes(OpenCodes(first, encoder, kept), queries, min(k, first.rows), threads=threads)
 
     return {
         "resident": lambda parts: run(parts, threads, held),
-        "streamed": lambda parts: run(parts, threads, HeldParts(0)),
+        "streamed": lambda parts: run(parts, threads, PartCache(0)),
         "one": lambda parts: run(parts, 1, held),
     }
 
@@ -94,7 +94,7 @@ def _runs(search: Planned) -> dict[str, Run]:
     if search.exact:
         return _exact_runs(search, queries)
     if search.codes is not None:
-        encoder = encoder_of(search.codes, settings.own)
+        encoder = encoder_of(search.codes, settings.custom)
         return codes_runs(search.codes, encoder, queries, settings.rerank or settings.k, settings.threads)
 
     def run(parts: int, threads: int) -> None:
@@ -107,13 +107,13 @@ def _runs(search: Planned) -> dict[str, Run]:
 def _exact_runs(search: Planned, queries: NDArray[Any]) -> dict[str, Run]:
     """Return exact searches of one batch in so many parts."""
     codes, k = search.codes, search.settings.k
-    encoder = encoder_of(codes, search.settings.own) if codes is not None else None
-    held = HeldParts(HELD if search.settings.resident else 0)
+    encoder = encoder_of(codes, search.settings.custom) if codes is not None else None
+    held = PartCache(HELD if search.settings.cache_bytes else 0)
 
     def run(parts: int, threads: int) -> None:
         first = _first_rows(search, parts)
         window = search.settings.window
-        truth = Truth(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
+        truth = ExactScorer(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
         bounds = None
         if codes is not None:
             assert encoder is not None
@@ -152,7 +152,7 @@ def _forget(search: Planned, parts: int) -> None:
 def _kept(search: Planned) -> float:
     """Return the share of what is scanned that a second pass finds in memory: all, if the system has room for it."""
     size = search.scanned_bytes
-    return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.resident / max(1, size))
+    return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
 
 
 def _reranking(search: Planned) -> tuple[float, float]:

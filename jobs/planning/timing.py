@@ -12,7 +12,7 @@ LOADING = 1.0  # seconds that loading loops may take: where the first run took l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class Timing:
     """What ``units`` of work took, and what fewer took; ``first`` is what the first unit took beyond the others."""
 
     units: int
@@ -33,7 +33,7 @@ class Pace:
 
 def measure(
     runs: Mapping[str, Run], units: int, seconds: float, *, before: Mapping[str, Run] = MappingProxyType({})
-) -> dict[str, Pace]:
+) -> dict[str, Timing]:
     """Return the pace of each kind of run of up to ``units`` units of work; each is given about ``seconds`` a repeat.
 
     Kinds take turns, so that whatever else the machine does meets all of them alike. What is to be done ``before`` a
@@ -51,7 +51,7 @@ def measure(
                 times.setdefault((name, size), []).append(_timed(run, size))
     found = {key: median(values) for key, values in times.items()}
     return {
-        name: Pace(
+        name: Timing(
             units=most,
             seconds=found[name, most],
             fewer=fewer,

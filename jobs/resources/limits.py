@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
 from mercore.pipeline.search.batch_search import SearchOptions
 from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
-from mercore.pipeline.search.collect import Allowance
+from mercore.pipeline.search.collect import PairBudget
 from mercore.pipeline.search.exact import SPARE
 from mercore.pipeline.search.executor import HELD_BYTES
 from mercore.pipeline.search.exhaustive import block_rows
@@ -20,7 +20,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import HELD
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
@@ -31,7 +31,7 @@ PAIR_BYTES = 64  # of a pair that a bound leaves: listed, joined, and a few numb
 FEW_QUERIES = 64  # of a batch: with fewer, a search takes much longer
 
 
-def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
+def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> int:
     """Refuse work whose planned peak is above ``memory`` bytes, if that is given; return how many it leaves.
 
     Raises
@@ -42,22 +42,22 @@ def check_budget(verb: str, needed: int, memory: int | None, mend: str) -> int:
     total = INTERPRETER_BYTES + needed
     if memory is not None and total > memory:
         raise BudgetError(
-            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Mend: {mend}."
+            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Fix: {fix}."
         )
     return 0 if memory is None else memory - total
 
 
-def taken_at(workplace: Workplace, one: int) -> int:
+def taken_at(execution: Execution, one: int) -> int:
     """Return what a workplace takes beyond this process's interpreter, if this process and each worker take ``one``.
 
     Processes count, each with an interpreter of its own; a cluster's workers are not this machine's.
     """
-    return one + (workplace.processes or 0) * (INTERPRETER_BYTES + one)
+    return one + (execution.processes or 0) * (INTERPRETER_BYTES + one)
 
 
-def batches_at(workplace: Workplace) -> int:
+def batches_at(execution: Execution) -> int:
     """Return how many batches of queries are before each that works."""
-    return AT_ONCE if workplace.elsewhere else 1
+    return AT_ONCE if execution.remote else 1
 
 
 def batch_of(options: Mapping[str, Any]) -> int:
@@ -74,16 +74,16 @@ def check_disk(verb: str, where: Where, needed: int) -> None:
     BudgetError
         Before any work.
     """
-    free = place(where).free_bytes()
+    free = location_of(where).free_bytes()
     if free is not None and needed > free:
         raise BudgetError(
             f"{verb} would write {_gib(needed)}: expected at most {_gib(free)}, which is free for {where}. "
-            "Mend: free space there, or name a path on another disk."
+            "Fix: free space there, or name a path on another disk."
         )
 
 
 def within_memory(
-    settings: SearchOptions, workplace: Workplace, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
+    settings: SearchOptions, execution: Execution, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
 ) -> SearchOptions:
     """Return the settings of a search that a workplace's memory allows: what is left of it holds codes.
 
@@ -99,11 +99,11 @@ def within_memory(
     """
 
     def taken(some: SearchOptions) -> int:
-        return taken_at(workplace, batches_at(workplace) * needs(some))
+        return taken_at(execution, batches_at(execution) * needs(some))
 
     settings = fitted(settings, taken, options)
-    mend = "a smaller --batch" + workplace.or_fewer
-    return replace(settings, resident=check_budget("searching", taken(settings), workplace.memory, mend))
+    fix = "a smaller --batch" + execution.or_fewer
+    return replace(settings, cache_bytes=check_budget("searching", taken(settings), execution.memory, fix))
 
 
 def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:
@@ -201,8 +201,8 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         return needed
     batch = min(options.batch, queries)
     rows = min(vectors.rows, window_rows(codes.store.layout.part_rows, batch, options.window))
-    allowance = Allowance.of(options.k, roomy=options.window is None)
-    pairs = int((allowance.share * batch + allowance.a_row) * rows)
+    budget = PairBudget.of(options.k, roomy=options.window is None)
+    pairs = int((budget.share * batch + budget.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     return (
         needed

@@ -21,7 +21,7 @@ from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
-from mercore.stores.location.resolve import place
+from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vectors import Vectors, VectorStore
 
@@ -73,7 +73,7 @@ def begun_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[s
     refuse_options(options, "bound", ("random_state",))
     begun = _begun(codes, options.get("random_state") or 0)
     if begun is None:
-        place(codes).check_new()
+        location_of(codes).check_new()
         _refuse(vectors, kernel, options)
         check_budget("choosing a bound", choose_bytes(vectors, kernel), options.get("memory"), "name an --encoder")
     return begun
@@ -90,13 +90,13 @@ def _begun(codes: str, seed: int) -> EncoderSpec | None:
         return None
     except FormatError:
         raise ExistsError(
-            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. Mend: name another."
+            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. Fix: name another."
         ) from None
     spec = spec_of(store)
     if not isinstance(spec, KpcaBoundSpec | BinBoundSpec):
         raise ExistsError(
             f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are begun, or a new path. "
-            "Mend: name another."
+            "Fix: name another."
         )
     return replace(spec, random_state=seed)
 

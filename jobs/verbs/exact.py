@@ -13,28 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.custom_kernel import own_of
+from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.progress import progress
-from mercore.jobs.resources.execution import Load, Stores, Workplace, crew_at, own_file, workplace_of
+from mercore.jobs.resources.execution import Execution, Load, Stores, custom_kernel_file, execution_of, executor_for
 from mercore.jobs.resources.limits import batch_of, exact_bytes, within_memory
-from mercore.jobs.verbs.inputs import chosen_kernel, kind_of, refuse, turn_at, vectors_of
+from mercore.jobs.verbs.inputs import chosen_kernel, exclusive, kind_of, refuse, vectors_of
 from mercore.pipeline import encode as encoding
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.answers import Proved, joined
+from mercore.pipeline.search.answers import ExactAnswers, joined
 from mercore.pipeline.search.batch_search import SearchOptions, check_queries, check_source
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source, content_digest
-from mercore.stores.location.protocol import Held
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.location.protocol import LeaseHandle
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
 from mercore.stores.results.partial_answers import Answers
@@ -45,7 +45,7 @@ Report = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ExactTask:
     """An exact search that is ready to run."""
 
     vectors: WatchedVectors
@@ -53,8 +53,8 @@ class Job:
     codes: CodeStore | None
     queries: Source
     settings: SearchOptions
-    workplace: Workplace
-    own_file: str | None = None  # of a user's kernel
+    execution: Execution
+    custom_kernel_file: str | None = None  # of a user's kernel
     share: float | None = None  # of near pairs for which relaxed bounds hold; bounds hold for all
 
     @property
@@ -81,21 +81,21 @@ class Job:
     def searching(self) -> Iterator[ExactSearch]:
         """Yield what proves a batch."""
         settings, nq = self.settings, self.queries.shape[0]
-        truth = Truth(
+        truth = ExactScorer(
             vectors=self.vectors, kernel=self.kernel.ranking, threads=settings.threads, window=settings.window
         )
-        room = settings.resident if nq > settings.batch else 0
+        room = settings.cache_bytes if nq > settings.batch else 0
         relaxed, codes = self.relaxation, self.codes
         beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
-        bounds = OpenCodes(codes, encoder_of(codes, settings.own), HeldParts(room)) if codes else None
-        with crew_at(self.workplace, self._stores, Load(nq, settings.batch, room, settings.window)) as crew:
-            yield ExactSearch(truth=truth, beta=beta, bounds=bounds, elsewhere=crew)
+        bounds = OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(room)) if codes else None
+        with executor_for(self.execution, self._stores, Load(nq, settings.batch, room, settings.window)) as executor:
+            yield ExactSearch(truth=truth, beta=beta, bounds=bounds, remote=executor)
 
     @property
     def _stores(self) -> Stores:
         """What each worker elsewhere opens."""
         kernel, codes = self.kernel.ranking.spec(), self.codes.where if self.codes else None
-        return Stores(kernel=kernel, codes=codes, vectors=self.vectors.where, own=self.own_file)
+        return Stores(kernel=kernel, codes=codes, vectors=self.vectors.where, custom=self.custom_kernel_file)
 
 
 def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, Hits]:  # noqa: ANN401
@@ -108,7 +108,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
     job = prepare(store, queries, options)
     if out:
         check_id(out, int(original_ids(np.array([job.vectors.rows - 1]), job.vectors.dropped)[0]))
-    with turn_at(Path(out)) if out else nullcontext() as held:
+    with exclusive(Path(out)) if out else nullcontext() as held:
         proved = prove(job, out, held)
         hits = _hits(proved, job)
         written = [*write_hits(out, hits), _write_certificate(out, proved, job)] if out else []
@@ -124,7 +124,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
     return report | ({"written": written} if out else {}), hits
 
 
-def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Job:
+def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> ExactTask:
     """Open all that a search reads, and refuse what cannot be searched, before any work.
 
     Raises
@@ -137,8 +137,8 @@ def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Jo
     refuse(options, ("rerank",), "an exact search scores all that its bounds leave")
     if options.get("exact"):
         refuse(options, ("relaxed",), "relaxed bounds prove nothing, and --exact is to prove all")
-    workplace = workplace_of(options)
-    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=workplace.threads)
+    execution = execution_of(options)
+    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=execution.threads)
     codes = open_code_store(store) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
@@ -148,33 +148,38 @@ def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Jo
     else:
         refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
         check_bounds(codes)
-        settings = replace(settings, own=own_of(codes, options.get("kernel")))
-        vectors, kernel = vectors_of(codes, options.get("vectors")), kernel_from_spec(codes.spec.kernel, settings.own)
+        settings = replace(settings, custom=custom_kernel_of(codes, options.get("kernel")))
+        vectors, kernel = (
+            vectors_of(codes, options.get("vectors")),
+            kernel_from_spec(codes.spec.kernel, settings.custom),
+        )
         check_source(vectors, codes)
-    job = ready(Truth(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options)
-    return replace(job, share=_relaxed(options.get("relaxed"), codes, store), own_file=own_file(options))
+    job = ready(ExactScorer(vectors=vectors, kernel=kernel), codes, open_rows(queries), settings, options)
+    return replace(
+        job, share=_relaxed(options.get("relaxed"), codes, store), custom_kernel_file=custom_kernel_file(options)
+    )
 
 
 def ready(
-    truth: Truth, codes: CodeStore | None, queries: Source, settings: SearchOptions, options: Mapping[str, Any]
-) -> Job:
+    truth: ExactScorer, codes: CodeStore | None, queries: Source, settings: SearchOptions, options: Mapping[str, Any]
+) -> ExactTask:
     """Return the search of opened stores, all checked; ``options`` are those of the verb."""
     vectors, kernel = truth.vectors, truth.kernel
     settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
-    nq, workplace = queries.shape[0], workplace_of(options)
-    settings = within_memory(settings, workplace, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
-    return Job(
+    nq, execution = queries.shape[0], execution_of(options)
+    settings = within_memory(settings, execution, lambda some: exact_bytes(codes, vectors, some, queries=nq), options)
+    return ExactTask(
         vectors=WatchedVectors(vectors),
         kernel=kernel,
         codes=codes,
         queries=queries,
-        workplace=workplace,
+        execution=execution,
         settings=settings,
     )
 
 
-def prove(job: Job, out: str | None, held: Held | None = None) -> Proved:
+def prove(job: ExactTask, out: str | None, held: LeaseHandle | None = None) -> ExactAnswers:
     """Return the proofs of all queries: those of batches that an earlier run kept beside ``out`` are not made again.
 
     Parameters
@@ -193,32 +198,32 @@ def prove(job: Job, out: str | None, held: Held | None = None) -> Proved:
 
     with threadpool_limits(1), progress("search", nq, "queries") as advance, job.searching() as exact:
 
-        def answer(batch: tuple[int, Proved | NDArray[Any]]) -> Proved:
+        def answer(batch: tuple[int, ExactAnswers | NDArray[Any]]) -> ExactAnswers:
             number, found = batch
-            if isinstance(found, Proved):
+            if isinstance(found, ExactAnswers):
                 return found
             proved = exact.prove(found, job.settings.k)
             _keep(kept, held, number, proved)
             return proved
 
-        for proved in in_order(_batches(job, kept), answer, exact.crew.at_once):
+        for proved in in_order(_batches(job, kept), answer, exact.executor.concurrent_batches):
             answers.append(proved)
             advance(len(proved.ids))
-        exact.crew.check_rest()
+        exact.executor.check_rest()
     if held:
         held.check()  # what comes next is written for good
     return joined(answers)
 
 
-def _batches(job: Job, kept: Answers | None) -> Iterator[tuple[int, Proved | NDArray[Any]]]:
+def _batches(job: ExactTask, kept: Answers | None) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:
     """Yield the number of each batch with its raw queries, or with the proofs that an earlier run kept."""
     nq, size = job.queries.shape[0], job.settings.batch
     for number, start in enumerate(range(0, nq, size)):
         found = kept.get(number) if kept else None
-        yield number, Proved(**found) if found else job.queries.read(start, min(start + size, nq))
+        yield number, ExactAnswers(**found) if found else job.queries.read(start, min(start + size, nq))
 
 
-def _keep(kept: Answers | None, held: Held | None, number: int, proved: Proved) -> None:
+def _keep(kept: Answers | None, held: LeaseHandle | None, number: int, proved: ExactAnswers) -> None:
     """Keep the proofs of a batch beside the hits to come, if they go to a file."""
     if held:
         held.check()
@@ -226,7 +231,7 @@ def _keep(kept: Answers | None, held: Held | None, number: int, proved: Proved) 
         kept.put(number, proved.arrays())
 
 
-def summary(proved: Proved, job: Job) -> Report:
+def summary(proved: ExactAnswers, job: ExactTask) -> Report:
     """Return what the proofs took: shares of rows that were scored, and how many queries needed every row."""
     share = proved.evaluated / job.vectors.rows
     every = int((proved.evaluated == job.vectors.rows).sum())
@@ -248,13 +253,13 @@ def summary(proved: Proved, job: Job) -> Report:
     }
 
 
-def _hits(proved: Proved, job: Job) -> Hits:
+def _hits(proved: ExactAnswers, job: ExactTask) -> Hits:
     """Return the hits that were proved, as the kernel scores them and the source numbers them."""
     scores = job.kernel.from_ranking(proved.scores.copy())
     return Hits(scores=scores, ids=original_ids(proved.ids, job.vectors.dropped))
 
 
-def _write_certificate(out: str, proved: Proved, job: Job) -> str:
+def _write_certificate(out: str, proved: ExactAnswers, job: ExactTask) -> str:
     """Write what proves the hits beside them."""
     slack = 2 * job.kernel.ranking.exact_error(job.vectors.dims)
     arrays = {
@@ -275,11 +280,11 @@ def _relaxed(share: float | None, codes: CodeStore | None, store: str) -> float 
     if share is None:
         return None
     if not 0 < share < 1:
-        raise InputError(f"relaxed is out of range: found {share}, expected between 0 and 1. Mend: --relaxed 0.99")
+        raise InputError(f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99")
     if codes is None or codes.spec.encoder["name"] != KpcaBoundSpec.name:
         raise InputError(
             f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name}, and {store} holds none. "
-            "Mend: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
+            "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
         )
     return share
 
@@ -295,5 +300,5 @@ def check_bounds(codes: CodeStore) -> None:
     if not bounds_scores(spec_of(codes)):
         raise InputError(
             f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: expected a store of "
-            "bounds, or of vectors. Mend: mercore encode VECTORS BOUNDS --encoder bound"
+            "bounds, or of vectors. Fix: mercore encode VECTORS BOUNDS --encoder bound"
         )

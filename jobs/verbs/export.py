@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.background.job_spec import real_path
-from mercore.jobs.custom_kernel import own_of
+from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.progress import progress
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
@@ -23,7 +23,7 @@ from mercore.stores.errors import ExistsError, FormatError, InputError
 from mercore.stores.formats.faiss_index import check_faiss, write_index
 from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
-from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.publish import publish
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.rows import open_rows
@@ -84,17 +84,17 @@ def exported(codes: str, index: str, options: Mapping[str, Any]) -> Exported:
     check_paths(codes, index, options)
     check_faiss()
     store = open_code_store(codes)
-    own = own_of(store, options.get("kernel"))
-    encoder = encoder_of(store, own)
+    custom = custom_kernel_of(store, options.get("kernel"))
+    encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(
             f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, which faiss knows. "
-            "Mend: encode with one of those."
+            "Fix: encode with one of those."
         )
     if options.get("queries") is None:
         return Exported(store=store, encoder=encoder, queries=None)
     queries = open_rows(options["queries"])
-    check_queries(queries, kernel_from_spec(store.spec.kernel, own), store.spec.dims, codes)
+    check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
     _check_points(options["points"], (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]))
     return Exported(store=store, encoder=encoder, queries=queries)
 
@@ -113,7 +113,7 @@ def check_paths(codes: str, index: str, options: Mapping[str, Any]) -> None:
     """
     queries, points = options.get("queries"), options.get("points")
     if (queries is None) != (points is None):
-        raise InputError("--queries and --points go together: found one of them. Mend: name both, or neither.")
+        raise InputError("--queries and --points go together: found one of them. Fix: name both, or neither.")
     for path in filter(None, (index, points)):
         refuse_url(path, "an index or points")
     paths = {"CODES": codes, "INDEX": index, "--queries": queries, "--points": points}
@@ -121,10 +121,10 @@ def check_paths(codes: str, index: str, options: Mapping[str, Any]) -> None:
     for name, path in paths.items():
         twin = seen.setdefault(real_path(path), name) if path is not None else name
         if twin != name:
-            raise InputError(f"{twin} and {name} are one path: found {path} twice. Mend: name another for {name}.")
-    LocalPlace(Path(index)).check_new()
+            raise InputError(f"{twin} and {name} are one path: found {path} twice. Fix: name another for {name}.")
+    LocalLocation(Path(index)).check_new()
     if points is not None and not Path(points).is_file():
-        LocalPlace(Path(points)).check_new()
+        LocalLocation(Path(points)).check_new()
 
 
 def _check_points(path: str, shape: tuple[int, int]) -> None:
@@ -148,7 +148,7 @@ def _write_points(path: str, points: Points) -> None:
 
 
 def _other_points(path: str) -> ExistsError:
-    return ExistsError(f"{path} exists and holds other points: expected a new path. Mend: name another, or remove it.")
+    return ExistsError(f"{path} exists and holds other points: expected a new path. Fix: name another, or remove it.")
 
 
 def _codes(store: CodeStore) -> np.ndarray[Any, np.dtype[np.uint8]]:

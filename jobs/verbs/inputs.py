@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from mercore.jobs.custom_kernel import checked_own, names_file
+from mercore.jobs.custom_kernel import checked_custom, names_file
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
-from mercore.stores.location.protocol import Held
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.protocol import LeaseHandle
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import certificate_path, check_hits_path
 from mercore.stores.rows import is_store, open_vectors
@@ -24,7 +24,7 @@ def refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> No
     """Refuse options that would have no effect."""
     for name in names:
         if options.get(name) is not None:
-            raise InputError(f"--{name} has no use here: {because}. Mend: leave --{name} out.")
+            raise InputError(f"--{name} has no use here: {because}. Fix: leave --{name} out.")
 
 
 def vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
@@ -41,15 +41,15 @@ def kernel_of(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
     """Return the kernel that the options name; a file's is checked on the vectors it is for."""
     name, gamma, transform = (options.get(key) for key in ("kernel", "gamma", "transform"))
     assert name is not None
-    own = checked_own(name, vectors) if names_file(name) else None
-    return make_kernel(name, gamma=gamma, transform=transform, own=own)
+    custom = checked_custom(name, vectors) if names_file(name) else None
+    return make_kernel(name, gamma=gamma, transform=transform, custom=custom)
 
 
 def chosen_kernel(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
     """Return the kernel that the options name for a store of vectors, which has none of its own."""
     if not options.get("kernel"):
         raise InputError(
-            f"{vectors.where} holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2"
+            f"{vectors.where} holds vectors, and they are searched by a kernel: found none. Fix: --kernel chi2"
         )
     return kernel_of(options, vectors)
 
@@ -71,14 +71,14 @@ def check_out(options: Mapping[str, Any], queries: str | Sliced) -> None:
 
 def kind_of(store: str) -> str:
     """Return "codes", "vectors" or "foreign"."""
-    at = place(store)
+    at = location_of(store)
     if is_store(at):
         return open_header(at).kind
     if not at.exists():
-        raise NotFoundError(f"{store} does not exist: expected a store. Mend: check the path.")
+        raise NotFoundError(f"{store} does not exist: expected a store. Fix: check the path.")
     return "foreign"
 
 
-def turn_at(where: Where) -> AbstractContextManager[Held]:
+def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
     """Have what lies there, or will, to this process alone for the block; what it waits for is said on stderr."""
-    return place(where).lease(partial(click.echo, err=True))
+    return location_of(where).lease(partial(click.echo, err=True))

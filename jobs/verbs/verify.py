@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.progress import progress
-from mercore.jobs.resources.execution import own_file, workplace_of
+from mercore.jobs.resources.execution import custom_kernel_file, execution_of
 from mercore.jobs.resources.limits import batch_of
-from mercore.jobs.verbs.exact import Job, check_bounds, ready
+from mercore.jobs.verbs.exact import ExactTask, check_bounds, ready
 from mercore.jobs.verbs.inputs import kernel_of
 from mercore.pipeline.encode import check_domain
-from mercore.pipeline.kernels import Kernel, OwnKernel
+from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.batch_search import SearchOptions
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
@@ -37,7 +37,7 @@ Report = dict[str, Any]
 class Claims:
     """What is claimed of a search that is ready to run: ``ids`` int64[nq, k], and their scores if they say any."""
 
-    job: Job
+    job: ExactTask
     ids: NDArray[np.int64]
     scores: NDArray[np.floating[Any]] | None
 
@@ -71,21 +71,21 @@ def claims(vectors: str, queries: str | Sliced, hits: AnyHits, options: Mapping[
     kernel = kernel_of(options, rows)
     check_domain(rows, kernel)
     codes = _bounds(options.get("bounds"), rows, kernel)
-    workplace = workplace_of(options)
+    execution = execution_of(options)
     settings = SearchOptions(
         k=found.ids.shape[1],
         batch=batch_of(options),
-        threads=workplace.threads,
-        own=kernel.ranking if isinstance(kernel.ranking, OwnKernel) else None,
+        threads=execution.threads,
+        custom=kernel.ranking if isinstance(kernel.ranking, CustomKernel) else None,
     )
     source = open_rows(queries)
     if source.shape[0] != len(found.ids):
         raise InputError(
             f"{named} holds hits of {len(found.ids)} queries: expected {source.shape[0]}, as {source.name} has. "
-            "Mend: name the queries that they are of."
+            "Fix: name the queries that they are of."
         )
-    job = ready(Truth(vectors=rows, kernel=kernel), codes, source, settings, options)
-    job = replace(job, own_file=own_file(options))
+    job = ready(ExactScorer(vectors=rows, kernel=kernel), codes, source, settings, options)
+    job = replace(job, custom_kernel_file=custom_kernel_file(options))
     return Claims(job=job, ids=found.ids, scores=found.scores if kernel.ranking is kernel else None)
 
 
@@ -104,11 +104,11 @@ def tell(report: Report) -> None:
 def _first(hits: Hits, k: int | None, named: str) -> Hits:
     """Return the first ``k`` hits of each query, or all; refuse more than there are."""
     if not hits.ids.size:
-        raise InputError(f"{named} holds no ids: expected at least one a query. Mend: name a file of hits.")
+        raise InputError(f"{named} holds no ids: expected at least one a query. Fix: name a file of hits.")
     most = hits.ids.shape[1]
     if k is not None and not 1 <= k <= most:
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Mend: leave -k out."
+            f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Fix: leave -k out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
 
@@ -129,7 +129,7 @@ def _verdicts(found: Claims) -> Iterator[Report]:
         for start in starts
     )
     with threadpool_limits(1), progress("verify", nq, "queries") as advance, job.searching() as search:
-        every = in_order(batches, lambda batch: verify_batch(search, *batch), search.crew.at_once)
+        every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
         for start, verdicts in zip(starts, every, strict=True):
             scores = job.kernel.from_ranking(verdicts.proved.scores.copy())
             better = original_ids(verdicts.proved.ids, dropped)
@@ -137,7 +137,7 @@ def _verdicts(found: Claims) -> Iterator[Report]:
                 told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
                 yield {"query": start + query, "verdict": word} | told
             advance(len(better))
-        search.crew.check_rest()
+        search.executor.check_rest()
 
 
 def _refutation(
@@ -168,6 +168,6 @@ def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | N
         theirs, ours = (", ".join(words) for words in zip(*differing, strict=True))
         raise InputError(
             f"{path} bounds others: found {theirs}, expected {ours}. "
-            f"Mend: mercore encode {vectors.where} BOUNDS --encoder bound"
+            f"Fix: mercore encode {vectors.where} BOUNDS --encoder bound"
         )
     return codes

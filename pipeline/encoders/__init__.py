@@ -50,6 +50,6 @@ def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
     if name not in ENCODERS:
         raise FormatError(
             f"{where}: its encoder is {name!r}, expected one of {', '.join(ENCODERS)}. "
-            "Mend: read it with the version of mercore that wrote it, or write it anew."
+            "Fix: read it with the version of mercore that wrote it, or write it anew."
         )
     return from_json(ENCODERS[name], fields, where)

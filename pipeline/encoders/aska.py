@@ -57,17 +57,17 @@ class Dictionary:
         if not 1 <= self.n_atoms <= min(MAX_ATOMS, rows):
             limit = f"{rows} rows in the store" if rows < MAX_ATOMS else f"{MAX_ATOMS}, for an atom is a uint16"
             raise InputError(
-                f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Mend: --atoms {min(1024, rows)}"
+                f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Fix: --atoms {min(1024, rows)}"
             )
         most = min(self.n_atoms, MAX_NONZERO_COEFS)
         check_range("sparsity", self.n_nonzero_coefs, (1, most), f"--sparsity {min(8, most)}")
         if self.weights not in WEIGHTS:
             raise InputError(
-                f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Mend: --weights int8"
+                f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Fix: --weights int8"
             )
         if self.pursuit not in PURSUITS:
             raise InputError(
-                f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Mend: --pursuit ormp"
+                f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Fix: --pursuit ormp"
             )
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)

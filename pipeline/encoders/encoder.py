@@ -104,7 +104,7 @@ def rows_of_block(exemplars: int) -> int:
     return max(64, min(MAX_BLOCK_ROWS, BLOCK_SCORES // exemplars))
 
 
-def check_range(name: str, value: int, bounds: tuple[int, int], mend: str, *, why: str = "") -> None:
+def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why: str = "") -> None:
     """Refuse a parameter outside its bounds, both of which it may take; ``why`` says what bounds it.
 
     Raises
@@ -114,7 +114,7 @@ def check_range(name: str, value: int, bounds: tuple[int, int], mend: str, *, wh
     """
     least, most = bounds
     if not least <= value <= most:
-        raise InputError(f"{name} is out of range: found {value}, expected {least} to {most}{why}. Mend: {mend}")
+        raise InputError(f"{name} is out of range: found {value}, expected {least} to {most}{why}. Fix: {fix}")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -127,7 +127,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """
     if value not in choices:
         expected = ", ".join(choices)
-        raise InputError(f"unknown {name}: found {value!r}, expected one of {expected}. Mend: leave --{name} out.")
+        raise InputError(f"unknown {name}: found {value!r}, expected one of {expected}. Fix: leave --{name} out.")
 
 
 def check_random_state(random_state: int) -> None:
@@ -139,7 +139,7 @@ def check_random_state(random_state: int) -> None:
         If it is negative.
     """
     if random_state < 0:
-        raise InputError(f"random_state must not be negative: found {random_state}. Mend: --random-state 0")
+        raise InputError(f"random_state must not be negative: found {random_state}. Fix: --random-state 0")
 
 
 def draw_rows(rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:

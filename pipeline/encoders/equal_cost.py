@@ -87,7 +87,7 @@ def equal_bytes(kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, 
     least = code_bytes(smallest)
     if least > budget:
         raise InputError(
-            f"no code fits: found at least {least} bytes a row, expected at most {budget}. Mend: --bytes {least}"
+            f"no code fits: found at least {least} bytes a row, expected at most {budget}. Fix: --bytes {least}"
         )
     fitting = (spec for spec in _from_the_largest(kind, given, dims) if code_bytes(spec) <= budget)
     return next(fitting, smallest)  # the smallest too is impossible where other fields are: its check says so

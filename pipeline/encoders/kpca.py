@@ -42,8 +42,8 @@ class Landmarks:
         most = min(MAX_LANDMARKS, rows)
         why = ", the rows of the store" if rows < MAX_LANDMARKS else ""
         check_range("landmarks", self.n_landmarks, (1, most), f"--landmarks {min(1024, rows)}", why=why)
-        mend = f"--components {min(64, self.n_landmarks)}"
-        check_range("components", self.n_components, (1, self.n_landmarks), mend, why=", the landmarks")
+        fix = f"--components {min(64, self.n_landmarks)}"
+        check_range("components", self.n_components, (1, self.n_landmarks), fix, why=", the landmarks")
         check_random_state(self.random_state)
 
     def learn_components(

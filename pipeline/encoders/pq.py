@@ -52,7 +52,7 @@ class Quantizer:
         """Rows that are best encoded at once."""
         return MAX_BLOCK_ROWS
 
-    def check_quantizer(self, width: int, *, mend: str) -> None:
+    def check_quantizer(self, width: int, *, fix: str) -> None:
         """Refuse sub-quantizers that do not share ``width`` coordinates out evenly, and unknown metrics.
 
         Raises
@@ -65,7 +65,7 @@ class Quantizer:
         if width % self.n_subquantizers:
             raise InputError(
                 f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for {width} coordinates. "
-                f"Mend: {mend}."
+                f"Fix: {fix}."
             )
         check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
         check_choice("metric", self.metric, METRICS)
@@ -104,11 +104,11 @@ class PqSpec(Quantizer):
         if kernel.name not in RAW_KERNELS:
             raise InputError(
                 f"encoder pq ranks rows by their Euclidean distance: found kernel {kernel.name}, expected one of "
-                f"{', '.join(RAW_KERNELS)}. Mend: --encoder kpca-pq"
+                f"{', '.join(RAW_KERNELS)}. Fix: --encoder kpca-pq"
             )
         if kernel.name == "rbf" and self.metric != "distance":
-            raise InputError("kernel rbf is a distance's: found metric product. Mend: --metric distance")
-        self.check_quantizer(vectors.dims, mend=f"--subquantizers {greatest_divisor(vectors.dims)}")
+            raise InputError("kernel rbf is a distance's: found metric product. Fix: --metric distance")
+        self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the codebooks."""
@@ -147,7 +147,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         """Refuse parameters out of range."""
         self.check_landmarks(vectors.rows)
         whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
-        self.check_quantizer(self.n_components, mend=f"--components {whole}")
+        self.check_quantizer(self.n_components, fix=f"--components {whole}")
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
     def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mercore.pipeline.kernels.custom import OwnKernel
+from mercore.pipeline.kernels.custom import CustomKernel
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 
-__all__ = ["KERNELS", "Kernel", "OwnKernel", "kernel_from_spec", "make_kernel", "own_in"]
+__all__ = ["KERNELS", "CustomKernel", "Kernel", "kernel_from_spec", "make_kernel", "own_in"]
 
 _PLAIN: dict[str, type[Kernel]] = {kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon)}
 KERNELS = (*_PLAIN, ExpChi2.name, Rbf.name)
@@ -18,7 +18,7 @@ LEAST, MOST = 1e-30, 1e30  # of gamma and s: beyond them float32 blocks would ov
 
 
 def make_kernel(
-    name: str, *, gamma: float | None = None, transform: float | None = None, own: OwnKernel | None = None
+    name: str, *, gamma: float | None = None, transform: float | None = None, custom: CustomKernel | None = None
 ) -> Kernel:
     """Return the named kernel, or a user's own, transformed by exp(s (κ − 1)) if ``transform`` gives s.
 
@@ -30,14 +30,14 @@ def make_kernel(
     for option, value in (("gamma", gamma), ("transform", transform)):
         if value is not None and not LEAST <= value <= MOST:
             raise InputError(
-                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Mend: --{option} 1"
+                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Fix: --{option} 1"
             )
-    kernel = _untransformed(name, gamma, own)
+    kernel = _untransformed(name, gamma, custom)
     return kernel if transform is None else Transformed(kernel, transform)
 
 
-def kernel_from_spec(spec: Mapping[str, Any], own: OwnKernel | None = None) -> Kernel:
-    """Return the kernel that ``Kernel.spec`` described; ``own`` is the user's kernel, where it is one.
+def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None) -> Kernel:
+    """Return the kernel that ``Kernel.spec`` described; ``custom`` is the user's kernel, where it is one.
 
     Raises
     ------
@@ -46,16 +46,16 @@ def kernel_from_spec(spec: Mapping[str, Any], own: OwnKernel | None = None) -> K
     InputError
         If it is a user's own, and none or another is given.
     """
-    named = own_in(spec)
-    kernel = _described(spec, None if named is None else _same(named, own))
+    named = is_custom(spec)
+    kernel = _described(spec, None if named is None else _same(named, custom))
     if kernel is None or kernel.spec() != spec:  # it may say more than this version reads
         raise FormatError(
-            f"a kernel of the store is unknown: found {spec}. Mend: use the version of mercore that wrote it."
+            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it."
         )
     return kernel
 
 
-def own_in(spec: Mapping[str, Any]) -> dict[str, str] | None:
+def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the ``file`` and the ``digest`` of a user's own kernel, or None if a spec names another kernel."""
     try:
         kernel = spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
@@ -63,49 +63,50 @@ def own_in(spec: Mapping[str, Any]) -> dict[str, str] | None:
         named = {key: str(configuration[key]) for key in ("file", "digest")}
     except (KeyError, TypeError):
         return None
-    return named if kernel["name"] == OwnKernel.name else None
+    return named if kernel["name"] == CustomKernel.name else None
 
 
-def _same(named: Mapping[str, str], own: OwnKernel | None) -> OwnKernel:
+def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel:
     """Return the user's kernel if it is the one that a spec names; its file may have another name now."""
     expected = f"{named['file']} with digest {named['digest']}"
-    if own is None:
+    if custom is None:
         raise InputError(
             f"the store's kernel is its user's own: found no file of it, expected {expected}. "
-            f"Mend: --kernel {named['file']}"
+            f"Fix: --kernel {named['file']}"
         )
-    if own.declared.digest != named["digest"]:
+    if custom.declared.digest != named["digest"]:
         raise InputError(
-            f"the store's kernel is another: found {own.declared.file} with digest {own.declared.digest}, expected "
-            f"{expected}. Mend: name the file as it was when the store was encoded."
+            f"the store's kernel is another: found {custom.declared.file} with digest {custom.declared.digest}, "
+            "expected "
+            f"{expected}. Fix: name the file as it was when the store was encoded."
         )
-    return OwnKernel(replace(own.declared, file=named["file"]))
+    return CustomKernel(replace(custom.declared, file=named["file"]))
 
 
-def _described(spec: Mapping[str, Any], own: OwnKernel | None) -> Kernel | None:
+def _described(spec: Mapping[str, Any], custom: CustomKernel | None) -> Kernel | None:
     """Return the kernel that a spec names, or None if none can be made of it."""
     try:
         scale, kernel = None, spec
         if spec["name"] == Transformed.name:
             scale, kernel = spec["configuration"]["scale"], spec["configuration"]["kernel"]
-        configuration = kernel["configuration"] if own is None else {"own": own}
+        configuration = kernel["configuration"] if custom is None else {"own": custom}
         return make_kernel(kernel["name"], **configuration, transform=scale)
     except (InputError, KeyError, TypeError):
         return None
 
 
-def _untransformed(name: str, gamma: float | None, own: OwnKernel | None) -> Kernel:
+def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) -> Kernel:
     """Return a kernel by its name and gamma."""
-    if own is not None:
+    if custom is not None:
         if gamma is not None:
             raise InputError(
-                f"kernel {own.declared.file} takes no gamma: found {gamma}. Mend: leave --gamma out, write it there."
+                f"kernel {custom.declared.file} takes no gamma: found {gamma}. Fix: leave --gamma out, write it there."
             )
-        return own
+        return custom
     if name in _PLAIN:
         if gamma is not None:
             raise InputError(
-                f"kernel {name} takes no gamma: found {gamma}. Mend: leave --gamma out, or use exp_chi2 or rbf."
+                f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use exp_chi2 or rbf."
             )
         return _PLAIN[name]()
     if name == ExpChi2.name:
@@ -113,8 +114,7 @@ def _untransformed(name: str, gamma: float | None, own: OwnKernel | None) -> Ker
     if name == Rbf.name:
         if gamma is None:
             raise InputError(
-                "kernel rbf needs a gamma: found none. "
-                "Mend: --gamma G; 1 / (median squared distance) is a usual choice."
+                "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice."
             )
         return Rbf(gamma)
-    raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Mend: --kernel chi2")
+    raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: --kernel chi2")

@@ -69,7 +69,7 @@ class Finish(NamedTuple):
     least: float
 
 
-class Place(NamedTuple):
+class PanelStart(NamedTuple):
     """Where a panel begins in its array, its first column, how many columns a score row has, and the panel."""
 
     panel: int
@@ -135,7 +135,7 @@ def put(
     total: np.float32,
     finish: Finish,
     out: Single,
-    place: Place,
+    place: PanelStart,
     row: int,
 ) -> None:
     """Set the scores of a row and a panel, of the sums from ``begin`` on."""
@@ -165,7 +165,7 @@ def two_shares(x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, secon
 
 
 @jit(error_model="numpy")
-def chi2_panel(rows: SparseRows, panels: Single, place: Place, sums: Single, finish: Finish, out: Single) -> None:
+def chi2_panel(rows: SparseRows, panels: Single, place: PanelStart, sums: Single, finish: Finish, out: Single) -> None:
     """Score rows against a panel by Σ 2xy / (x + y) = 2 Σ x − 2 Σ x² / (x + y)."""
     values, squares, dims, counts, totals, _ = rows
     base, v = np.uint64(place.panel), np.uint64(VECTOR)
@@ -195,7 +195,7 @@ def gained(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
 
 @jit
 def jensen_shannon_panel(
-    rows: SparseRows, panels: Single, gains: Single, place: Place, sums: Single, finish: Finish, out: Single
+    rows: SparseRows, panels: Single, gains: Single, place: PanelStart, sums: Single, finish: Finish, out: Single
 ) -> None:
     """Score rows against a panel by Σ ½ [(x + y) log2(x + y) − x log2 x − y log2 y]."""
     values, others, dims, counts, totals, _ = rows
@@ -215,7 +215,7 @@ def jensen_shannon_panel(
 
 @jit
 def intersection_panel(
-    rows: SparseRows, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
+    rows: SparseRows, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
     """Score rows against a panel by Σ min(x, y), over what of a row is not zero."""
     values, _, dims, counts, totals, _ = rows
@@ -292,7 +292,7 @@ def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
 
 @jit
 def dense_panel(
-    terms: int, X: Single, panels: Single, place: Place, one: np.float32, sums: Single, finish: Finish, out: Single
+    terms: int, X: Single, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
     """Score rows X [n, d] against a panel by Σ x y, Σ (x − y)² or Σ min(x, y), three at a time.
 
@@ -348,7 +348,7 @@ def score_rows(
     every = terms in (PRODUCT, SQUARED)  # dimensions count, whatever is zero
     dense = every or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
     for first in range(0, m, PANEL):
-        place = Place(first * d, first, m, min(PANEL, m - first))
+        place = PanelStart(first * d, first, m, min(PANEL, m - first))
         if dense:
             dense_panel(terms, X, panels, place, one, sums, finish, flat)
         elif terms == CHI2:

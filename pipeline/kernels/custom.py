@@ -35,7 +35,7 @@ class Declared:
     digest: str
 
 
-class OwnKernel(Kernel):
+class CustomKernel(Kernel):
     """The kernel that a file declares; a store of it names the file and the digest of its text, never its code."""
 
     name = "own"
@@ -103,7 +103,7 @@ class OwnKernel(Kernel):
             found = out[np.argmin(np.isfinite(out))]
             raise InputError(
                 f"the kernel of {self.declared.file} gives no number: found {found}, expected a finite score of any "
-                "two rows. Mend: look for a division by zero in it."
+                "two rows. Fix: look for a division by zero in it."
             )
         return out
 
@@ -111,7 +111,7 @@ class OwnKernel(Kernel):
         """Return what to tell of an error that the function raised."""
         return InputError(
             f"the kernel of {self.declared.file} fails: {_told(error)}. "
-            "Mend: let it compile by numba's njit, and give a number for all rows."
+            "Fix: let it compile by numba's njit, and give a number for all rows."
         )
 
     def _cross(self, X: Float64, Y: Float64, dtype: type[Any]) -> NDArray[Any]:
@@ -127,8 +127,10 @@ class OwnKernel(Kernel):
         """Return a bound of ‖Φ(x) − Φ(x′)‖ over the rows x, x′ being x in float32."""
         rounded = rows.astype(np.float32).astype(np.float64)
         at = np.arange(len(rows))
-        own, mixed, other = (self.scores(X, Y, at, at) for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded)))
-        squares = own - 2 * mixed + other
+        custom, mixed, other = (
+            self.scores(X, Y, at, at) for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded))
+        )
+        squares = custom - 2 * mixed + other
         return float(np.sqrt(max(squares.max(), 0.0) + 4 * (self.declared.rounding + 2) * EPS64))
 
 

@@ -3,14 +3,14 @@
 import numpy as np
 
 from mercore.pipeline.arrays import Float64, Rows
-from mercore.pipeline.kernels.custom import OwnKernel
+from mercore.pipeline.kernels.custom import CustomKernel
 from mercore.pipeline.kernels.sums import EPS64
 from mercore.stores.errors import InputError
 
 SAMPLE_ROWS = 256
 
 
-def check_own(kernel: OwnKernel, rows: Rows) -> None:
+def check_custom(kernel: CustomKernel, rows: Rows) -> None:
     """Check that K of up to 256 rows is finite, symmetric, one of a row and itself, and positive semi-definite.
 
     Each to within the rounding that the file declares: a Gram matrix whose values are off by ρ has eigenvalues that are
@@ -37,7 +37,7 @@ def check_own(kernel: OwnKernel, rows: Rows) -> None:
         _refuse(kernel, "is not positive semi-definite", found)
 
 
-def _check_number(kernel: OwnKernel, x: Float64) -> None:
+def _check_number(kernel: CustomKernel, x: Float64) -> None:
     """Refuse a function that raises, or that does not give a number."""
     try:
         value = kernel.declared.function(x, x)
@@ -46,18 +46,18 @@ def _check_number(kernel: OwnKernel, x: Float64) -> None:
     if not isinstance(value, float | int | np.floating):
         name = type(value).__name__
         raise InputError(
-            f"the kernel of {kernel.declared.file} gives no number: found {name}, expected float. Mend: return K."
+            f"the kernel of {kernel.declared.file} gives no number: found {name}, expected float. Fix: return K."
         )
 
 
-def _gram(kernel: OwnKernel, X: Float64) -> Float64:
+def _gram(kernel: CustomKernel, X: Float64) -> Float64:
     """Return K of all pairs of rows as the function itself has it, float64[n, n]."""
     n = len(X)
     x_rows, y_rows = (rows.ravel() for rows in np.indices((n, n)))
     return kernel.scores(X, X, x_rows, y_rows, ordered=False).reshape(n, n)
 
 
-def _refuse(kernel: OwnKernel, what: str, found: str) -> None:
+def _refuse(kernel: CustomKernel, what: str, found: str) -> None:
     """Refuse a kernel that is not what its file declares."""
-    mend = "declare the ROUNDING that it has, or correct its formula"
-    raise InputError(f"the kernel of {kernel.declared.file} {what}: found {found}. Mend: {mend}.")
+    fix = "declare the ROUNDING that it has, or correct its formula"
+    raise InputError(f"the kernel of {kernel.declared.file} {what}: found {found}. Fix: {fix}.")

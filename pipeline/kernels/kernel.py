@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.kernels import blocks
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.kernels.prefilter import Screen
+from mercore.pipeline.kernels.prefilter import Prefilter
 
 
 class Kernel(ABC):
@@ -89,7 +89,7 @@ class Kernel(ABC):
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
         """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
 
-    def screen(self, queries: Float64) -> Screen | None:
+    def prefilter(self, queries: Float64) -> Prefilter | None:
         """Return what rules out pairs of raw rows and prepared queries [nq, d] in float32, if there is such a thing."""
         return None
 

@@ -25,7 +25,7 @@ class Sums(NamedTuple):
     error: float
 
 
-class Screen:
+class Prefilter:
     """A batch of prepared queries, float64[nq, d], that pairs with raw rows are ruled out for."""
 
     def __init__(self, sums: Sums, queries: NDArray[np.float64]) -> None:

@@ -30,12 +30,12 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
         Naming the first row that does not.
     """
     values = np.ascontiguousarray(rows, dtype=np.float64)
-    for bad, what, expected, mend in _faults(rows if rows.dtype.kind != "f" else values, domain):
+    for bad, what, expected, fix in _faults(rows if rows.dtype.kind != "f" else values, domain):
         if bad.any():
             row = int(np.argmax(bad))
             raise InputError(
                 f"{label} {first + row} {what}: found {_shown(rows[row])}, but kernel {domain.kernel} {expected}. "
-                f"Mend: {mend}."
+                f"Fix: {fix}."
             )
     return values
 
@@ -73,8 +73,8 @@ def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.b
         yield negative, "has a negative value", "is defined for values ≥ 0", "use cosine or rbf, or shift the data"
     if not domain.zero_rows:
         zero = ~np.asarray(values.any(axis=1))
-        mend = "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others"
-        yield zero, "is all zero", "needs a non-zero row", mend
+        fix = "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others"
+        yield zero, "is all zero", "needs a non-zero row", fix
 
 
 def _shown(row: NDArray[Any]) -> str:

@@ -11,7 +11,7 @@ from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.kernels import blocks, blocks_numba, loops_numba, prefilter, prefilter_numba, preparation
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.kernels.prefilter import Screen
+from mercore.pipeline.kernels.prefilter import Prefilter
 from mercore.pipeline.kernels.preparation import Domain
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
@@ -43,7 +43,7 @@ class SumKernel(Kernel):
         loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
 
-    def screen(self, queries: Float64) -> Screen:
+    def prefilter(self, queries: Float64) -> Prefilter:
         """Return what rules out pairs of raw rows and prepared queries in float32."""
         share, exponential = self.finish
         sums = prefilter.Sums(
@@ -51,9 +51,9 @@ class SumKernel(Kernel):
             scaling=getattr(prefilter_numba, self.scaling),
             share=share,
             exponential=exponential,
-            error=self.screen_error(queries),
+            error=self.prefilter_error(queries),
         )
-        return prefilter.Screen(sums, queries)
+        return prefilter.Prefilter(sums, queries)
 
     @property
     def finish(self) -> tuple[float, bool]:
@@ -61,7 +61,7 @@ class SumKernel(Kernel):
         return 1.0, False
 
     @abstractmethod
-    def screen_error(self, queries: Float64) -> float:
+    def prefilter_error(self, queries: Float64) -> float:
         """Return a bound of |screened − exact| for any rows and these prepared queries."""
 
     def packed(self, YT: Float32) -> Columns:
@@ -109,15 +109,15 @@ class _Histogram(SumKernel):
         """Return the roundings in units of u; 1 % more is for their products, underflow and what keeps from 0/0."""
         return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
 
-    def screen_error(self, queries: Float64) -> float:
+    def prefilter_error(self, queries: Float64) -> float:
         """Return the roundings in units of u: of the sums of terms and of the row, 2 of its values, 1 of the query's.
 
         The rows are as homogeneous as those of ``exact_error``; 1 % more is for what that one leaves it for.
         """
         dims = queries.shape[1]
-        return float((2 * depth(dims) + 3 + self.screen_roundings(dims)) * EPS32 * 1.01)
+        return float((2 * depth(dims) + 3 + self.prefilter_roundings(dims)) * EPS32 * 1.01)
 
-    def screen_roundings(self, d: int) -> float:
+    def prefilter_roundings(self, d: int) -> float:
         """Return how many u the terms that a screen adds are off together: none, if nothing is computed of values."""
         return 0
 
@@ -151,7 +151,7 @@ class Chi2(_Histogram):
         """
         return self.sums(X, YT, "CHI2_BY_TWOS")
 
-    def screen_roundings(self, d: int) -> float:
+    def prefilter_roundings(self, d: int) -> float:
         """Return 4, of the product, x + y, what keeps it from 0, and the quotient."""
         return 4
 
@@ -191,7 +191,7 @@ class JensenShannon(_Histogram):
         """Half of the sum."""
         return self.factor, False
 
-    def screen_roundings(self, d: int) -> float:
+    def prefilter_roundings(self, d: int) -> float:
         """Return 11 + 9.5 log2 d, of ½ Σ [f(x + y) − f(x) − f(y)].
 
         A logarithm is within 2 (1 + |log2|) u. So f(x + y) is off by 3.5 (x + y) + 4 |f(x + y)|, f(x) by 2 x + 2 |f(x)|
@@ -230,7 +230,7 @@ class _Inner(SumKernel):
         """
         return float((dims + 2 * self.row_roundings(dims)) * EPS64 * 1.01)
 
-    def screen_error(self, queries: Float64) -> float:
+    def prefilter_error(self, queries: Float64) -> float:
         """Return the roundings in units of u: of the sum for Σ|xy| ≤ 1, of the row, and of the query.
 
         Half of the row's are those of a sum, for they are of its root; 4 are the root, two products and the query's.
@@ -313,7 +313,7 @@ class Rbf(SumKernel):
         """exp(−γ · sum)."""
         return -self.gamma, True
 
-    def screen_error(self, queries: Float64) -> float:
+    def prefilter_error(self, queries: Float64) -> float:
         """Return what ``block_error`` does, of a shallower sum and of rounded queries: rows are float32 as they are.
 
         Squares of differences that underflow are in it too, for γ may make much of them.

@@ -49,7 +49,7 @@ class PackedQueries(NamedTuple):
     form: Form
 
 
-class Hits(NamedTuple):
+class PairBuffer(NamedTuple):
     """Room for pairs: ``rows`` int64[m], ``queries`` int64[m], ``bounds`` float32[m]."""
 
     rows: NDArray[np.int64]
@@ -67,7 +67,7 @@ class Sink(NamedTuple):
     least: Float32
     sums: NDArray[np.int32]
     marks: NDArray[np.uint16]
-    hits: Hits
+    hits: PairBuffer
 
 
 class SparseWords(NamedTuple):

@@ -14,8 +14,8 @@ from mercore.pipeline.scanners.bound_layout import (
     ROOM,
     WORD,
     Form,
-    Hits,
     PackedQueries,
+    PairBuffer,
     Sink,
     SparseWords,
 )
@@ -83,11 +83,13 @@ def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQuerie
     out : float32[n, nq], C-contiguous
     """
     assert out.shape == (len(rows), queries.form.nq)
-    hits = Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    hits = PairBuffer(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     _bound(rows, numbers, queries, _sink(queries, hits, out=out.reshape(-1)))
 
 
-def bound_hits(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, least: Float32, hits: Hits) -> int:
+def bound_hits(
+    rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, least: Float32, hits: PairBuffer
+) -> int:
     """List the pairs whose bound reaches ``least`` float32[nq], as far as they fit; return how many do.
 
     ``rows`` and ``numbers`` are those of ``bound_block``, and the bounds the same to the bit. Pairs come in an order
@@ -108,7 +110,9 @@ def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, si
     return int(bound_rows(words, np.ascontiguousarray(numbers), queries, room, sink))
 
 
-def _sink(queries: PackedQueries, hits: Hits, *, out: Float32 | None = None, least: Float32 | None = None) -> Sink:
+def _sink(
+    queries: PackedQueries, hits: PairBuffer, *, out: Float32 | None = None, least: Float32 | None = None
+) -> Sink:
     """Return where bounds go, and room for a tile."""
     limits = np.full(queries.start.size, np.inf, np.float32)
     if least is not None:

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bound_layout import Hits
+from mercore.pipeline.scanners.bound_layout import PairBuffer
 from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
 from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 FEW_ROWS = 64  # that fill lists, and that a query may always have
 SCANNED_ROWS = 1 << 11  # bounded before the k-th bounds are raised
@@ -67,7 +67,7 @@ class BoundScanner:
             over=terms.over,
         )
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's bounds, the first row of which is ``first``, into the best."""
         codes, terms = self._columns(columns)
         start, few = 0, max(FEW_ROWS, best.ids.shape[1])
@@ -117,7 +117,7 @@ class BoundScanner:
         """Return the pairs of a block of rows whose bound reaches the query's least."""
         room = max(1024, len(codes) * self.nq // ROOM)
         while True:
-            hits = Hits(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
+            hits = PairBuffer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
             count = bound_hits(codes, terms, self._packed, least, hits)
             if count <= room:
                 return Pairs(hits.queries[:count], hits.rows[:count], hits.bounds[:count])

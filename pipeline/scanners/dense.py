@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels.blocks import pack_products, products
 from mercore.pipeline.scanners.dense_numba import ROWS, score_point, widen
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import survivors
 
 BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
@@ -36,7 +36,7 @@ class DenseScanner:
         self._columns = pack_products(self.points.T) if len(points) > FEW else None
         self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * len(points))))
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's rows, the first of which is ``first``, into the best."""
         (values,) = (columns[name] for name in self.names)
         start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
@@ -75,7 +75,7 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
     return np.ascontiguousarray(out[:, :n].T)
 
 
-def take(scores: Float32, first: int, best: Best) -> None:
+def take(scores: Float32, first: int, best: TopK) -> None:
     """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
     kth = best.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or none yet

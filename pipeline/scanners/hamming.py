@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_scan, pad_rows
 from mercore.pipeline.simd.aligned import aligned
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 WORD, EIGHT = 8, 8  # bytes of a word; queries that are compared at once
 TILE_ROWS = 1 << 14  # rows that are padded at a time
@@ -40,7 +40,7 @@ class HammingScanner:
         self.queries = aligned(groups.size, np.uint64)
         self.queries[:] = (groups if self.alone else groups.transpose(0, 2, 1)).reshape(-1)
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's codes, whose first row is ``first``, into the best."""
         unrolled = self.count <= MOST_WORDS
         scan = one_scan(self.count) if self.alone and unrolled else batch_scan(self.count if unrolled else 0)

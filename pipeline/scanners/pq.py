@@ -21,7 +21,7 @@ from mercore.pipeline.scanners.pq_numba import (
 from mercore.pipeline.scanners.pq_one_numba import CODES, pays, scan_one_filtered
 from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.simd.aligned import aligned
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
 
 Float64 = NDArray[np.float64]
@@ -62,16 +62,16 @@ class PqScanner:
         if 0 < nq % GROUP < (FEW_FILTERED if filters_one(self.n_codes) else FEW):
             starts[-1:] = range(starts[-1], nq)
         self.groups = [
-            (One if stop - start == 1 else Batch)(slice(start, stop), tables[:, :, start:stop])
+            (One if stop - start == 1 else PqBatch)(slice(start, stop), tables[:, :, start:stop])
             for start, stop in zip(starts, [*starts[1:], nq], strict=True)
         ]
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's codes, ``code`` uint8[n, M], whose first row is ``first``, into the best."""
         codes = np.ascontiguousarray(columns["code"])
         if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.n_codes:
             found = f"{codes.dtype}{list(codes.shape)}"
-            raise ShapeError(f"codes are {found}: expected uint8[n, {self.n_codes}]. Mend: scan with their own tables.")
+            raise ShapeError(f"codes are {found}: expected uint8[n, {self.n_codes}]. Fix: scan with their own tables.")
         for group in self.groups:
             group.scan(codes, first, best)
 
@@ -98,7 +98,7 @@ class Group(ABC):
         self.tops = tables.max(axis=1).astype(np.float64)
         self.ceilings = ceilings(tables)
 
-    def scan(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+    def scan(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
         """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with."""
         kth, start = best.kth[self.queries], 0  # a view: it rises as rows are taken in
         while start < len(codes):
@@ -112,7 +112,7 @@ class Group(ABC):
                 quantised.left -= len(block)
             start += len(block)
 
-    def _quantised(self, kth: NDArray[np.floating], best: Best) -> Quantised:
+    def _quantised(self, kth: NDArray[np.floating], best: TopK) -> Quantised:
         """Return bytes made for these k-th scores or lower ones: the list's own, which rises unlike other threads'."""
         finer, kept = inverses(self.ceilings, kth), best.kept.get(self)
         if kept is None:
@@ -129,11 +129,11 @@ class Group(ABC):
         """Return the table in steps of Δ."""
 
     @abstractmethod
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
         """Score all rows in float32."""
 
     @abstractmethod
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
         """Score in float32 what may be among the best; return how many pairs that was."""
 
 
@@ -152,19 +152,19 @@ class One(Group):
         table[:] = np.minimum(steps, 255).reshape(-1)
         return Quantised(table, inverses)
 
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
         """Score all rows in float32."""
         scan = scan_one if codes.shape[1] % 8 else scan_one_by_words
         scan(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
         """Score in float32 the rows that may be among the best; return how many those were."""
         limits = float(self.ceilings[0]), float(quantised.inverses[0])
         scores, ids = best.scores[self.queries], best.ids[self.queries]
         return int(scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
 
 
-class Batch(Group):
+class PqBatch(Group):
     """Up to 64 queries, and their tables in panels of 16, float32[⌈Q / 16⌉, M · 256, 16]."""
 
     filters = True
@@ -181,11 +181,11 @@ class Batch(Group):
         quantise(self.table, self.tops, inverses, table)
         return Quantised(table.reshape(-1), inverses)
 
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: Best) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
         """Score all rows in float32."""
         scan_batch(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: Best) -> int:
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
         """Score in float32 the pairs that may be among the best; return how many those were."""
         limits, scores, ids = (self.ceilings, quantised.inverses), best.scores[self.queries], best.ids[self.queries]
         return int(scan_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
@@ -219,7 +219,7 @@ def _check(tables: Float32) -> None:
     fits = tables.ndim == 3 and 1 <= len(tables) <= MOST_CODES and tables.shape[1] == ENTRIES and tables.shape[2] > 0
     if not fits or tables.dtype != np.float32:
         found, expected = f"{tables.dtype}{list(tables.shape)}", f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}"
-        raise ShapeError(f"tables are {found}: expected {expected}. Mend: a column a query of each code of each M.")
+        raise ShapeError(f"tables are {found}: expected {expected}. Fix: a column a query of each code of each M.")
     most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0).max()
     if not most < np.finfo(np.float32).max / 2:
-        raise InputError(f"scores reach {most:g}: expected what float32 holds. Mend: scale the tables down.")
+        raise InputError(f"scores reach {most:g}: expected what float32 holds. Fix: scale the tables down.")

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 
 class Scanner(Protocol):
@@ -20,7 +20,7 @@ class Scanner(Protocol):
         """The columns that ``scan`` reads, of those that the store has."""
         ...
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's codes, whose first row is ``first``, into the best of all queries.
 
         Parameters

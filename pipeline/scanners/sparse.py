@@ -13,7 +13,7 @@ from mercore.pipeline.scanners.sparse_filter import PackedTable, QuantisedTable,
 from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one, widen_weights
 from mercore.pipeline.simd.aligned import aligned
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
 TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row
@@ -33,7 +33,7 @@ class SparseScanner:
         self.groups = groups
         self.names: tuple[str, ...] = ("atoms", "weights", "scale", *(["residual"] if metric == "distance" else []))
 
-    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: Best) -> None:
+    def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Take one part's codes, whose first row is ``first``, into the best."""
         columns = {name: columns[name] for name in self.names if name in columns}
         start, n = 0, len(columns["atoms"])
@@ -89,7 +89,7 @@ class QueryGroup:
         self._to_quantise = table if int8 and not self.alone else None
         self._lock = threading.Lock()
 
-    def scan(self, block: Block, best: Best) -> None:
+    def scan(self, block: Block, best: TopK) -> None:
         """Take a block into the best: by the filter, as soon as there is a k-th score for it to work with."""
         if best.kth[self.queries].min() > 0:
             self._quantise(block)

@@ -13,7 +13,7 @@ from mercore.pipeline.scanners.sparse_layout import FAINT, FLOAT32_ROUNDING, ROU
 from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.simd.bytes import COLUMNS, LANES
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 
 class Rows:
@@ -63,7 +63,7 @@ class QuantisedTable:
         self.bytes = aligned(m * len(self.columns), np.int8)
         self.bytes.reshape(m, -1)[:, self.columns[:count]] = np.rint(table / self.steps) - self.zero
 
-    def scan(self, rows: Rows, table: Float32, best: Best, queries: slice) -> int:
+    def scan(self, rows: Rows, table: Float32, best: TopK, queries: slice) -> int:
         """Take a block of rows into ``best[queries]``, every k-th score of which is positive; return pairs rescored.
 
         ``table`` float32[⌈Q / 16⌉, m, 16] is the same table in panels.
@@ -114,7 +114,7 @@ class PackedTable:
         self.half = 0.5 + FLOAT32_ROUNDING * 127 * 10 + 1e-4  # the last for the float32 arithmetic of the filter itself
         self.bytes = np.rint(table / self.step).astype(np.uint8)
 
-    def scan(self, rows: Rows, table: Float32, best: Best, queries: slice) -> int:
+    def scan(self, rows: Rows, table: Float32, best: TopK, queries: slice) -> int:
         """Take a block of rows into the best of the one query, whose k-th score is positive; return rows rescored.
 
         ``table`` float32[m] is the same table.

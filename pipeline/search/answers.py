@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.rerank import FetchRows
 from mercore.pipeline.search.ties import Candidates, decide
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Proved:
+class ExactAnswers:
     """The exact k best rows of a batch of queries, and what proves each.
 
     ``ids`` int64[nq, k] rows of the store; ``scores`` float64[nq, k], descending; ties go to the lower row. No row
@@ -46,7 +46,7 @@ class Scored:
     """
 
     def __init__(self, nq: int, k: int, slack: float) -> None:
-        self.best = Best(nq, k, np.float64)
+        self.best = TopK(nq, k, np.float64)
         self.slack = slack
         self.counts = np.zeros(nq, np.int64)
         self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64], Float64]] = []
@@ -64,7 +64,7 @@ class Scored:
         """The bound, float32[nq], that a row must reach to be among the k best or tie with the last of them."""
         return below(self.best.kth - self.slack)
 
-    def proved(self, truth: Truth, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> Proved:
+    def proved(self, truth: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> ExactAnswers:
         """Return the proofs of raw queries [nq, d]; ``greatest`` are the greatest bounds of what was not taken in.
 
         ``raw`` returns raw rows, for ties to be told apart.
@@ -73,29 +73,29 @@ class Scored:
         close = scores >= (self.best.kth - self.slack)[of]
         found = Candidates(of[close], rows[close], scores[close])
         decided = decide(truth, queries, found, self.best.ids.shape[1], raw)
-        return Proved(
+        return ExactAnswers(
             ids=decided.ids, scores=decided.scores, greatest=greatest, evaluated=self.counts, ties=decided.ties
         )
 
 
-def spliced(kept: NDArray[np.bool_], proved: Proved, others: Proved) -> Proved:
+def spliced(kept: NDArray[np.bool_], proved: ExactAnswers, others: ExactAnswers) -> ExactAnswers:
     """Return the proofs of all queries, of those of the kept ones and of the others."""
     whole = {}
     for name, values in proved.arrays().items():
         whole[name] = np.empty((len(kept), *values.shape[1:]), values.dtype)
         whole[name][kept], whole[name][~kept] = values, others.arrays()[name]
-    return Proved(**whole)
+    return ExactAnswers(**whole)
 
 
-def joined(proofs: Sequence[Proved]) -> Proved:
+def joined(proofs: Sequence[ExactAnswers]) -> ExactAnswers:
     """Return the proofs of batch after batch as those of all queries."""
     arrays = [proved.arrays() for proved in proofs]
-    return Proved(**{name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]})
+    return ExactAnswers(**{name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]})
 
 
-def taken(proved: Proved, kept: NDArray[np.bool_]) -> Proved:
+def taken(proved: ExactAnswers, kept: NDArray[np.bool_]) -> ExactAnswers:
     """Return the proofs of the kept queries."""
-    return Proved(**{name: values[kept] for name, values in proved.arrays().items()})
+    return ExactAnswers(**{name: values[kept] for name, values in proved.arrays().items()})
 
 
 def below(values: NDArray[np.floating[Any]]) -> Float32:

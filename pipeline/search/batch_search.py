@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec
+from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.executor import Crew, Threads, answer
+from mercore.pipeline.search.executor import Executor, ThreadExecutor, answer
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import Vectors, original_ids
 
@@ -27,8 +27,8 @@ MAX_BATCH = 1 << 16
 class SearchOptions:
     """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
 
-    Each batch is a pass over the codes: up to ``resident`` bytes of them stay in memory from one pass to the next.
-    ``own`` is the user's kernel, where that of the codes is one; ``crew`` works on the parts instead of threads here.
+    Each batch is a pass over the codes: up to ``cache_bytes`` bytes of them stay in memory from one pass to the next.
+    ``custom`` is the user's kernel, if the codes have one; ``executor`` replaces threads of this process.
     An exact search that is to take little memory compares the bounds of ``window`` parts at once.
     """
 
@@ -36,10 +36,10 @@ class SearchOptions:
     rerank: int | None = None
     batch: int = 1024
     threads: int = 1
-    resident: int = 0
+    cache_bytes: int = 0
     window: int | None = None
-    own: OwnKernel | None = None
-    crew: Crew | None = None
+    custom: CustomKernel | None = None
+    executor: Executor | None = None
 
     def check(self, rows: int) -> None:
         """Refuse counts that a store of ``rows`` rows cannot serve.
@@ -52,20 +52,20 @@ class SearchOptions:
         if not 1 <= self.k <= rows:
             raise InputError(
                 f"k is out of range: found {self.k}, expected 1 to {rows}, the rows of the store. "
-                f"Mend: -k {min(100, rows)}"
+                f"Fix: -k {min(100, rows)}"
             )
         if self.rerank is not None and not self.k <= self.rerank <= rows:
             raise InputError(
                 f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, the rows of the store. "
-                f"Mend: --rerank {min(rows, 10 * self.k)}"
+                f"Fix: --rerank {min(rows, 10 * self.k)}"
             )
         if not 1 <= self.batch <= MAX_BATCH:
             raise InputError(
-                f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Mend: leave --batch out."
+                f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Fix: leave --batch out."
             )
         if self.threads < 1:
             raise InputError(
-                f"threads is out of range: found {self.threads}, expected 1 or more. Mend: leave --threads out."
+                f"threads is out of range: found {self.threads}, expected 1 or more. Fix: leave --threads out."
             )
 
 
@@ -93,18 +93,18 @@ def search_code_store(
     IntegrityError
         If a byte of the store is not the one that was written; no result is then returned.
     """
-    kernel = kernel_from_spec(store.spec.kernel, options.own)
+    kernel = kernel_from_spec(store.spec.kernel, options.custom)
     options.check(store.rows)
     check_queries(queries, kernel, store.spec.dims, store.where)
     if vectors is not None:
         check_source(vectors, store)
     passes = -(-queries.shape[0] // options.batch)
-    crew = options.crew
-    if crew is None:
-        codes = OpenCodes(store, encoder_of(store, options.own), HeldParts(options.resident if passes > 1 else 0))
-        crew = Threads(kernel=kernel, threads=options.threads, vectors=vectors, codes=codes)
+    executor = options.executor
+    if executor is None:
+        codes = OpenCodes(store, encoder_of(store, options.custom), PartCache(options.cache_bytes if passes > 1 else 0))
+        executor = ThreadExecutor(kernel=kernel, threads=options.threads, vectors=vectors, codes=codes)
 
-    return _collect(queries, crew, (range(store.parts), store.dropped), options, advance)
+    return _collect(queries, executor, (range(store.parts), store.dropped), options, advance)
 
 
 def search_vector_store(
@@ -127,8 +127,8 @@ def search_vector_store(
     options.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
 
-    crew = options.crew or Threads(kernel=kernel, threads=options.threads, vectors=vectors)
-    return _collect(queries, crew, (None, vectors.dropped), options, advance)
+    executor = options.executor or ThreadExecutor(kernel=kernel, threads=options.threads, vectors=vectors)
+    return _collect(queries, executor, (None, vectors.dropped), options, advance)
 
 
 def check_source(vectors: Vectors, store: CodeStore) -> None:
@@ -142,7 +142,7 @@ def check_source(vectors: Vectors, store: CodeStore) -> None:
     if vectors.fingerprint != store.spec.source:
         raise InputError(
             f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
-            f"expected {store.spec.source}. Mend: name the right vector store with --vectors, or encode this one."
+            f"expected {store.spec.source}. Fix: name the right vector store with --vectors, or encode this one."
         )
 
 
@@ -152,17 +152,17 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
     if d != dims:
         raise ShapeError(
             f"{queries.name} has d = {d}: expected {dims}, the dimension of {where}. "
-            "Mend: name queries of the same kind."
+            "Fix: name queries of the same kind."
         )
     if nq == 0:
-        raise ShapeError(f"{queries.name} holds no query: expected at least one. Mend: check the file.")
+        raise ShapeError(f"{queries.name} holds no query: expected at least one. Fix: check the file.")
     for start, batch in _batches(queries, 4096):
         kernel.prepare(batch, first=start, label="query")
 
 
 def _collect(
     queries: Source,
-    crew: Crew,
+    executor: Executor,
     searched: tuple[Sequence[int] | None, NDArray[np.int64]],
     options: SearchOptions,
     advance: Advance,
@@ -170,13 +170,13 @@ def _collect(
     """Answer the queries batch by batch and give the rows their original ids."""
     (parts, dropped), answers = searched, []
 
-    def work(raw: NDArray[Any]) -> Best:
-        alone = crew.alone()
+    def work(raw: NDArray[Any]) -> TopK:
+        alone = executor.alone()
         if alone is not None:
             return alone.answer(raw, options.k, options.rerank)
-        return answer(crew.batch(raw), parts, options.k, options.rerank)
+        return answer(executor.batch(raw), parts, options.k, options.rerank)
 
-    for best in in_order((raw for _, raw in _batches(queries, options.batch)), work, crew.at_once):
+    for best in in_order((raw for _, raw in _batches(queries, options.batch)), work, executor.concurrent_batches):
         answers.append(best)
         advance(len(best.ids))
     ids = np.concatenate([best.ids for best in answers])

@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.bounds import FEW_ROWS, Pairs, chosen, joined
-from mercore.pipeline.search.answers import Proved, Scored
-from mercore.pipeline.search.collect import Allowance, too_many
-from mercore.pipeline.search.exact_scorer import Truth
-from mercore.pipeline.search.executor import Batch
-from mercore.pipeline.search.rerank import Cut
-from mercore.pipeline.topk import Best
+from mercore.pipeline.search.answers import ExactAnswers, Scored
+from mercore.pipeline.search.collect import PairBudget, too_many
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.executor import QueryBatch
+from mercore.pipeline.search.rerank import Threshold
+from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 
 SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most
@@ -33,10 +33,10 @@ class Bounded:
     what is scored does not depend on who works on the parts.
     """
 
-    def __init__(self, truth: Truth, codes: CodeStore, batch: Batch, k: int) -> None:
+    def __init__(self, truth: ExactScorer, codes: CodeStore, batch: QueryBatch, k: int) -> None:
         self.truth, self.codes, self.batch, self.k = truth, codes, batch, k
         self.nq = len(batch.queries)
-        self.allowance = Allowance.of(k, roomy=truth.window is None)
+        self.budget = PairBudget.of(k, roomy=truth.window is None)
         self.scored = Scored(self.nq, k, truth.slack)
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
@@ -52,7 +52,7 @@ class Bounded:
         width = min(2 * self.k, sum(min(rows, self._rows_of(range(part, part + 1))) for part in parts))
         queries, named = pairs_of(self.batch.scan(parts, width, rows=rows).ids)
         every, places = np.unique(named, return_inverse=True)
-        scores = self.batch.fetched(every)(places, queries, Cut(self.k, self.scored.least))
+        scores = self.batch.fetched(every)(places, queries, Threshold(self.k, self.scored.least))
         self.scored.add(queries, named, scores)
         self._know(queries, named)
         self._first_share = FIRST_SHARE
@@ -89,7 +89,7 @@ class Bounded:
             self._score(self._collect(parts, least), parts)
         self.failing |= self._said > self.scored.least
 
-    def proved(self) -> Proved:
+    def proved(self) -> ExactAnswers:
         """Return the proofs; those of queries that were given up prove nothing."""
         every = self.scored.counts == self.truth.vectors.rows
         greatest = np.where(every, -np.inf, self.greatest)
@@ -102,9 +102,9 @@ class Bounded:
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
-        found = self.batch.collect(parts, least, self.allowance)
+        found = self.batch.collect(parts, least, self.budget)
         counts, rows = np.bincount(found.pairs.queries, minlength=self.nq), self._rows_of(parts)
-        self.failing |= found.failing | too_many(counts, rows, self.allowance)
+        self.failing |= found.failing | too_many(counts, rows, self.budget)
         return found.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
@@ -116,18 +116,18 @@ class Bounded:
         wanted[pairs.rows - first] = True
         places = np.cumsum(wanted) - 1
         true_scores = self.batch.fetched(np.flatnonzero(wanted) + first)
-        greatest = Best(self.nq, 2 * self.k, np.float32)
+        greatest = TopK(self.nq, 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
 
         def score(some: Pairs) -> None:
-            cut = Cut(self.k, self.scored.least)
-            self.scored.add(some.queries, some.rows, true_scores(places[some.rows - first], some.queries, cut))
+            threshold = Threshold(self.k, self.scored.least)
+            self.scored.add(some.queries, some.rows, true_scores(places[some.rows - first], some.queries, threshold))
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         score(chosen(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
-        self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), behind - first, self.allowance)
+        self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), behind - first, self.budget)
         score(chosen(pairs, left & ~self.failing[pairs.queries]))
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._said))
 

@@ -16,7 +16,7 @@ FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a
 SHORT_OF_ROOM = 0.02  # of the rows: lists for more would leave room for few queries at once
 
 
-class Allowance(NamedTuple):
+class PairBudget(NamedTuple):
     """How many pairs queries may have: k neighbours are sought.
 
     Every row's score is taken to cost ``share`` of a pair a query and row, and ``a_row`` pairs a row.
@@ -27,7 +27,7 @@ class Allowance(NamedTuple):
     share: float = FAILING
 
     @classmethod
-    def of(cls, k: int, *, roomy: bool) -> "Allowance":
+    def of(cls, k: int, *, roomy: bool) -> "PairBudget":
         """Return that of a search, which need not save memory if there is room."""
         return cls(k) if roomy else cls(k, 0, SHORT_OF_ROOM)
 
@@ -40,7 +40,7 @@ class Collected(NamedTuple):
 
 
 def collect(
-    codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, Allowance], *, threads: int
+    codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, PairBudget], *, threads: int
 ) -> Collected:
     """Return the pairs of some parts whose bound reaches; what is found of a part depends on no other part.
 
@@ -48,8 +48,8 @@ def collect(
     ----------
     least : float32[nq] that a query's bounds must reach, and how many may
     """
-    limits, allowance = least
-    give_up = partial(too_many, allowance=allowance)
+    limits, budget = least
+    give_up = partial(too_many, budget=budget)
 
     def work(taken: Iterator[int]) -> list[Collected]:
         found: list[Collected] = []
@@ -69,8 +69,8 @@ def together(found: Sequence[Collected], queries: int) -> Collected:
     return Collected(joined([one.pairs for one in found]), failing)
 
 
-def too_many(pairs: NDArray[np.int64], rows: int, allowance: Allowance) -> NDArray[np.bool_]:
+def too_many(pairs: NDArray[np.int64], rows: int, budget: PairBudget) -> NDArray[np.bool_]:
     """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
-    many = pairs > FEW_ROWS + 2 * allowance.k + allowance.share * rows
-    cheaper = int(pairs[many].sum()) > (allowance.share * int(many.sum()) + allowance.a_row) * rows
+    many = pairs > FEW_ROWS + 2 * budget.k + budget.share * rows
+    cheaper = int(pairs[many].sum()) > (budget.share * int(many.sum()) + budget.a_row) * rows
     return many if cheaper else np.zeros_like(many)

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.sample import expected_share
-from mercore.pipeline.search.answers import Proved, Scored, joined, spliced, taken
+from mercore.pipeline.search.answers import ExactAnswers, Scored, joined, spliced, taken
 from mercore.pipeline.search.bounded import Bounded
 from mercore.pipeline.search.costs import SMALL, Search, by_bounds, every_row
-from mercore.pipeline.search.exact_scorer import Truth
-from mercore.pipeline.search.executor import Batch, Crew, Threads
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.executor import Executor, QueryBatch, ThreadExecutor
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.part_store.header import row_bytes
 
 SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
@@ -27,17 +27,17 @@ TIED_PAIRS = 1 << 17  # that such lists hold together, where one query alone doe
 class ExactSearch:
     """Exact search of vectors, by bounds of them if there are any."""
 
-    truth: Truth
+    truth: ExactScorer
     bounds: OpenCodes | None = None
     beta: float = 1.0  # below it bounds are relaxed (Bourrier et al. 2015, Eq. 28), and answers approximate
-    elsewhere: Crew | None = None  # who works on the parts, if not threads of this process
+    remote: Executor | None = None  # who works on the parts, if not threads of this process
 
     @cached_property
-    def crew(self) -> Crew:
+    def executor(self) -> Executor:
         """Who works on the parts."""
         truth = self.truth
-        here = Threads(kernel=truth.kernel, threads=truth.threads, vectors=truth.vectors, codes=self.bounds)
-        return self.elsewhere or here
+        here = ThreadExecutor(kernel=truth.kernel, threads=truth.threads, vectors=truth.vectors, codes=self.bounds)
+        return self.remote or here
 
     def prove(
         self,
@@ -46,7 +46,7 @@ class ExactSearch:
         *,
         seeds: NDArray[np.int64] | None = None,
         least: Float32 | None = None,
-    ) -> Proved:
+    ) -> ExactAnswers:
         """Return the k rows of highest real score for each query, with what proves them.
 
         Queries for which bounds rule too little out are answered by the true kernel of every row.
@@ -61,12 +61,12 @@ class ExactSearch:
             What the scores of the seeds, k a query, are said to reach: taken at that word, they cost no pass of their
             own, and a query whose seeds do not keep it one more.
         """
-        alone = self.crew.alone()
+        alone = self.executor.alone()
         if alone is not None:
             return alone.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
         if self.bounds is None or 2 * k >= self.truth.vectors.rows or not self._pays(len(queries), k):
             return self._of_every_row(queries, k)
-        bounded = Bounded(self.truth, self.bounds.store, self.crew.batch(queries, beta=self.beta), k)
+        bounded = Bounded(self.truth, self.bounds.store, self.executor.batch(queries, beta=self.beta), k)
         if seeds is None:
             bounded.seed()
         elif least is None:
@@ -86,13 +86,13 @@ class ExactSearch:
         share = expected_share(store.model["shares"], vectors.rows / k)
         return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
 
-    def _completed(self, bounded: Bounded, *, again: bool) -> Proved:
+    def _completed(self, bounded: Bounded, *, again: bool) -> ExactAnswers:
         """Return the proofs of a batch: queries that were given up are tried again from the best rows so far, once."""
         failing, k = bounded.failing, bounded.k
         if not failing.any():
             return bounded.proved()
         if again and not failing.all():
-            batch = self.crew.batch(bounded.batch.queries[failing], beta=self.beta)
+            batch = self.executor.batch(bounded.batch.queries[failing], beta=self.beta)
             second = Bounded(self.truth, bounded.codes, batch, k)
             second.start(bounded.scored.best.ids[failing])
             second.sweep()
@@ -101,14 +101,14 @@ class ExactSearch:
             others = self._of_every_row(bounded.batch.queries[failing], k)
         return others if failing.all() else spliced(~failing, taken(bounded.proved(), ~failing), others)
 
-    def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> Proved:
+    def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> ExactAnswers:
         """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out.
 
         Queries that more rows tie with than lists have room for are asked again with longer lists, as many at a time
         as the memory of all of them was for.
         """
         truth, rows, nq = self.truth, self.truth.vectors.rows, len(queries)
-        batch, kept = self.crew.batch(queries), min(rows, k + spare)
+        batch, kept = self.executor.batch(queries), min(rows, k + spare)
         best = batch.nearest(kept)
         if kept == rows:
             return self._of_lists(batch, best, k)
@@ -121,11 +121,11 @@ class ExactSearch:
         others = [self._of_every_row(tied[at : at + size], k, longer - k) for at in range(0, len(tied), size)]
         if full.all():
             return joined(others)
-        ended = Best(nq - len(tied), kept, np.float64)
+        ended = TopK(nq - len(tied), kept, np.float64)
         ended.scores[:], ended.ids[:] = best.scores[~full], best.ids[~full]
-        return spliced(~full, self._of_lists(self.crew.batch(queries[~full]), ended, k), joined(others))
+        return spliced(~full, self._of_lists(self.executor.batch(queries[~full]), ended, k), joined(others))
 
-    def _of_lists(self, batch: Batch, best: Best, k: int) -> Proved:
+    def _of_lists(self, batch: QueryBatch, best: TopK, k: int) -> ExactAnswers:
         """Return the proofs of a batch of which lists hold all that may be among the k best; every row was scored."""
         (nq, kept), scored = best.ids.shape, Scored(len(best.ids), k, self.truth.slack)
         scored.add(np.repeat(np.arange(nq), kept), best.ids.ravel(), np.asarray(best.scores, np.float64).ravel())

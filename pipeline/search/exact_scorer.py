@@ -7,7 +7,7 @@ from mercore.stores.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truth:
+class ExactScorer:
     """Vectors, the kernel that decides about them, and how many threads compute it."""
 
     vectors: Vectors

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts, read_ahead
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
 BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64  # of a block: in float64 it stays in cache
 
 
-class Batch:
+class RowsBatch:
     """A batch of prepared queries, in the layouts that the filter and the decision want."""
 
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
@@ -25,7 +25,7 @@ class Batch:
         self.columns = kernel.packed(np.ascontiguousarray(self.prepared.T).astype(np.float32))
 
 
-def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> Best:
+def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
     """Return the k rows of highest true score for each query: exact, scores float64, ties to the lower row.
 
     A row is left out only if its float32 score lies below the k-th best by more than ``kernel.block_error``.
@@ -35,15 +35,15 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
     queries : dtype[nq, d], raw rows
     k : int, 1 ≤ k ≤ n
     """
-    return search_parts(vectors, Batch(kernel, queries), range(vectors.parts), k, threads=threads)
+    return search_parts(vectors, RowsBatch(kernel, queries), range(vectors.parts), k, threads=threads)
 
 
-def search_parts(vectors: Vectors, batch: Batch, parts: Sequence[int], k: int, *, threads: int) -> Best:
+def search_parts(vectors: Vectors, batch: RowsBatch, parts: Sequence[int], k: int, *, threads: int) -> TopK:
     """Return the k rows of highest true score among some parts, for each query."""
     size = block_rows(vectors.dims)
 
-    def work(taken: Iterator[int]) -> Best:
-        best = Best(len(batch.prepared), k, np.float64)
+    def work(taken: Iterator[int]) -> TopK:
+        best = TopK(len(batch.prepared), k, np.float64)
         for part, rows in read_ahead(taken, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)
             for start in range(0, len(rows), size):
@@ -58,7 +58,7 @@ def block_rows(dims: int) -> int:
     return max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (8 * dims)))
 
 
-def search_block(batch: Batch, rows: NDArray[Any], first: int, best: Best) -> None:
+def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, best: TopK) -> None:
     """Score one block of rows, whose first row is ``first``, and take in what may be among the k best."""
     prepared = batch.kernel.prepare(rows, first=first)
     scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
@@ -67,7 +67,7 @@ def search_block(batch: Batch, rows: NDArray[Any], first: int, best: Best) -> No
     best.insert(queries, at + first, batch.kernel.exact_pairs(prepared, batch.prepared, at, queries))
 
 
-def _least(scores: NDArray[np.float32], best: Best, error: float) -> NDArray[np.float32]:
+def _least(scores: NDArray[np.float32], best: TopK, error: float) -> NDArray[np.float32]:
     """Return, for each query, the float32 score below which a row cannot be among the k best."""
     k = best.ids.shape[1]
     least = best.kth - error

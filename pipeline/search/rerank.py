@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.parallel import over_parts
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError
 from mercore.stores.vectors import Vectors
 
@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 FetchRows = Callable[[Ids], NDArray[Any]]
 
 
-class Cut(NamedTuple):
+class Threshold(NamedTuple):
     """Which pairs are of account: with a score of at least ``least`` float32[nq], among the k best of a query or tied.
 
     The k best are those of the pairs at hand.
@@ -36,7 +36,7 @@ class Prepared:
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
         self.values = kernel.prepare(queries, label="query")
-        self.screen = kernel.screen(self.values)
+        self.prefilter = kernel.prefilter(self.values)
 
 
 def true_scores(
@@ -121,7 +121,9 @@ class Kept:
         return out
 
 
-def pair_scores(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], cut: Cut, *, threads: int) -> Float64:
+def pair_scores(
+    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
+) -> Float64:
     """Return the true scores of pairs (rows[at[p]], queries[of[p]]), float64[p]; −inf where the cut leaves one out.
 
     A pair is left out only if its float32 score lies lower by more than the proven error of that.
@@ -133,8 +135,8 @@ def pair_scores(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], c
     """
     at, of = pairs
     scores, order = np.full(len(at), -np.inf), np.argsort(at, kind="stable")
-    if queries.screen is not None:
-        order = order[_of_account(queries, rows, (at[order], of[order]), cut, threads=threads)]
+    if queries.prefilter is not None:
+        order = order[_of_account(queries, rows, (at[order], of[order]), threshold, threads=threads)]
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
@@ -146,23 +148,23 @@ def pair_scores(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], c
 
 
 def _of_account(
-    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], cut: Cut, *, threads: int
+    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
 ) -> NDArray[np.bool_]:
     """Return which pairs, ``at`` ascending, the cut may leave, bool[p]."""
-    (at, of), screen = pairs, queries.screen
-    assert screen is not None
+    (at, of), prefilter = pairs, queries.prefilter
+    assert prefilter is not None
     scores = np.empty(len(at))
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
             some = slice(number * PAIRS, (number + 1) * PAIRS)
-            scores[some] = screen.scores(rows, (at[some], of[some]))
+            scores[some] = prefilter.scores(rows, (at[some], of[some]))
 
     over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
-    best, known = Best(len(cut.least), cut.k, np.float64), ~np.isnan(scores)
+    best, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
     best.insert(of[known], at[known], scores[known])
     ties = 2 * queries.kernel.exact_error(rows.shape[1])
-    limits = np.maximum(cut.least.astype(np.float64) - screen.error, best.kth - (2 * screen.error + ties))
+    limits = np.maximum(threshold.least.astype(np.float64) - prefilter.error, best.kth - (2 * prefilter.error + ties))
     return np.asarray(~(scores < limits[of]))  # so that one that is not known may be left
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.stores.codes import CodeStore
-from mercore.stores.part_store.part_reader import HeldParts, PartReader
+from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class OpenCodes:
 
     store: CodeStore
     encoder: Encoder
-    held: HeldParts = field(default_factory=lambda: HeldParts(0))
+    held: PartCache = field(default_factory=lambda: PartCache(0))
     checked: set[int] = field(default_factory=set)
     idle: dict[tuple[str, ...], list[PartReader]] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class OpenCodes:
                 store.check_chunk(self.store.receipts[part], name)
 
 
-def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> Best:
+def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
     """Return the k rows of highest score for each query, float32; bit-equal whatever threads, batch or parts.
 
     Parameters
@@ -59,12 +59,12 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
 
 def scan_parts(
     codes: OpenCodes, scanner: Scanner, some: tuple[Sequence[int], int | None], shape: tuple[int, int], *, threads: int
-) -> Best:
+) -> TopK:
     """Return the best of some parts, or of so many first rows of each, in lists of a shape [nq, k]."""
     parts, rows = some
 
-    def work(taken: Iterator[int]) -> Best:
-        best = Best(*shape, np.float32)
+    def work(taken: Iterator[int]) -> TopK:
+        best = TopK(*shape, np.float32)
         for part, columns in read_parts(codes, scanner.names, taken):
             first = columns if rows is None else {name: values[:rows] for name, values in columns.items()}
             scanner.scan(first, codes.store.store.bounds(part)[0], best)

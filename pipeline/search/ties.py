@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.decimals import decimal_score, is_of_shared_terms, tie_at
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.rerank import FetchRows
 
 RAW_BYTES = 1 << 24  # of raw rows that are told apart at a time
@@ -38,7 +38,7 @@ class Decided(NamedTuple):
     ties: NDArray[np.int64]
 
 
-def decide(truth: Truth, queries: NDArray[Any], candidates: Candidates, k: int, raw: FetchRows) -> Decided:
+def decide(truth: ExactScorer, queries: NDArray[Any], candidates: Candidates, k: int, raw: FetchRows) -> Decided:
     """Return the k best of each query by their real scores; those no further apart than ``decimals.tie_at`` go by row.
 
     Parameters

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels.decimals import decimal_score, tie_at
-from mercore.pipeline.search.answers import Proved, below, spliced
+from mercore.pipeline.search.answers import ExactAnswers, below, spliced
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.executor import true_scores
 from mercore.pipeline.search.rerank import fetch
@@ -28,7 +28,7 @@ class Verdicts:
     ``proved``. ``tied`` bool[nq] says that the claim is right and others would be, for their scores tie.
     """
 
-    proved: Proved
+    proved: ExactAnswers
     ranks: Ids
     tied: NDArray[np.bool_]
 
@@ -84,11 +84,11 @@ def _repeated(claimed: Ids) -> NDArray[np.bool_]:
 
 
 def _equally_good(
-    search: ExactSearch, queries: NDArray[Any], claimed: Ids, proved: Proved, other: NDArray[np.bool_]
+    search: ExactSearch, queries: NDArray[Any], claimed: Ids, proved: ExactAnswers, other: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return which of the other rows that are claimed have the very score of the exact one, bool[nq, k]."""
     truth = search.truth
-    scores = true_scores(search.crew.batch(queries), np.where(other, claimed, -1))
+    scores = true_scores(search.executor.batch(queries), np.where(other, claimed, -1))
     near = np.abs(scores - proved.scores) <= truth.slack
     pairs = np.argwhere(near)
     if not len(pairs):

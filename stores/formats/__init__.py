@@ -13,7 +13,7 @@ from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.texmex import open_texmex
 from mercore.stores.formats.zarr_array import open_zarr
-from mercore.stores.location.resolve import place, refuse_url, scheme_of
+from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {
     **dict.fromkeys(texmex.STORED, open_texmex),
@@ -47,7 +47,7 @@ def open_source(path: str | Sliced) -> Source:
     if opener is None:
         message = (
             f"{path}: unknown suffix {suffix!r}, expected {' '.join(OPENERS)}, or a Zarr array's folder. "
-            f"Mend: rename the file by its true format, or convert it."
+            f"Fix: rename the file by its true format, or convert it."
         )
         raise FormatError(message)
     return opener(path)
@@ -55,8 +55,8 @@ def open_source(path: str | Sliced) -> Source:
 
 def _check_object(path: str) -> None:
     """Refuse a URL that is not that of an object."""
-    at = place(path)
+    at = location_of(path)
     if at.is_folder():
         refuse_url(path, "a Zarr array of another tool")
     if not at.exists():
-        raise NotFoundError(f"{path}: no such file or folder. Mend: check the path.")
+        raise NotFoundError(f"{path}: no such file or folder. Fix: check the path.")

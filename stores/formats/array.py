@@ -43,10 +43,10 @@ class ArraySource:
     def __init__(self, array: Sliced) -> None:
         if not isinstance(array, Sliced):
             found = type(array).__name__
-            raise FormatError(f"rows are of type {found}, expected a path or a 2-D array. Mend: numpy.asarray(rows).")
+            raise FormatError(f"rows are of type {found}, expected a path or a 2-D array. Fix: numpy.asarray(rows).")
         if len(array.shape) != 2 or not all(isinstance(size, Integral) for size in array.shape):
             raise FormatError(
-                f"{NAME} has shape {tuple(array.shape)}, expected two dimensions, (n, d). Mend: array.reshape(n, d)."
+                f"{NAME} has shape {tuple(array.shape)}, expected two dimensions, (n, d). Fix: array.reshape(n, d)."
             )
         n, d = (int(size) for size in array.shape)
         check_shape(NAME, n, d)

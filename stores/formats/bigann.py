@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinarySource, Layout, PositionalFile, open_binary
+from mercore.stores.formats.binary import BinarySource, PositionalFile, RowLayout, open_binary
 
 STORED: dict[str, np.dtype[Any]] = {
     ".fbin": np.dtype("<f4"),
@@ -62,19 +62,19 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
     return header + ids.astype("<i4").tobytes() + (b"" if scores is None else scores.astype("<f4").tobytes())
 
 
-def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> Layout:
+def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayout:
     """Read the header and lay the rows out from byte ``offset`` on."""
     if file.size < HEADER_BYTES:
-        message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Mend: fetch the file again."
+        message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Fix: fetch the file again."
         raise FormatError(message)
     n, d = (int(count) for count in np.frombuffer(file.read_prefix(HEADER_BYTES), "<u4"))
-    return Layout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
+    return RowLayout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
 
 
-def _refuse_size(file: PositionalFile, layout: Layout, expected: str) -> None:
+def _refuse_size(file: PositionalFile, layout: RowLayout, expected: str) -> None:
     """Raise the error that the file is shorter or longer than its header says."""
     message = (
         f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, d = {layout.d} "
-        f"of {layout.stored.itemsize} bytes. Mend: fetch the file again, or check that its suffix is right."
+        f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its suffix is right."
     )
     raise FormatError(message)

@@ -14,7 +14,7 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_range, check_shape, digest_rows
 from mercore.stores.location.publish import storage_errors
-from mercore.stores.location.resolve import place, scheme_of
+from mercore.stores.location.resolve import location_of, scheme_of
 
 WINDOW_BYTES = 4 << 20
 
@@ -33,7 +33,7 @@ def path_status(path: str) -> os.stat_result:
         try:
             return Path(path).stat()
         except (FileNotFoundError, NotADirectoryError) as error:
-            message = f"{path}: no such file or folder. Mend: check the path."
+            message = f"{path}: no such file or folder. Fix: check the path."
             raise NotFoundError(message) from error
 
 
@@ -43,7 +43,7 @@ class BinaryFile:
     def __init__(self, path: str) -> None:
         # Looked at before it is opened: opening a pipe would wait for a writer.
         if not stat.S_ISREG(path_status(path).st_mode):
-            message = f"{path}: not a regular file. Mend: name a file; copy a pipe or a device to one first."
+            message = f"{path}: not a regular file. Fix: name a file; copy a pipe or a device to one first."
             raise FormatError(message)
         self.name = path
         with storage_errors("read", path):
@@ -69,7 +69,7 @@ class BinaryFile:
             if count == 0:
                 message = (
                     f"{self.name}: the file ends at byte {offset + done}, expected {offset + len(view)} bytes. "
-                    f"Mend: fetch the file again, and change no file while it is read."
+                    f"Fix: fetch the file again, and change no file while it is read."
                 )
                 raise FormatError(message)
             done += count
@@ -104,16 +104,16 @@ def open_binary(path: str) -> PositionalFile:
     """
     if scheme_of(path) is None:
         return BinaryFile(path)
-    at = place(path)
-    from mercore.stores.formats.s3_file import ObjectFile
-    from mercore.stores.location.s3 import ObjectPlace
+    at = location_of(path)
+    from mercore.stores.formats.s3_file import S3File
+    from mercore.stores.location.s3 import S3Location
 
-    assert isinstance(at, ObjectPlace)
-    return ObjectFile(at)
+    assert isinstance(at, S3Location)
+    return S3File(at)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class RowLayout:
     """Where the rows of a file lie: ``n`` rows of ``head`` bytes and ``d`` numbers each, from byte ``offset`` on."""
 
     kind: str
@@ -137,7 +137,7 @@ class Layout:
 class BinarySource:
     """A ``Source`` over a binary file whose layout is known."""
 
-    def __init__(self, file: PositionalFile, layout: Layout) -> None:
+    def __init__(self, file: PositionalFile, layout: RowLayout) -> None:
         check_shape(file.name, layout.n, layout.d)
         self.name = file.name
         self.shape = (layout.n, layout.d)
@@ -188,6 +188,6 @@ class BinarySource:
             row = int(wrong[0])
             message = (
                 f"{self.name}: row {start + row} says d = {heads[row]}, expected {self._layout.d} as in row 0. "
-                f"Mend: fetch the file again; rows of different d cannot be one set of vectors."
+                f"Fix: fetch the file again; rows of different d cannot be one set of vectors."
             )
             raise FormatError(message)

@@ -21,7 +21,7 @@ def check_faiss() -> None:
     try:
         import faiss  # noqa: F401
     except ImportError:
-        raise InputError("faiss is not installed: it writes its own index. Mend: pip install faiss-cpu") from None
+        raise InputError("faiss is not installed: it writes its own index. Fix: pip install faiss-cpu") from None
 
 
 def write_index(

@@ -11,7 +11,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinarySource, Layout, open_binary
+from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.location.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
@@ -43,21 +43,21 @@ def open_npy(path: str) -> BinarySource:
     file = open_binary(path)
     header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
     if len(header.shape) != 2:
-        message = f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). Mend: reshape it."
+        message = f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). Fix: reshape it."
         raise FormatError(message)
     if header.fortran_order:
         message = (
             f"{path}: the array is in Fortran order, expected C order (a row's numbers together). "
-            f"Mend: numpy.save(path, numpy.ascontiguousarray(array))."
+            f"Fix: numpy.save(path, numpy.ascontiguousarray(array))."
         )
         raise FormatError(message)
     n, d = header.shape
-    layout = Layout(kind="npy", n=n, d=d, stored=header.dtype, offset=header.offset)
+    layout = RowLayout(kind="npy", n=n, d=d, stored=header.dtype, offset=header.offset)
     source = BinarySource(file, layout)
     if file.size != layout.end:
         message = (
             f"{path}: {file.size} bytes, expected {layout.end} for the header's {header.shape} of {header.dtype}. "
-            f"Mend: fetch or save the file again."
+            f"Fix: fetch or save the file again."
         )
         raise FormatError(message)
     return source
@@ -80,11 +80,11 @@ def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, fortran_order, dtype = read(stream)
     except BAD_HEADER as error:
-        message = f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Mend: save it with numpy.save."
+        message = f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Fix: save it with numpy.save."
         raise FormatError(message) from error
     if dtype.hasobject or min(shape, default=0) < 0:
         what = "Python objects" if dtype.hasobject else f"shape {shape}"
-        message = f"{name}: the header says {what}, expected an array of numbers. Mend: save it again as float32."
+        message = f"{name}: the header says {what}, expected an array of numbers. Fix: save it again as float32."
         raise FormatError(message)
     return NpyHeader(shape=shape, fortran_order=fortran_order, dtype=dtype, offset=stream.tell())
 

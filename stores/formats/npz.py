@@ -55,7 +55,7 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
         except (*BAD_ZIP, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a seek to where no file has bytes
                 raise
-            message = f"{path}: the zip is damaged ({error}). Mend: fetch or write the file again."
+            message = f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again."
             raise FormatError(message) from error
 
 
@@ -68,7 +68,7 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -
         count *= extent
     expected = header.offset + count * header.dtype.itemsize
     if entry.file_size != expected:
-        message = f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. Mend: fetch it again."
+        message = f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. Fix: fetch it again."
         raise FormatError(message)
     flat = np.frombuffer(archive.read(entry), header.dtype, count, header.offset)
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from obstore.exceptions import PreconditionError
 
 from mercore.stores.errors import FormatError
-from mercore.stores.location.s3 import ObjectPlace
+from mercore.stores.location.s3 import S3Location
 from mercore.stores.location.s3_errors import object_errors
 
 if TYPE_CHECKING:
     from obstore import GetOptions
 
 
-class ObjectFile:
+class S3File:
     """An object read at positions, as a ``BinaryFile`` is."""
 
-    def __init__(self, at: ObjectPlace) -> None:
+    def __init__(self, at: S3Location) -> None:
         self.name = at.url
         self._at = at
         with object_errors("read", at.url):
@@ -44,7 +44,7 @@ class ObjectFile:
             try:
                 found = obstore.get(self._at.store, self._at.key, options=options).bytes()
             except PreconditionError:
-                message = f"{self.name}: it has changed since it was opened. Mend: change no file while it is read."
+                message = f"{self.name}: it has changed since it was opened. Fix: change no file while it is read."
                 raise FormatError(message) from None
         view[:] = np.frombuffer(memoryview(found), np.uint8)
 

@@ -58,7 +58,7 @@ def check_shape(name: str, n: int, d: int) -> None:
     if n < 0 or not 1 <= d <= MAX_D:
         message = (
             f"{name}: the header says n = {n} rows of d = {d}, expected n ≥ 0 and 1 ≤ d ≤ {MAX_D}. "
-            f"Mend: check that the suffix names the file's true format, or fetch the file again."
+            f"Fix: check that the suffix names the file's true format, or fetch the file again."
         )
         raise FormatError(message)
 
@@ -73,7 +73,7 @@ def check_range(source: Source, start: int, stop: int) -> None:
     """
     n = source.shape[0]
     if not 0 <= start <= stop <= n:
-        message = f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Mend: ask for rows it has."
+        message = f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Fix: ask for rows it has."
         raise ShapeError(message)
 
 

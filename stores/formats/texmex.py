@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinarySource, Layout, open_binary
+from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.formats.source import check_shape
 
 STORED: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
@@ -28,7 +28,7 @@ def open_texmex(path: str) -> BinarySource:
     stored = STORED[PurePath(path).suffix.lower()]
     if file.size < HEAD_BYTES:
         message = (
-            f"{path}: {file.size} bytes, expected at least the {HEAD_BYTES} that say d. Mend: fetch the file again."
+            f"{path}: {file.size} bytes, expected at least the {HEAD_BYTES} that say d. Fix: fetch the file again."
         )
         raise FormatError(message)
     d = int.from_bytes(file.read_prefix(HEAD_BYTES), "little", signed=True)
@@ -38,10 +38,10 @@ def open_texmex(path: str) -> BinarySource:
         message = (
             f"{path}: {file.size} bytes, expected a multiple of {HEAD_BYTES + d * stored.itemsize} "
             f"(d = {d} of {stored.itemsize} bytes, and {HEAD_BYTES} bytes before each row). "
-            f"Mend: fetch the file again, it is cut off; or check that its suffix is right."
+            f"Fix: fetch the file again, it is cut off; or check that its suffix is right."
         )
         raise FormatError(message)
-    return BinarySource(file, Layout(kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES))
+    return BinarySource(file, RowLayout(kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES))
 
 
 def texmex_bytes(rows: NDArray[Any]) -> bytes:

@@ -83,7 +83,7 @@ def lost(what: object, found: str, owner: Owner) -> LeaseError:
     """Return the error that says who has a lease now, or that it is gone."""
     return LeaseError(
         f"{what} is no longer this process's to write: found that {found}, expected {owner}. "
-        "Mend: run the same command again: it waits for its turn, and what is done stays done."
+        "Fix: run the same command again: it waits for its turn, and what is done stays done."
     )
 
 

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
-from mercore.stores.location.protocol import ROOT, Draft, Held, Item, Result
+from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.publish import check_folder, exists, publish, storage_errors, sync_folder
 from mercore.stores.location.scratch import scratch_folder, sweep, sweep_tree
 
 
 @dataclass(frozen=True)
-class LocalPlace:
-    """A file or a folder: see ``Place``."""
+class LocalLocation:
+    """A file or a folder: see ``Location``."""
 
     path: Path
 
@@ -28,9 +28,9 @@ class LocalPlace:
         """Return the path."""
         return str(self.path)
 
-    def __truediv__(self, key: str) -> "LocalPlace":
+    def __truediv__(self, key: str) -> "LocalLocation":
         """Return the place of a key below this one."""
-        return LocalPlace(self.path / key)
+        return LocalLocation(self.path / key)
 
     def exists(self) -> bool:
         """Return whether there is something here."""
@@ -72,10 +72,10 @@ class LocalPlace:
         return map(function, items)
 
     def check_new(self) -> None:
-        """Refuse a path that exists, or whose folder does not: see ``Place``."""
+        """Refuse a path that exists, or whose folder does not: see ``Location``."""
         with storage_errors("write", self.path):
             if os.path.lexists(self.path):
-                raise ExistsError(f"{self.path} exists: expected a new path. Mend: name another, or remove it.")
+                raise ExistsError(f"{self.path} exists: expected a new path. Fix: name another, or remove it.")
         check_folder(self.path)
 
     @contextmanager
@@ -85,17 +85,17 @@ class LocalPlace:
         with ExitStack() as stack:
             with storage_errors("write", self.path):
                 scratch = stack.enter_context(scratch_folder(self.path))
-            yield LocalDraft(LocalPlace(scratch), self.path)
+            yield LocalDraft(LocalLocation(scratch), self.path)
 
     def sweep(self) -> None:
         """Remove the scratch files that killed writers left here and in the folders below."""
         sweep_tree(self.path)
 
-    def resolved(self) -> "LocalPlace":
+    def resolved(self) -> "LocalLocation":
         """Return the absolute path."""
-        return LocalPlace(self.path.resolve())
+        return LocalLocation(self.path.resolve())
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[Held]:
+    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
         """Have the lease, a file beside the path, for the block."""
         return lease(self.path, tell)
 
@@ -123,7 +123,7 @@ class LocalPlace:
 class LocalDraft:
     """A scratch folder that becomes the store at ``path``: see ``Draft``."""
 
-    place: LocalPlace
+    place: LocalLocation
     path: Path
 
     def finish(self, root: bytes) -> None:
@@ -136,7 +136,7 @@ class LocalDraft:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise
                 raise ExistsError(
-                    f"{self.path} appeared a moment ago: expected a new path. Mend: name another."
+                    f"{self.path} appeared a moment ago: expected a new path. Fix: name another."
                 ) from None
             sync_folder(self.path.parent)
 

@@ -14,10 +14,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Place(Protocol):
+class Location(Protocol):
     """A file, or what has files below it; ``str`` of it is what messages show."""
 
-    def __truediv__(self, key: str) -> "Place":
+    def __truediv__(self, key: str) -> "Location":
         """Return the place of a key below this one."""
 
     def exists(self) -> bool:
@@ -71,10 +71,10 @@ class Place(Protocol):
     def sweep(self) -> None:
         """Remove what killed writers left in the store that is here."""
 
-    def resolved(self) -> "Place":
+    def resolved(self) -> "Location":
         """Return the place as processes in other folders find it."""
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager["Held"]:
+    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager["LeaseHandle"]:
         """Have what lies here, or will, to this process alone for the block; ``tell`` says what it waits for."""
 
     def held_bytes(self) -> int:
@@ -91,7 +91,7 @@ class Draft(Protocol):
     """A store that is being made: nobody takes it for one before it is finished."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Location:
         """Where its files are written to."""
 
     def finish(self, root: bytes) -> None:
@@ -104,7 +104,7 @@ class Draft(Protocol):
         """
 
 
-class Held(Protocol):
+class LeaseHandle(Protocol):
     """The lease of a place."""
 
     def check(self) -> None:

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from mercore.stores.errors import InputError
-from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.protocol import Place
+from mercore.stores.location.local import LocalLocation
+from mercore.stores.location.protocol import Location
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 
@@ -13,10 +13,10 @@ URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
 OBJECT_SCHEME = "s3"
 
 
-Where = str | Path | Place
+Where = str | Path | Location
 
 
-def place(where: Where) -> Place:
+def location_of(where: Where) -> Location:
     """Return the place that a path or a URL names.
 
     Raises
@@ -30,16 +30,16 @@ def place(where: Where) -> Place:
         if scheme != OBJECT_SCHEME:
             raise InputError(
                 f"{scheme}:// names no place for a store: expected a path, or {OBJECT_SCHEME}://BUCKET/PREFIX. "
-                "Mend: name one of those."
+                "Fix: name one of those."
             )
         try:
-            from mercore.stores.location.s3 import object_place
+            from mercore.stores.location.s3 import s3_location
         except ImportError:
             raise InputError(
-                f"{OBJECT_SCHEME}:// needs the package obstore: found none. Mend: pip install 'mercore[s3]'"
+                f"{OBJECT_SCHEME}:// needs the package obstore: found none. Fix: pip install 'mercore[s3]'"
             ) from None
-        return object_place(str(where))
-    return LocalPlace(Path(where))
+        return s3_location(str(where))
+    return LocalLocation(Path(where))
 
 
 def scheme_of(where: str | Path) -> str | None:
@@ -59,5 +59,5 @@ def refuse_url(path: str, what: str) -> None:
     if scheme := scheme_of(path):
         raise InputError(
             f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this machine. "
-            "Mend: name a file here."
+            "Fix: name a file here."
         )

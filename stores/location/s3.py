@@ -22,7 +22,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from mercore.stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
-from mercore.stores.location.protocol import ROOT, Draft, Held, Item, Result
+from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.s3_errors import check_endpoint, object_errors
 
 MARKER = ".mercore-draft"
@@ -36,8 +36,8 @@ REQUEST_TIMEOUT = "300 seconds"
 
 
 @dataclass(frozen=True)
-class ObjectPlace:
-    """A key of a bucket, or all keys below it: see ``Place``."""
+class S3Location:
+    """A key of a bucket, or all keys below it: see ``Location``."""
 
     store: S3Store
     url: str
@@ -47,9 +47,9 @@ class ObjectPlace:
         """Return the URL."""
         return self.url
 
-    def __truediv__(self, key: str) -> "ObjectPlace":
+    def __truediv__(self, key: str) -> "S3Location":
         """Return the place of a key below this one."""
-        return ObjectPlace(self.store, f"{self.url}/{key}", f"{self.key}/{key}")
+        return S3Location(self.store, f"{self.url}/{key}", f"{self.key}/{key}")
 
     def exists(self) -> bool:
         """Return whether there is something here; what an interrupted creation left is nothing."""
@@ -96,9 +96,9 @@ class ObjectPlace:
             yield from pool.map(function, items)
 
     def check_new(self) -> None:
-        """Refuse a prefix that holds anything but what an interrupted creation left: see ``Place``."""
+        """Refuse a prefix that holds anything but what an interrupted creation left: see ``Location``."""
         if self.exists():
-            raise ExistsError(f"{self} exists: expected a new path. Mend: name another, or remove it.")
+            raise ExistsError(f"{self} exists: expected a new path. Fix: name another, or remove it.")
         self._left_over()
 
     @contextmanager
@@ -109,7 +109,7 @@ class ObjectPlace:
         self._delete(self._left_over())
         answers = True
         try:
-            yield ObjectDraft(self)
+            yield S3Draft(self)
         except StorageError:
             answers = False  # nothing can be deleted now: whoever makes a store here next does it
             raise
@@ -121,15 +121,15 @@ class ObjectPlace:
         """Delete the marker, if whoever made the store was killed right after."""
         self._delete([MARKER])
 
-    def resolved(self) -> "ObjectPlace":
+    def resolved(self) -> "S3Location":
         """Return this place: a URL is the same everywhere."""
         return self
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[Held]:
+    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
         """Have the lease, an object beside the prefix, for the block."""
-        from mercore.stores.location.s3_lease import object_lease
+        from mercore.stores.location.s3_lease import s3_lease
 
-        return object_lease(self, tell)
+        return s3_lease(self, tell)
 
     def held_bytes(self) -> int:
         """Return the bytes of the objects below."""
@@ -164,7 +164,7 @@ class ObjectPlace:
         foreign = [key for key in keys if not LAYOUT.fullmatch(key)]
         if foreign:
             raise ExistsError(
-                f"{self} holds {foreign[0]}, which is no part of a store: expected a new path. Mend: name another."
+                f"{self} holds {foreign[0]}, which is no part of a store: expected a new path. Fix: name another."
             )
         return keys
 
@@ -183,10 +183,10 @@ class ObjectPlace:
 
 
 @dataclass(frozen=True)
-class ObjectDraft:
+class S3Draft:
     """A prefix that becomes a store: see ``Draft``."""
 
-    place: ObjectPlace
+    place: S3Location
 
     def finish(self, root: bytes) -> None:
         """Create the metadata of the root, which makes it a store, unless somebody else has; then drop the marker."""
@@ -198,12 +198,12 @@ class ObjectDraft:
                 # Our own, if the answer to the first try was lost and obstore tried again.
                 if at.read() != root:
                     raise ExistsError(
-                        f"{self.place} appeared a moment ago: expected a new path. Mend: name another."
+                        f"{self.place} appeared a moment ago: expected a new path. Fix: name another."
                     ) from None
         self.place.sweep()
 
 
-def object_place(url: str) -> ObjectPlace:
+def s3_location(url: str) -> S3Location:
     """Return the place that ``s3://BUCKET/PREFIX`` names; who may go there is for the environment to say.
 
     Raises
@@ -215,15 +215,15 @@ def object_place(url: str) -> ObjectPlace:
     if "@" in rest.partition("/")[0]:
         raise InputError(
             "a URL with a name or a password in it would show in lists of processes and in stores: found one, expected "
-            "s3://BUCKET/PREFIX. Mend: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL."
+            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL."
         )
     bucket, _, key = rest.partition("/")
     key = key.rstrip("/")
     segments = key.split("/")
     if not BUCKET.fullmatch(bucket) or not key.isprintable() or any(part in ("", ".", "..") for part in segments):
-        raise InputError(f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Mend: correct it.")
+        raise InputError(f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it.")
     check_endpoint()
-    return ObjectPlace(_open_bucket(bucket), f"{scheme.lower()}://{bucket}/{key}", key)
+    return S3Location(_open_bucket(bucket), f"{scheme.lower()}://{bucket}/{key}", key)
 
 
 def _open_bucket(bucket: str) -> S3Store:
@@ -238,5 +238,5 @@ def _open_bucket(bucket: str) -> S3Store:
     except (BaseError, ValueError) as error:
         raise InputError(
             f"the environment's AWS_ variables are not usable for s3://{bucket}: {type(error).__name__}. "
-            "Mend: correct AWS_REGION, AWS_ENDPOINT_URL and the credentials."
+            "Fix: correct AWS_REGION, AWS_ENDPOINT_URL and the credentials."
         ) from None

@@ -26,7 +26,7 @@ def object_errors(verb: str, where: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if "NoSuchBucket" in str(error):
             raise _no_bucket(where) from None
-        raise NotFoundError(f"{where} does not exist: cannot {verb} it. Mend: check the path.") from None
+        raise NotFoundError(f"{where} does not exist: cannot {verb} it. Fix: check the path.") from None
     except (BaseError, OSError) as error:
         raise _refusal(verb, where, str(error)) from None
 
@@ -47,12 +47,12 @@ def check_endpoint() -> None:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             raise InputError(
                 f"{name} is not usable: expected http://HOST:PORT or https://HOST, without a name or a password. "
-                "Mend: correct it, or unset it to use Amazon's own."
+                "Fix: correct it, or unset it to use Amazon's own."
             )
         if parts.scheme == "http" and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in ("1", "true", "yes", "on"):
             raise InputError(
                 f"{name} is of plain http://, which anyone on the way can read and change: expected https://. "
-                "Mend: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted."
+                "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted."
             )
 
 
@@ -64,22 +64,22 @@ def _refusal(verb: str, where: str, told: str) -> StorageError | NotFoundError:
         return _no_bucket(where)
     if ROLE_REQUEST.search(told):
         reason = "no credentials were found"
-        mend = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}"
+        fix = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}"
     elif status and status[1].startswith(("401", "403")):
         reason = f"access is denied ({reason})"
-        mend = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may {verb} there, {AGAIN}"
+        fix = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may {verb} there, {AGAIN}"
     elif status:
         reason = f"the server says {reason}"
-        mend = f"see to the server, AWS_REGION and AWS_ENDPOINT_URL, {AGAIN}"
+        fix = f"see to the server, AWS_REGION and AWS_ENDPOINT_URL, {AGAIN}"
     else:
         reason = "the server does not answer, or broke off"
-        mend = f"check the network and AWS_ENDPOINT_URL, {AGAIN}"
-    return StorageError(f"cannot {verb} {where}: {reason}. Mend: {mend}")
+        fix = f"check the network and AWS_ENDPOINT_URL, {AGAIN}"
+    return StorageError(f"cannot {verb} {where}: {reason}. Fix: {fix}")
 
 
 def _no_bucket(where: str) -> NotFoundError:
     """Return the error that says that the bucket is not there."""
     return NotFoundError(
         f"{where}: there is no bucket {where.split('/')[2]}, expected one. "
-        "Mend: create it, or check its name and AWS_ENDPOINT_URL."
+        "Fix: create it, or check its name and AWS_ENDPOINT_URL."
     )

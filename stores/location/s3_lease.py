@@ -21,7 +21,7 @@ from obstore.exceptions import AlreadyExistsError, PreconditionError
 from mercore.stores.errors import MercoreError, NotFoundError
 from mercore.stores.location.lease import OwnLease, Pace, Tell, lost
 from mercore.stores.location.lease_file import Owner, contents, parsed, this_process
-from mercore.stores.location.s3 import ObjectPlace
+from mercore.stores.location.s3 import S3Location
 from mercore.stores.location.s3_errors import object_errors
 
 
@@ -33,10 +33,10 @@ class Seen:
     owner: Owner | None
 
 
-class ObjectLease(OwnLease):
+class S3Lease(OwnLease):
     """A lease that is an object: see ``OwnLease``."""
 
-    def __init__(self, at: ObjectPlace, seen: Seen) -> None:
+    def __init__(self, at: S3Location, seen: Seen) -> None:
         assert seen.owner is not None
         self._at = at
         self._owner = seen.owner
@@ -86,9 +86,7 @@ class ObjectLease(OwnLease):
 
 
 @contextmanager
-def object_lease(
-    at: ObjectPlace, tell: Tell = lambda sentence: None, *, pace: Pace | None = None
-) -> Iterator[ObjectLease]:
+def s3_lease(at: S3Location, tell: Tell = lambda sentence: None, *, pace: Pace | None = None) -> Iterator[S3Lease]:
     """Have the lease of the store at a place, which need not be there yet, for the block.
 
     While another process has it, wait. One that was killed on this host is followed at once, one that shows no beat
@@ -107,18 +105,18 @@ def object_lease(
     owner = this_process()
     with ExitStack() as stack:
         stack.enter_context(_alive(owner))
-        held = ObjectLease(at, _take(at, owner, tell, pace))
+        held = S3Lease(at, _take(at, owner, tell, pace))
         stack.callback(held.release)
         stack.enter_context(held.beating(pace.heartbeat))
         yield held
 
 
-def lease_at(at: ObjectPlace) -> ObjectPlace:
+def lease_at(at: S3Location) -> S3Location:
     """Return the object that is the lease of a place: beside it, for what is inside is the store's."""
-    return ObjectPlace(at.store, f"{at.url}.lease", f"{at.key}.lease")
+    return S3Location(at.store, f"{at.url}.lease", f"{at.key}.lease")
 
 
-def look(at: ObjectPlace) -> Seen | None:
+def look(at: S3Location) -> Seen | None:
     """Return the version of a place's lease that is there, or None if there is none."""
     lease = lease_at(at)
     try:
@@ -129,7 +127,7 @@ def look(at: ObjectPlace) -> Seen | None:
         return None
 
 
-def write(at: ObjectPlace, owner: Owner, tag: str | None) -> str | None:
+def write(at: S3Location, owner: Owner, tag: str | None) -> str | None:
     """Write a lease over the version ``tag``, or where there is none; return its tag, or None if another is there."""
     lease = lease_at(at)
     with object_errors("write", lease.url):
@@ -141,7 +139,7 @@ def write(at: ObjectPlace, owner: Owner, tag: str | None) -> str | None:
     return done["e_tag"]
 
 
-def _take(at: ObjectPlace, owner: Owner, tell: Tell, pace: Pace) -> Seen:
+def _take(at: S3Location, owner: Owner, tell: Tell, pace: Pace) -> Seen:
     """Return the lease as soon as it is free, or its owner dead or silent."""
     since, told = time.monotonic(), False
     last: Seen | None = None

@@ -29,13 +29,13 @@ def check_compressor(text: str) -> str:
     name, colon, level = text.partition(":")
     if name not in NAMES:
         raise InputError(
-            f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Mend: --compressor zstd"
+            f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Fix: --compressor zstd"
         )
     if colon:
         levels = _LEVELS.get(name, range(0))
         if level not in map(str, levels):
             span = f"a level from {levels[0]} to {levels[-1]}" if levels else "no level"
-            raise InputError(f"compressor {name} takes {span}: found {level!r}. Mend: --compressor {name}")
+            raise InputError(f"compressor {name} takes {span}: found {level!r}. Fix: --compressor {name}")
     return text
 
 

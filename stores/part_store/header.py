@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.spec import digest, from_json
 
@@ -88,22 +88,22 @@ def open_header(where: Where) -> Header:
     FormatError
         If it is no store of mercore's, its metadata is damaged, or it is of another format version.
     """
-    at = place(where)
+    at = location_of(where)
     try:
         mapping = dict(json.loads((at / ROOT).read())["attributes"]["mercore"])
         stored = mapping.pop("digest")
     except (NotFoundError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, NotFoundError) and not at.exists():
-            raise NotFoundError(f"{at} does not exist: expected a store. Mend: check the path.") from None
+            raise NotFoundError(f"{at} does not exist: expected a store. Fix: check the path.") from None
         raise FormatError(
             f"{at} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
-            "Mend: ingest the vectors, or name the store that encode wrote."
+            "Fix: ingest the vectors, or name the store that encode wrote."
         ) from None
     header = _parse_header(mapping, str(at))
     if digest(mapping) != stored:
         raise IntegrityError(
             f"{at}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
-            "Mend: restore it from a copy."
+            "Fix: restore it from a copy."
         )
     return header
 
@@ -114,7 +114,7 @@ def _parse_header(mapping: dict[str, Any], where: str) -> Header:
     if set(mapping) != {"kind", "spec", "layout", "notes"}:
         raise FormatError(
             f"{where}: zarr.json has the fields {', '.join(sorted(mapping))}: expected kind, layout, notes, spec. "
-            "Mend: restore it from a copy, or read it with the version of mercore that wrote it."
+            "Fix: restore it from a copy, or read it with the version of mercore that wrote it."
         )
     return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
 

@@ -42,7 +42,7 @@ class PartReader:
         return {name: self._store.read_chunk(receipt, name, self._buffers[name]) for name in self._names}
 
 
-class HeldParts:
+class PartCache:
     """Checked parts that stay in memory for the next pass, as many as ``room`` bytes hold. For any number of threads.
 
     Parameters

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.protocol import Place, Result
-from mercore.stores.location.resolve import Where, place
+from mercore.stores.location.protocol import Location, Result
+from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
 from mercore.stores.part_store.header import Header, model_column
 from mercore.stores.part_store.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
@@ -25,7 +25,7 @@ class PartStore:
     """
 
     def __init__(self, where: Where, header: Header) -> None:
-        self.place = place(where)
+        self.place = location_of(where)
         self.header = header
         self.layout = header.layout
 
@@ -39,7 +39,7 @@ class PartStore:
         start = part * self.layout.part_rows
         return start, min(start + self.layout.part_rows, self.layout.rows)
 
-    def chunk_place(self, column: Column, part: int) -> Place:
+    def chunk_place(self, column: Column, part: int) -> Location:
         """Return the file of a part's chunk of a column."""
         return self.place / column.chunk_key(part)
 
@@ -151,7 +151,7 @@ class PartStore:
     def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
         """Return all that is wrong with the store, a sentence each; every byte of every file is read."""
         faults = [
-            f"{self.where}: {key} is missing or damaged: expected what the header says. {self.mend}"
+            f"{self.where}: {key} is missing or damaged: expected what the header says. {self.fix}"
             for key in wrong_metadata(self.place, self.header)
         ]
         try:
@@ -175,7 +175,7 @@ class PartStore:
         try:
             receipt = self.receipt(part)
             if receipt is None:
-                return f"{self.where}: part {part} has no receipt: it is not done. {self.mend}"
+                return f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
             for name in self.layout.column_names:
                 self.check_chunk(receipt, name)
         except (IntegrityError, FormatError) as error:
@@ -217,15 +217,16 @@ class PartStore:
         return sum(receipt is not None for receipt in self._receipts_found())
 
     @property
-    def mend(self) -> str:
-        """What mends a damaged part."""
-        return str(self.header.notes.get("mend", "Mend: restore the file from a copy, or write the store anew."))
+    def fix(self) -> str:
+        """How to repair a damaged part, as the store's notes say; the first stores called the note ``mend``."""
+        fix = "Fix: restore the file from a copy, or write the store anew."
+        return str(self.header.notes.get("fix", self.header.notes.get("mend", fix))).replace("Mend:", "Fix:")
 
     def fault(self, part: int, what: str) -> IntegrityError:
         """Return the error that says what is wrong with a part."""
-        return IntegrityError(f"{self.where}: part {part}: {what}. {self.mend}")
+        return IntegrityError(f"{self.where}: part {part}: {what}. {self.fix}")
 
-    def receipt_place(self, part: int) -> Place:
+    def receipt_place(self, part: int) -> Location:
         """Return the file of a part's receipt."""
         return self.place / receipts_column(self.layout.parts).chunk_key(part)
 
@@ -265,7 +266,7 @@ class PartStore:
         if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
-                f"expected crc32c {entry['crc32c']} at {file}. {self.mend}"
+                f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
             )
         return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
@@ -282,7 +283,7 @@ def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> P
     StorageError
         If the disk or the object store refuses; nothing is left behind.
     """
-    at = place(where)
+    at = location_of(where)
     at.check_new()
     with at.draft() as draft:
         write_skeleton(draft.place, header, model)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.local import LocalLocation
 from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import Header, Layout, model_column
 from mercore.stores.part_store.part_store import PartStore
@@ -33,7 +33,7 @@ def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
     """Return the files of some parts that lie on this machine."""
     columns = [store.layout.column(name) for name in store.layout.column_names]
     places = (store.chunk_place(column, part) for part in parts for column in columns)
-    return [place.path for place in places if isinstance(place, LocalPlace)]
+    return [place.path for place in places if isinstance(place, LocalLocation)]
 
 
 def forget(files: Iterable[Path]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import NotFoundError
-from mercore.stores.location.protocol import ROOT, Place
+from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.part_store.column import column_metadata, encode_chunk, same_metadata
 from mercore.stores.part_store.header import Header, header_attributes, model_column
 from mercore.stores.part_store.receipts import receipts_column
@@ -33,7 +33,7 @@ def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[t
         yield f"model/{column.chunk_key(0)}", encode_chunk(column, 0, np.asarray(values))
 
 
-def write_skeleton(at: Place, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
+def write_skeleton(at: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
     """Write the metadata and the model of a new store, all but the root's metadata, which makes it a store."""
     for key, data in _files(header, model):
         if key != ROOT:
@@ -45,7 +45,7 @@ def root_metadata(header: Header) -> bytes:
     return dict(metadata_files(header))[ROOT]
 
 
-def restore_skeleton(at: Place, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
+def restore_skeleton(at: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
     """Write those files of a store's metadata and model again that are missing or wrong; return their keys."""
     wrong = [(key, data) for key, data in _files(header, model) if not _holds(at, key, data)]
     for key, data in wrong:
@@ -53,7 +53,7 @@ def restore_skeleton(at: Place, header: Header, model: Mapping[str, NDArray[Any]
     return [key for key, _ in wrong]
 
 
-def wrong_metadata(at: Place, header: Header) -> list[str]:
+def wrong_metadata(at: Location, header: Header) -> list[str]:
     """Return the keys of the metadata files that are missing or say something else than the header does."""
     return [key for key, data in metadata_files(header) if not _holds(at, key, data)]
 
@@ -64,7 +64,7 @@ def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[
     yield from model_files(header, model)
 
 
-def _holds(at: Place, key: str, data: bytes) -> bool:
+def _holds(at: Location, key: str, data: bytes) -> bool:
     """Return whether a file holds ``data``, or an array's metadata that says the same in other words."""
     try:
         found = (at / key).read()

@@ -29,12 +29,12 @@ def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapp
     """
     _check_suffix(path)
     if ABOUT in arrays:
-        message = f"{path}: an array is called {ABOUT}, expected any other name. Mend: rename it."
+        message = f"{path}: an array is called {ABOUT}, expected any other name. Fix: rename it."
         raise InputError(message)
     try:
         text = canonical_json(dict(about))
     except (TypeError, ValueError) as error:
-        message = f"{path}: what it is about is no JSON: {error}. Mend: pass texts, finite numbers, lists and mappings."
+        message = f"{path}: what it is about is no JSON: {error}. Fix: pass texts, finite numbers, lists and mappings."
         raise InputError(message) from error
     sweep(Path(path).parent, Path(path).name)
     publish(Path(path), npz_bytes({**arrays, ABOUT: np.array(text)}))
@@ -57,15 +57,15 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     found = arrays.pop(ABOUT, None)
     if found is None or found.shape or found.dtype.kind != "U":
         what = "no array" if found is None else f"{found.dtype}{list(found.shape)}"
-        message = f"{path}: {what} {ABOUT}, expected a text that says what the arrays are. Mend: name a certificate."
+        message = f"{path}: {what} {ABOUT}, expected a text that says what the arrays are. Fix: name a certificate."
         raise FormatError(message)
     try:
         about = json.loads(str(found))
     except ValueError as error:
-        message = f"{path}: {ABOUT} is no JSON ({error}). Mend: fetch or write the file again."
+        message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
         raise FormatError(message) from error
     if not isinstance(about, dict):
-        message = f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Mend: name a certificate."
+        message = f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."
         raise FormatError(message)
     return arrays, about
 
@@ -74,5 +74,5 @@ def _check_suffix(path: str) -> None:
     """Refuse a suffix that is not ``.npz``."""
     suffix = Path(path).suffix
     if suffix.lower() != ".npz":
-        message = f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Mend: rename the file."
+        message = f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Fix: rename the file."
         raise InputError(message)

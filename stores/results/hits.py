@@ -41,12 +41,12 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
-            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Mend: pass one row of ids a query."
+            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one row of ids a query."
             raise ShapeError(message)
         if self.scores is not None and (self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"):
             message = (
                 f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape {list(self.ids.shape)}. "
-                f"Mend: pass one score an id."
+                f"Fix: pass one score an id."
             )
             raise ShapeError(message)
 
@@ -82,7 +82,7 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     with storage_errors("write", path):
         _check_target(path, Path(path))
         if any(_is_file(path, other) for other in read):
-            raise ExistsError(f"{path} is read by this very work: its hits would replace it. Mend: name another path.")
+            raise ExistsError(f"{path} is read by this very work: its hits would replace it. Fix: name another path.")
         if suffix == ".ivecs":
             check_beside(path)
 
@@ -96,7 +96,7 @@ def check_id(path: str, greatest: int) -> None:
         If it is above int32 for an ``.ivecs`` or ``.ibin``.
     """
     if _suffix(path) in (".ivecs", ".ibin") and greatest > MAX_INT32:
-        message = f"{path}: id {greatest} is above int32's {MAX_INT32}. Mend: write the hits as .npz or .parquet."
+        message = f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as .npz or .parquet."
         raise InputError(message)
 
 
@@ -156,7 +156,7 @@ def read_hits(path: str) -> Hits:
     refuse_url(path, "hits")
     suffix = _suffix(path)
     if not stat.S_ISREG(path_status(path).st_mode):
-        message = f"{path}: not a regular file, expected hits. Mend: name the file."
+        message = f"{path}: not a regular file, expected hits. Fix: name the file."
         raise FormatError(message)
     ids, scores = READERS[suffix](path)
     return Hits(scores=scores, ids=_checked(path, ids))
@@ -179,7 +179,7 @@ def open_hits(hits: AnyHits) -> Hits:
     if isinstance(hits, Hits):
         return hits
     if hits.dtype.kind not in "iu":
-        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Mend: pass one row of ids a query.")
+        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids a query.")
     return Hits(scores=None, ids=_checked("hits", hits))
 
 
@@ -191,7 +191,7 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         row, column = (int(i) for i in low[0])
         message = (
             f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ 0, or -1 for none. "
-            f"Mend: fetch the file again, or check that it holds hits."
+            f"Fix: fetch the file again, or check that it holds hits."
         )
         raise FormatError(message)
     return whole
@@ -206,7 +206,7 @@ def _suffix(path: str) -> str:
     """Return the suffix in lower case, or refuse one that names no format of hits."""
     suffix = Path(path).suffix
     if suffix.lower() not in READERS:
-        message = f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Mend: rename the file."
+        message = f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: rename the file."
         raise InputError(message)
     return suffix.lower()
 
@@ -214,13 +214,13 @@ def _suffix(path: str) -> str:
 def _check_target(path: str, target: Path) -> None:
     """Refuse a target that is a folder, or whose folder is missing or cannot be written."""
     if not target.parent.is_dir():
-        message = f"{path}: the folder {target.parent} does not exist. Mend: create it, or name another path."
+        message = f"{path}: the folder {target.parent} does not exist. Fix: create it, or name another path."
         raise NotFoundError(message)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        message = f"{path}: the folder {target.parent} cannot be written. Mend: grant access, or name another path."
+        message = f"{path}: the folder {target.parent} cannot be written. Fix: grant access, or name another path."
         raise StorageError(message)
     if target.is_dir():
-        message = f"{path}: a folder, expected a file to write. Mend: name another path."
+        message = f"{path}: a folder, expected a file to write. Fix: name another path."
         raise ExistsError(message)
 
 
@@ -228,7 +228,7 @@ def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
         message = (
-            f"{path}: hits of shape {list(ids.shape)}, expected at least one. Mend: write them as .npz or .parquet."
+            f"{path}: hits of shape {list(ids.shape)}, expected at least one. Fix: write them as .npz or .parquet."
         )
         raise ShapeError(message)
     check_id(path, int(ids.max()))
@@ -250,15 +250,15 @@ def _ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDAr
     ids, scores = arrays.get("ids"), arrays.get("scores")
     if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
         found = "no array ids" if ids is None else f"ids {_kind(ids)}"
-        message = f"{path}: {found}, expected ids int64[nq, k]. Mend: name a file of hits."
+        message = f"{path}: {found}, expected ids int64[nq, k]. Fix: name a file of hits."
         raise FormatError(message)
     if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
-        message = f"{path}: id {ids.max()} is above int64. Mend: name a file of hits."
+        message = f"{path}: id {ids.max()} is above int64. Fix: name a file of hits."
         raise FormatError(message)
     if scores is None:
         return ids.astype(np.int64), None
     if scores.shape != ids.shape or scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
-        message = f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Mend: write the file again."
+        message = f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Fix: write the file again."
         raise FormatError(message)
     return ids.astype(np.int64), scores.astype(np.result_type(scores.dtype, np.float32))  # native bytes, not float16
 

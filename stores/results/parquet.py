@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = ("ids", "scores")
 GROUP_NUMBERS = 1 << 24  # of a row group: what a reader holds at once
-MEND = "Mend: write the file again, k ids a query, -1 where there are fewer."
+MEND = "Fix: write the file again, k ids a query, -1 where there are fewer."
 
 
 def parquet_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None) -> bytes:
@@ -46,7 +46,7 @@ def read_parquet_hits(path: str) -> dict[str, NDArray[Any]]:
     table = _read_table(path, file.read_prefix(file.size))
     for name in table.column_names:
         if table.column_names.count(name) > 1:
-            message = f"{path}: more than one column is called {name}, expected one. Mend: rename the others."
+            message = f"{path}: more than one column is called {name}, expected one. Fix: rename the others."
             raise FormatError(message)
     return {name: _matrix(table.column(name), path, name) for name in table.column_names}
 
@@ -64,9 +64,9 @@ def _read_table(path: str, data: bytes) -> "pa.Table":
     # The bytes are in memory: an OSError is Arrow's word for damage, not the operating system's.
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
-        message = f"{path}: the Parquet file is damaged ({reason}). Mend: fetch or write the file again."
+        message = f"{path}: the Parquet file is damaged ({reason}). Fix: fetch or write the file again."
         raise FormatError(message) from error
-    message = f"{path}: the columns are {found}, expected ids, a list of k a query. Mend: name a file of hits."
+    message = f"{path}: the columns are {found}, expected ids, a list of k a query. Fix: name a file of hits."
     raise FormatError(message)
 
 
@@ -104,7 +104,7 @@ def _width(column: "pa.ChunkedArray", path: str, name: str) -> int:
 
     kind = column.type
     if not _holds_numbers(kind):
-        message = f"{path}: {name} are {kind}, expected one list of k numbers a query. Mend: name a file of hits."
+        message = f"{path}: {name} are {kind}, expected one list of k numbers a query. Fix: name a file of hits."
         raise FormatError(message)
     if column.null_count:
         query = int(np.flatnonzero(column.is_null())[0])

@@ -135,12 +135,12 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
             keys = sorted({key for key, _ in there ^ here})
             raise ExistsError(
                 f"{folder} keeps the batches of another search, which differs in {', '.join(keys)}: expected those of "
-                f"this one. Mend: remove the folder, or name another --out."
+                f"this one. Fix: remove the folder, or name another --out."
             )
     elif exists(folder) and (not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))):
         raise ExistsError(
             f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
-            f"Mend: move it away, or name another --out."
+            f"Fix: move it away, or name another --out."
         )
 
 
@@ -155,7 +155,7 @@ def _read_search(path: Path) -> SearchSpec:
         reason = f"its digest is {digest(search.job)}, it says {search.digest}"
     except ValueError as error:
         reason = str(error)
-    raise IntegrityError(f"{path} is damaged: {reason}. Mend: remove the folder {path.parent}, or name another --out.")
+    raise IntegrityError(f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another --out.")
 
 
 def _names(folder: Path) -> list[str]:

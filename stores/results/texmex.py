@@ -23,7 +23,7 @@ def check_beside(path: str) -> None:
     if beside.exists() and not _are_scores(beside, Path(path)):
         message = (
             f"{path}: its scores would overwrite {beside}, which holds something else. "
-            f"Mend: name another path, or move that file."
+            f"Fix: name another path, or move that file."
         )
         raise ExistsError(message)
 

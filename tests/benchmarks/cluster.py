@@ -18,15 +18,15 @@ from mercore.jobs import api
 from mercore.jobs.cluster.client import connect
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
-from mercore.jobs.resources.execution import Load, Stores, Workplace
+from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import joined
 from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
-from mercore.pipeline.search.executor import Crew, Threads
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.executor import Executor, ThreadExecutor
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import create_or_resume, open_code_store
 from mercore.stores.rows import open_rows, open_vectors
@@ -76,14 +76,16 @@ def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         began = time.perf_counter()
-        client = stack.enter_context(connect(Workplace(processes=setting.workers)))
+        client = stack.enter_context(connect(Execution(processes=setting.workers)))
         start = time.perf_counter() - began
-        here = stack.enter_context(connect(Workplace(threads=setting.workers)))
-        crew = partial(_crew, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch))
+        here = stack.enter_context(connect(Execution(threads=setting.workers)))
+        executor = partial(
+            _crew, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch)
+        )
         work = {
-            "search codes, aska": _codes(crew, made, queries, setting),
-            "exact search, bounds": _exact(crew, made, queries, setting),
-            "exhaustive search": _exhaustive(crew, made, queries, setting),
+            "search codes, aska": _codes(executor, made, queries, setting),
+            "exact search, bounds": _exact(executor, made, queries, setting),
+            "exhaustive search": _exhaustive(executor, made, queries, setting),
             "encode, aska": Both(*(partial(_encode, at, made, setting.parts) for at in (here, client))),
         }
         for name, both in work.items():
@@ -112,58 +114,58 @@ def _encode(client: Client, made: Made, parts: int) -> Answer:
     return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
 
 
-def _codes(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
     codes, rows, kernel = open_code_store(Path(made.codes)), open_rows(queries), make_kernel(KERNEL)
 
-    def search(crew: Crew) -> Answer:
-        hits = search_code_store(codes, rows, SearchOptions(k=K, batch=setting.batch, crew=crew))
+    def search(executor: Executor) -> Answer:
+        hits = search_code_store(codes, rows, SearchOptions(k=K, batch=setting.batch, executor=executor))
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
-    here = Threads(kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes)))
-    there = crew(Stores(kernel=kernel.spec(), codes=made.codes))
+    here = ThreadExecutor(kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes)))
+    there = executor(Stores(kernel=kernel.spec(), codes=made.codes))
     return Both(partial(search, here), partial(search, there))
 
 
-def _exhaustive(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+def _exhaustive(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
     vectors, rows, kernel = open_vectors(made.vectors), open_rows(queries), make_kernel(KERNEL)
 
-    def search(crew: Crew) -> Answer:
-        options = SearchOptions(k=K, batch=setting.batch, crew=crew)
+    def search(executor: Executor) -> Answer:
+        options = SearchOptions(k=K, batch=setting.batch, executor=executor)
         hits = search_vector_store(vectors, kernel, rows, options)
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
-    here = Threads(kernel=kernel, threads=setting.workers, vectors=vectors)
-    there = crew(Stores(kernel=kernel.spec(), vectors=made.vectors))
+    here = ThreadExecutor(kernel=kernel, threads=setting.workers, vectors=vectors)
+    there = executor(Stores(kernel=kernel.spec(), vectors=made.vectors))
     return Both(partial(search, here), partial(search, there))
 
 
-def _exact(crew: Callable[..., Crew], made: Made, queries: str, setting: Setting) -> Both:
+def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
     codes, source, kernel = open_code_store(Path(made.bounds)), open_rows(queries), make_kernel(KERNEL)
-    truth = Truth(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
+    truth = ExactScorer(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
     here = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
     spec = kernel.ranking.spec()
-    there = replace(here, elsewhere=crew(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors)))
+    there = replace(here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors)))
 
     def batches() -> Iterator[NDArray[Any]]:
         for start in range(0, source.shape[0], setting.batch):
             yield source.read(start, min(start + setting.batch, source.shape[0]))
 
     def search(exact: ExactSearch) -> Answer:
-        proofs = in_order(batches(), lambda raw: exact.prove(raw, K), exact.crew.at_once)
+        proofs = in_order(batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches)
         return joined(list(proofs)).arrays()
 
     return Both(partial(search, here), partial(search, there))
 
 
-def _crew(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Crew:
+def _crew(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
     """Return the client's workers, at work on stores until the end."""
     return stack.enter_context(_searching(client, stores, load))
 
 
 @contextmanager
-def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Crew]:
-    with searching(client, stores, load) as crew:
-        yield crew
+def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Executor]:
+    with searching(client, stores, load) as executor:
+        yield executor
 
 
 def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:

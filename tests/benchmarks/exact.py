@@ -15,14 +15,14 @@ from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.answers import ExactAnswers
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.verify import verify
 from mercore.stores.codes import open_code_store
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 from tests.benchmarks.scan import interleaved
@@ -52,7 +52,7 @@ def measure(
         path = folder / f"{name}.bounds"
         made = api.encode(vectors, str(path), encoder="bound", **options)
         codes, rows = open_code_store(path), open_vectors(vectors)
-        truth = Truth(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
+        truth = ExactScorer(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
         search = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
         timed = chosen[:: max(1, len(chosen) // BATCH)][:BATCH]
         bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes a row"
@@ -84,7 +84,7 @@ def _time(search: ExactSearch, queries: Queries, k: int) -> Row:
     """Return nanoseconds a row and query, medians of interleaved repeats."""
     truth, assured, bounds = search.truth, search.prove(queries, k), search.bounds
     assert bounds is not None
-    held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, HeldParts(sys.maxsize)))
+    held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, PartCache(sys.maxsize)))
     tasks: dict[str, Callable[[], object]] = {
         "brute": lambda: search_vectors(truth.vectors, truth.kernel, queries, k, threads=truth.threads),
         "dense": lambda: search_vectors(truth.vectors, dense(truth.kernel), queries, k, threads=truth.threads),
@@ -131,7 +131,7 @@ def _is_sparse(vectors: Vectors) -> bool:
     return bool((vectors.read_part(0) == 0).mean() > 0.5)
 
 
-def _assert_proved(search: ExactSearch, queries: Queries, assured: Proved, *, said: bool) -> None:
+def _assert_proved(search: ExactSearch, queries: Queries, assured: ExactAnswers, *, said: bool) -> None:
     """Verify an exact answer, by its scores too if they are said."""
     scores = assured.scores if said else None
     assert (verify(search, queries, assured.ids, scores).ranks < 0).all()

@@ -70,12 +70,12 @@ def flat_indexes(n: int, nq: int) -> dict[str, list[Row]]:
     """
     data = adversarial.adversary("near-uniform", n, nq)
     true = exact_truth.nearest("cosine", data.rows, data.queries, K)
-    own = {"L2": exact_truth.nearest("rbf", data.rows, data.queries, K), "IP": _nearest_by_product(data)}
+    custom = {"L2": exact_truth.nearest("rbf", data.rows, data.queries, K), "IP": _nearest_by_product(data)}
     with TemporaryDirectory() as folder:
         ids = exact_ids(*_ingested(data, Path(folder)), {"kernel": "cosine"}, K)
     lines = [_errors("mercore, exact", nq, ids, (true, true)) | dict.fromkeys(CHANGES, "")]
     for name, index in _indexes(data.rows).items():
-        metric = own["IP" if "IP" in name else "L2"]
+        metric = custom["IP" if "IP" in name else "L2"]
         answers = [(batch, _searched(index, data.queries, batch)) for batch in BATCHES if batch <= nq]
         changes = _changes([ids for _, ids in answers])
         lines += [_errors(name, batch, ids, (true, metric)) | changes for batch, ids in answers]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.scanners.dense import DenseScanner
 from mercore.pipeline.scanners.hamming import HammingScanner
 from mercore.pipeline.scanners.scanner import Scanner
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from tests.benchmarks import scan_numba
 from tests.benchmarks.scan import interleaved
 
@@ -73,9 +73,9 @@ def made_codes(n: int, width: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]
     return codes, queries
 
 
-def scanned(scanner: Scanner, columns: dict[str, NDArray[Any]], nq: int) -> Best:
+def scanned(scanner: Scanner, columns: dict[str, NDArray[Any]], nq: int) -> TopK:
     """Scan all rows as one part."""
-    best = Best(nq, K, np.float32)
+    best = TopK(nq, K, np.float32)
     scanner.scan(columns, 0, best)
     return best
 

@@ -31,7 +31,7 @@ def write_jittered(base: str, out: Path, rows: int, *, seed: int = 0) -> None:
             array[start * BLOCK : start * BLOCK + len(block)] = block
         array.flush()
     else:
-        raise InputError(f"{out} has the suffix {out.suffix!r}: expected .bvecs or .npy. Mend: name such a file.")
+        raise InputError(f"{out} has the suffix {out.suffix!r}: expected .bvecs or .npy. Fix: name such a file.")
 
 
 def _jittered(values: NDArray[np.float32], rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.pq import PqScanner
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.rows import open_rows
 from tests.benchmarks.scan import interleaved
 
@@ -61,9 +61,9 @@ class Contest:
         make(count, faiss.swig_ptr(points), faiss.swig_ptr(values))
         return np.ascontiguousarray(np.moveaxis(values if product else -values, 0, 2))
 
-    def ours(self, count: int, *, product: bool = False) -> Best:
+    def ours(self, count: int, *, product: bool = False) -> TopK:
         """Make the tables and scan the codes part by part, selection and exact rescoring included."""
-        scanner, best = PqScanner(self.tables(count, product=product)), Best(count, K, np.float32)
+        scanner, best = PqScanner(self.tables(count, product=product)), TopK(count, K, np.float32)
         for first in range(0, self.n, PART):
             scanner.scan({"code": self.codes[first : first + PART]}, first, best)
         return best

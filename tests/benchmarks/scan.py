@@ -18,7 +18,7 @@ from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.rows import open_rows
 from tests.benchmarks import scan_numba
@@ -52,7 +52,7 @@ class Contest:
         self.pool = ThreadPoolExecutor(2)
         self.plain_one = [QueryGroup(slice(0, 1), self.table[:, :1], alpha=8, int8=False)]
 
-    def ours(self, groups: list[QueryGroup], *, threads: int = 1, passes: int = 1) -> Best:
+    def ours(self, groups: list[QueryGroup], *, threads: int = 1, passes: int = 1) -> TopK:
         """Scan the resident codes, selection and exact rescoring included."""
         return scan_resident(self.columns, groups, threads, self.pool, passes=passes)
 
@@ -65,16 +65,16 @@ def load(store: CodeStore, names: Sequence[str]) -> Columns:
 
 def scan_resident(
     columns: Columns, groups: list[QueryGroup], threads: int, pool: ThreadPoolExecutor, *, passes: int = 1
-) -> Best:
+) -> TopK:
     """Scan columns in memory on threads, each a contiguous share, so many times over; by distance if they can."""
     metric = "distance" if "residual" in columns else "product"
     n, nq = len(columns["atoms"]), groups[-1].queries.stop
     edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
 
-    def work(share: int) -> Best:
+    def work(share: int) -> TopK:
         first, last = edges[share], edges[share + 1]
         for _ in range(passes):
-            best = Best(nq, K, np.float32)
+            best = TopK(nq, K, np.float32)
             share_columns = {name: values[first:last] for name, values in columns.items()}
             SparseScanner(groups, metric=metric).scan(share_columns, first, best)
         return best

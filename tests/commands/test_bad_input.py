@@ -741,7 +741,7 @@ def assert_one_paragraph(outcome: Outcome, code: int, says: str) -> None:
     assert says in outcome.err
     assert "Traceback" not in outcome.err
     if not outcome.err.startswith("Usage: mercore "):
-        assert re.fullmatch(r"mercore: [^\n]+\. Mend: [^\n]+\n", outcome.err), outcome.err
+        assert re.fullmatch(r"mercore: [^\n]+\. Fix: [^\n]+\n", outcome.err), outcome.err
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -795,7 +795,7 @@ def test_ingest_onto_a_full_disk(writes: int, folder: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         full_after(patch, writes)
         outcome = invoke("ingest", folder / "good/base.npy", folder / "new")
-    assert_one_paragraph(outcome, 1, "No space left on device. Mend: free space")
+    assert_one_paragraph(outcome, 1, "No space left on device. Fix: free space")
     assert names_in(folder) == ["good"]
 
 
@@ -806,7 +806,7 @@ def test_encode_onto_a_disk_that_is_full_from_the_start(
     with monkeypatch.context() as patch:
         full_after(patch, writes)
         outcome = invoke(*encode_good(folder, "--part-rows", 50))
-    assert_one_paragraph(outcome, 1, "No space left on device. Mend: free space")
+    assert_one_paragraph(outcome, 1, "No space left on device. Fix: free space")
     assert names_in(folder) == ["good"]
 
 
@@ -815,7 +815,7 @@ def test_encode_onto_a_disk_that_fills_up_resumes(writes: int, folder: Path, mon
     with monkeypatch.context() as patch:
         full_after(patch, writes)
         outcome = invoke(*encode_good(folder, "--part-rows", 50))
-    assert_one_paragraph(outcome, 1, "No space left on device. Mend: free space")
+    assert_one_paragraph(outcome, 1, "No space left on device. Fix: free space")
     assert scratch_in(folder) == []
     assert invoke("check", folder / "codes").code == 1
     succeed(*encode_good(folder, "--part-rows", 50))
@@ -827,7 +827,7 @@ def test_hits_onto_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as patch:
             full_after(patch, 0)
             outcome = invoke(*search_good(folder, "--out", folder / name))
-        assert_one_paragraph(outcome, 1, "No space left on device. Mend: free space")
+        assert_one_paragraph(outcome, 1, "No space left on device. Fix: free space")
         assert names_in(folder) == ["good"]
 
 
@@ -864,7 +864,7 @@ def start_limited(limit: str, words: list[str]) -> Outcome:
 
 def test_the_real_command_when_the_system_refuses_to_write(folder: Path) -> None:
     outcome = run_limited(LIMIT_FILES, "ingest", folder / "good/base.npy", folder / "new")
-    assert_one_paragraph(outcome, 1, "File too large. Mend: free space")
+    assert_one_paragraph(outcome, 1, "File too large. Fix: free space")
     assert names_in(folder) == ["good"]
 
 

@@ -230,7 +230,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> str:
     """Wait for a worker for no more than half a second; return what is said then."""
     monkeypatch.setattr("mercore.jobs.cluster.client.ALONE_SECONDS", 0.5)
     monkeypatch.setattr("mercore.jobs.cluster.client.LOOK_SECONDS", 0.1)
-    return "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least one. Mend: "
+    return "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least one. Fix: "
 
 
 def test_a_search_that_loses_its_last_worker_ends_and_resumes(

@@ -40,5 +40,5 @@ def test_compare_resumes_and_agrees_with_the_single_verbs(data: Path, vectors: P
 
 def test_a_wrong_encoder_ends_in_one_paragraph(data: Path, vectors: Path) -> None:
     outcome = run("compare", vectors, data / "queries.npy", "--kernel", "chi2", "--encoder", "aska:atoms=x")
-    message = "mercore: --encoder aska:atoms=x: atoms is 'x', expected a whole number. Mend: leave it out.\n"
+    message = "mercore: --encoder aska:atoms=x: atoms is 'x', expected a whole number. Fix: leave it out.\n"
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)

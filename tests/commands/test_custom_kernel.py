@@ -76,8 +76,8 @@ def test_kpca_of_it_is_that_of_the_built_in_kernel(folder: Path) -> None:
     known = ("encode", folder / "vectors", folder / "known", "--kernel", "intersection", *ENCODERS["kpca"])
     succeed(*known, "--part-rows", 200)
     ids, scores = hits(folder / "known", folder / "queries.npy")
-    own, own_scores = hits(folder / "kpca", folder / "queries.npy", "--kernel", folder / "mine.py")
-    np.testing.assert_array_equal(own, ids)
+    custom, own_scores = hits(folder / "kpca", folder / "queries.npy", "--kernel", folder / "mine.py")
+    np.testing.assert_array_equal(custom, ids)
     np.testing.assert_allclose(own_scores, scores, rtol=0, atol=1e-4)
 
 
@@ -122,17 +122,17 @@ def test_export_takes_it_too(folder: Path) -> None:
 def test_codes_of_it_need_its_file(folder: Path) -> None:
     search = ("search", folder / "aska", folder / "queries.npy")
     expected = f"mine.py with digest {digest(folder)}"
-    message = f"the store's kernel is its user's own: found no file of it, expected {expected}. Mend: --kernel mine.py"
+    message = f"the store's kernel is its user's own: found no file of it, expected {expected}. Fix: --kernel mine.py"
     refused(2, message, *search)
     other = write(folder, returning("1.0"), "other.py")
     outcome = invoke(*search, "--kernel", other)
     assert outcome.code == 2
     assert outcome.err.startswith("mercore: the store's kernel is another: found other.py with digest ")
-    assert outcome.err.endswith(f", expected {expected}. Mend: name the file as it was when the store was encoded.\n")
+    assert outcome.err.endswith(f", expected {expected}. Fix: name the file as it was when the store was encoded.\n")
     where = folder / "aska"
     refused(
         2,
-        f"{where} has its kernel already: found --kernel intersection. Mend: leave --kernel out.",
+        f"{where} has its kernel already: found --kernel intersection. Fix: leave --kernel out.",
         *search, "--kernel", "intersection",
     )  # fmt: skip
 
@@ -141,18 +141,18 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     mine = folder / "mine.py"
     refused(
         2,
-        f"{codes} has its kernel already: found --kernel {mine}. Mend: leave --kernel out.",
+        f"{codes} has its kernel already: found --kernel {mine}. Fix: leave --kernel out.",
         "search", codes, data / "queries.npy", "--kernel", mine,
     )  # fmt: skip
     refused(
         2,
         f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, hellinger, chi2, "
-        "intersection, jensen_shannon, exp_chi2, rbf. Mend: give the file to encode, search and evaluate.",
+        "intersection, jensen_shannon, exp_chi2, rbf. Fix: give the file to encode, search and evaluate.",
         "compare", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--encoder", "aska",
     )  # fmt: skip
     refused(
         2,
-        "kernel mine.py takes no gamma: found 2.0. Mend: leave --gamma out, write it there.",
+        "kernel mine.py takes no gamma: found 2.0. Fix: leave --gamma out, write it there.",
         "search", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--gamma", 2,
     )  # fmt: skip
 
@@ -169,13 +169,13 @@ def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> 
             "mercore: the kernel of distant.py is not positive semi-definite: found a Gram matrix of 256 rows with an "
             "eigenvalue of -"
         )
-        assert outcome.err.endswith(" or more. Mend: declare the ROUNDING that it has, or correct its formula.\n")
+        assert outcome.err.endswith(" or more. Fix: declare the ROUNDING that it has, or correct its formula.\n")
     assert not (folder / "new").exists()
     missing = folder / "missing.py"
     refused(
         2,
         f"{missing} cannot be read: No such file or directory, expected a file that declares a kernel. "
-        "Mend: check the path.",
+        "Fix: check the path.",
         "encode", folder / "vectors", folder / "new", "--kernel", missing,
     )  # fmt: skip
     assert sys.modules.get("mercore_own_kernel") is None

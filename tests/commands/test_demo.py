@@ -31,26 +31,26 @@ def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--kernel", "foo"), f"unknown kernel: found 'foo', {NEEDS_NONE}. Mend: --kernel chi2"),
-        (("--kernel", "rbf"), f"unknown kernel: found 'rbf', {NEEDS_NONE}. Mend: --kernel chi2"),
-        (("--kernel", "own.py"), f"unknown kernel: found 'own.py', {NEEDS_NONE}. Mend: --kernel chi2"),
+        (("--kernel", "foo"), f"unknown kernel: found 'foo', {NEEDS_NONE}. Fix: --kernel chi2"),
+        (("--kernel", "rbf"), f"unknown kernel: found 'rbf', {NEEDS_NONE}. Fix: --kernel chi2"),
+        (("--kernel", "own.py"), f"unknown kernel: found 'own.py', {NEEDS_NONE}. Fix: --kernel chi2"),
         (
             ("--atoms", 2001, "--tiles", 2000),
-            "atoms is out of range: found 2001, expected 1 to 2000 rows in the store. Mend: --atoms 1024",
+            "atoms is out of range: found 2001, expected 1 to 2000 rows in the store. Fix: --atoms 1024",
         ),
         (
             ("--tiles", 499, "--atoms", 9),
-            "tiles is out of range: found 499, expected 500 to 1048576. Mend: leave --tiles out.",
+            "tiles is out of range: found 499, expected 500 to 1048576. Fix: leave --tiles out.",
         ),
     ],
 )
 def test_what_no_photograph_is_needed_for_is_refused_before_any_work(
     options: tuple[object, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(*arguments: object, **named: object) -> None:
+    def threshold(*arguments: object, **named: object) -> None:
         raise AssertionError("photographs were cut")
 
-    monkeypatch.setattr("mercore.jobs.demo.tiles.cut_tiles", cut)
+    monkeypatch.setattr("mercore.jobs.demo.tiles.cut_tiles", threshold)
     outcome = invoke("demo", "--out", tmp_path / "demo", *options)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert not (tmp_path / "demo").exists()

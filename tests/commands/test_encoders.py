@@ -135,7 +135,7 @@ def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[st
     assert refusal.code == 2
     assert refusal.err == (
         f"mercore: {stores[name]} holds another job: it differs in encoder random_state (0, not 9). "
-        "Mend: give the options it was made with, or name another path.\n"
+        "Fix: give the options it was made with, or name another path.\n"
     )
 
 

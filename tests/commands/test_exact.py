@@ -224,7 +224,7 @@ def test_ids_beyond_int32_are_refused_before_work(
     monkeypatch.setattr("mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched"))
     out = tmp_path / f"gt{suffix}"
     outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)
-    message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Mend: write the hits as .npz or .parquet."
+    message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Fix: write the hits as .npz or .parquet."
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert names_in(tmp_path) == []
 

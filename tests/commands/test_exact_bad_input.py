@@ -69,11 +69,11 @@ def verify(folder: Path, *options: object, hits: str = "hits.npz", queries: str 
 
 BOUND_NOTHING = (
     "{}/codes holds codes of aska, which bound no score: expected a store of bounds, or of vectors. "
-    "Mend: mercore encode VECTORS BOUNDS --encoder bound"
+    "Fix: mercore encode VECTORS BOUNDS --encoder bound"
 )
 RELAXES_NOTHING = (
     "--relaxed has no use here: it relaxes the bounds of kpca-bound, and {}/%s holds none. "
-    "Mend: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
+    "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
 )
 
 
@@ -87,34 +87,34 @@ def relaxed_by_codes(folder: Path) -> Words:
     return search(folder, "--relaxed", 0.9, store="codes")
 
 
-@case(2, "--rerank has no use here: an exact search scores all that its bounds leave. Mend: leave --rerank out.")
+@case(2, "--rerank has no use here: an exact search scores all that its bounds leave. Fix: leave --rerank out.")
 def exact_and_reranked(folder: Path) -> Words:
     return search(folder, "--exact", "--rerank", 10)
 
 
-@case(2, "{}/bounds has its kernel already: found --kernel chi2. Mend: leave --kernel out.")
+@case(2, "{}/bounds has its kernel already: found --kernel chi2. Fix: leave --kernel out.")
 def exact_with_a_kernel_for_bounds(folder: Path) -> Words:
     return search(folder, "--exact", "--kernel", "chi2")
 
 
-@case(2, "--gamma has no use here: {}/bounds has its kernel already. Mend: leave --gamma out.")
+@case(2, "--gamma has no use here: {}/bounds has its kernel already. Fix: leave --gamma out.")
 def exact_with_a_gamma_for_bounds(folder: Path) -> Words:
     return search(folder, "--exact", "--gamma", 2)
 
 
-@case(2, "{}/vectors holds vectors, and they are searched by a kernel: found none. Mend: --kernel chi2")
+@case(2, "{}/vectors holds vectors, and they are searched by a kernel: found none. Fix: --kernel chi2")
 def exact_by_vectors_without_a_kernel(folder: Path) -> Words:
     return search(folder, "--exact", store="vectors")
 
 
-@case(2, "--vectors has no use here: {}/vectors is the vectors. Mend: leave --vectors out.")
+@case(2, "--vectors has no use here: {}/vectors is the vectors. Fix: leave --vectors out.")
 def exact_by_vectors_and_vectors(folder: Path) -> Words:
     return search(folder, "--exact", "--kernel", "chi2", "--vectors", folder / "vectors", store="vectors")
 
 
 @pytest.mark.parametrize("share", ["0.0", "1.0", "-0.5", "99.0"])
 def test_relaxed_out_of_range(share: str, folder: Path) -> None:
-    message = f"relaxed is out of range: found {share}, expected between 0 and 1. Mend: --relaxed 0.99"
+    message = f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
     assert_refused(search(folder, "--relaxed", share), 2, message)
 
 
@@ -130,28 +130,28 @@ def relaxed_by_bins(folder: Path) -> Words:
 
 @case(
     2,
-    "--relaxed has no use here: relaxed bounds prove nothing, and --exact is to prove all. Mend: leave --relaxed out.",
+    "--relaxed has no use here: relaxed bounds prove nothing, and --exact is to prove all. Fix: leave --relaxed out.",
 )
 def exact_and_relaxed(folder: Path) -> Words:
     return search(folder, "--exact", "--relaxed", 0.9)
 
 
-@case(2, "k is out of range: found 3001, expected 1 to 3000, the rows of the store. Mend: -k 100")
+@case(2, "k is out of range: found 3001, expected 1 to 3000, the rows of the store. Fix: -k 100")
 def exact_for_more_than_all(folder: Path) -> Words:
     return search(folder, "--exact", "-k", 3001)
 
 
-@case(2, "batch is out of range: found 0, expected 1 to 65536. Mend: leave --batch out.")
+@case(2, "batch is out of range: found 0, expected 1 to 65536. Fix: leave --batch out.")
 def exact_in_batches_of_none(folder: Path) -> Words:
     return search(folder, "--exact", "--batch", 0)
 
 
-@case(2, "{}/narrow.npy has d = 23: expected 24, the dimension of {}/vectors. Mend: name queries of the same kind.")
+@case(2, "{}/narrow.npy has d = 23: expected 24, the dimension of {}/vectors. Fix: name queries of the same kind.")
 def exact_for_queries_of_another_dimension(folder: Path) -> Words:
     return search(folder, "--exact", queries="narrow.npy")
 
 
-@case(2, "{}/taken.certificate.npz: a folder, expected a file to write. Mend: name another path.")
+@case(2, "{}/taken.certificate.npz: a folder, expected a file to write. Fix: name another path.")
 def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
     return search(folder, "--exact", "--out", folder / "taken.npz")
 
@@ -160,19 +160,19 @@ def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
 
 
 @case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, "
-         "found --encoder bound. Mend: leave --components out.")  # fmt: skip
+         "found --encoder bound. Fix: leave --components out.")  # fmt: skip
 def components_of_a_bound_to_be_chosen(folder: Path) -> Words:
     return encode(folder, "--encoder", "bound", "--components", 8)
 
 
-@case(2, "--groups has no use here: it belongs to bin-bound, found --encoder kpca-bound. Mend: leave --groups out.")
+@case(2, "--groups has no use here: it belongs to bin-bound, found --encoder kpca-bound. Fix: leave --groups out.")
 def groups_of_kpca(folder: Path) -> Words:
     return encode(folder, *KPCA, "--groups", 8)
 
 
 NO_SUM = (
     "bin-bound serves sums over bins: found kernel %s, expected intersection, chi2, hellinger, jensen_shannon, or a "
-    "transform. Mend: --encoder kpca-bound"
+    "transform. Fix: --encoder kpca-bound"
 )
 
 
@@ -186,17 +186,17 @@ def bins_of_a_kernel_of_the_users_own(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound", "--groups", 8, kernel=folder / "mine.py")
 
 
-@case(2, "groups is out of range: found 0, expected 1 to 24, the bins. Mend: --groups 24")
+@case(2, "groups is out of range: found 0, expected 1 to 24, the bins. Fix: --groups 24")
 def no_groups(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound", "--groups", 0)
 
 
-@case(2, "groups is out of range: found 64, expected 1 to 24, the bins. Mend: --groups 24")
+@case(2, "groups is out of range: found 64, expected 1 to 24, the bins. Fix: --groups 24")
 def more_groups_than_bins(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound")
 
 
-@case(2, "training rows is out of range: found 1, expected 2 to 1048576. Mend: leave --training-rows out.")
+@case(2, "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave --training-rows out.")
 def one_training_row(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound", "--groups", 8, "--training-rows", 1)
 
@@ -205,7 +205,7 @@ def one_training_row(folder: Path) -> Words:
 
 
 @case(2, "{}/hits.npz holds hits of 12 queries: expected 11, as {}/few.npy has. "
-         "Mend: name the queries that they are of.")  # fmt: skip
+         "Fix: name the queries that they are of.")  # fmt: skip
 def hits_of_other_queries(folder: Path) -> Words:
     return verify(folder, queries="few.npy")
 
@@ -213,25 +213,25 @@ def hits_of_other_queries(folder: Path) -> Words:
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_more_than_the_hits_hold(k: int, folder: Path) -> None:
     message = f"k is out of range: found {k}, expected 1 to 8, the ids of a query in {folder / 'hits.npz'}. "
-    assert_refused(verify(folder, "-k", k), 2, f"{message}Mend: leave -k out.")
+    assert_refused(verify(folder, "-k", k), 2, f"{message}Fix: leave -k out.")
 
 
-@case(2, "{}/empty.npz holds no ids: expected at least one a query. Mend: name a file of hits.")
+@case(2, "{}/empty.npz holds no ids: expected at least one a query. Fix: name a file of hits.")
 def hits_without_ids(folder: Path) -> Words:
     return verify(folder, hits="empty.npz")
 
 
-@case(2, "k is out of range: found 3001, expected 1 to 3000, the rows of the store. Mend: -k 100")
+@case(2, "k is out of range: found 3001, expected 1 to 3000, the rows of the store. Fix: -k 100")
 def hits_of_more_than_all_rows(folder: Path) -> Words:
     return verify(folder, hits="wide.npz")
 
 
-@case(2, "{}/nothing.npz: no such file or folder. Mend: check the path.")
+@case(2, "{}/nothing.npz: no such file or folder. Fix: check the path.")
 def no_hits(folder: Path) -> Words:
     return verify(folder, hits="nothing.npz")
 
 
-@case(2, "{}/queries.npy: unknown suffix '.npy' for hits, expected .ivecs .ibin .npz .parquet. Mend: rename the file.")
+@case(2, "{}/queries.npy: unknown suffix '.npy' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file.")
 def hits_of_no_known_format(folder: Path) -> Words:
     return verify(folder, hits="queries.npy")
 
@@ -241,7 +241,7 @@ def verify_by_codes(folder: Path) -> Words:
     return verify(folder, "--bounds", folder / "codes")
 
 
-@case(2, "{}/vectors is a store of vectors: expected one of codes. Mend: name the code store.")
+@case(2, "{}/vectors is a store of vectors: expected one of codes. Fix: name the code store.")
 def verify_by_vectors(folder: Path) -> Words:
     return verify(folder, "--bounds", folder / "vectors")
 
@@ -252,7 +252,7 @@ def test_bounds_of_another_kernel(kernel: tuple[object, ...], folder: Path) -> N
     message = (
         f'{folder}/rbf-bounds bounds others: found kernel {{"configuration":{{"gamma":0.5}},"name":"rbf"}}, '
         f"expected kernel {named[str(kernel[0])]}. "
-        f"Mend: mercore encode {folder}/vectors BOUNDS --encoder bound"
+        f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
     assert_refused(verify(folder, "--kernel", *kernel, "--bounds", folder / "rbf-bounds"), 2, message)
 
@@ -263,7 +263,7 @@ def test_bounds_of_other_vectors(folder: Path) -> None:
     )
     message = (
         f"{folder}/others-bounds bounds others: found vectors {theirs}, expected vectors {ours}. "
-        f"Mend: mercore encode {folder}/vectors BOUNDS --encoder bound"
+        f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
     assert_refused(verify(folder, "--bounds", folder / "others-bounds"), 2, message)
 

@@ -127,7 +127,7 @@ def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "mercore.pipeline.search.executor.Threads.check_rest",
+                "mercore.pipeline.search.executor.ThreadExecutor.check_rest",
                 lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt),
             )
             assert invoke(*words).code == 130
@@ -150,7 +150,7 @@ def test_other_vectors_are_refused(folder: Path, tmp_path: Path) -> None:
     outcome = search(folder, "bounds", "--vectors", tmp_path / "vectors")
     message = (
         f"{tmp_path / 'vectors'} is not what {folder / 'bounds'} encodes: found vectors {found}, expected {expected}. "
-        "Mend: name the right vector store with --vectors, or encode this one."
+        "Fix: name the right vector store with --vectors, or encode this one."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
 

@@ -140,7 +140,7 @@ def test_batches_of_another_search_are_refused_and_stay(
     outcome = invoke(*words)
     message = (
         f"{out}.parts keeps the batches of another search, which differs in {differs}: expected those of this one. "
-        "Mend: remove the folder, or name another --out."
+        "Fix: remove the folder, or name another --out."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert batches(out) == NQ // BATCH
@@ -154,7 +154,7 @@ def test_a_folder_of_somebody_else_is_refused(folder: Path, tmp_path: Path) -> N
     outcome = invoke(*search(folder, out))
     message = (
         f"{out}.parts exists without a search.json: expected the batches of this search, or nothing. "
-        "Mend: move it away, or name another --out."
+        "Fix: move it away, or name another --out."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert (tmp_path / "hits.npz.parts/thesis.txt").read_text() == "mine"

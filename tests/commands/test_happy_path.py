@@ -14,7 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 from mercore.stores.formats import OPENERS
 from mercore.stores.results.hits import Hits, read_hits
 from tests.independent import reference
@@ -346,7 +346,7 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
 
 def test_threads_here_open_no_port() -> None:
     before = listening()
-    with connect(Workplace(threads=2)) as client:
+    with connect(Execution(threads=2)) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         assert listening() == before
 

@@ -52,7 +52,7 @@ def failed(queue: Queue, job: str, code: int = 1) -> str:
     report = queue.wait(job)
     assert (report["state"], report["exit_code"]) == ("failed", code)
     why: str = report["why"]
-    assert why.count("Mend: ") == 1
+    assert why.count("Fix: ") == 1
     return why
 
 
@@ -74,7 +74,7 @@ def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queu
     why = failed(queue, job)
     assert why.startswith(f"cannot write {codes}/")
     assert why.endswith(
-        ": No space left on device. Mend: free space or grant access there, then run the same command again."
+        ": No space left on device. Fix: free space or grant access there, then run the same command again."
     )
     done = count_receipts(codes)
     assert 10 < done < PARTS

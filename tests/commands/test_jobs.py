@@ -156,7 +156,7 @@ def test_cancel_and_resume(vectors: Path, undisturbed: dict[str, bytes], queue: 
     refused = queue.run("cancel", first)
     assert refused.code == 2
     assert refused.err == (
-        f"mercore: {first} is cancelled: expected a job that is queued or running. Mend: mercore jobs\n"
+        f"mercore: {first} is cancelled: expected a job that is queued or running. Fix: mercore jobs\n"
     )
     queue.succeed("resume", first)
     report = queue.wait(first)
@@ -208,7 +208,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     failed = queue.run("wait", missing)
     assert failed.code == 2
     assert failed.err == (
-        f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Mend: check the path.\n"
+        f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Fix: check the path.\n"
     )
     gave_up = queue.submit("encode", vectors, "codes", *OPTIONS)
     assert queue.run("wait", gave_up, "--timeout", 0.01).code == 3
@@ -217,7 +217,7 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
 def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
     missing = queue.run("submit", "encode", "nowhere", "codes", *ENCODE)
     assert (missing.code, missing.out) == (2, "")
-    assert missing.err.startswith(f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Mend: ")
+    assert missing.err.startswith(f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Fix: ")
     wrong = queue.run("submit", "encode", vectors, "codes", "--kernel", "chi2", "--atoms", 0)
     assert (wrong.code, wrong.out) == (2, "")
     greedy = queue.run("submit", "encode", vectors, "codes", *OPTIONS, "--memory", "1MB")

@@ -129,7 +129,7 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(vectors: Path, undisturbed: dict[
     process.send_signal(signal.SIGINT)
     outcome = finish(process)
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.err == "mercore: interrupted. Mend: run the same command again; encode keeps the parts it did.\n"
+    assert outcome.err == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
     done = count_receipts(store)
     assert 20 <= done < PARTS
     assert scratch_in(tmp_path) == []

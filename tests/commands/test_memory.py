@@ -89,7 +89,7 @@ def planned(*words: object) -> int:
     """Return what a command that is refused says that it would take, in bytes, and a little more."""
     outcome = invoke(*words, "--memory", "1MB")
     found = re.fullmatch(
-        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory says\. Mend: [^\n]+\n",
+        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory says\. Fix: [^\n]+\n",
         outcome.err,
     )
     assert (outcome.code, outcome.out) == (1, "")
@@ -147,7 +147,7 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
         outcome = invoke(*words, "--memory", "357MB")
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err.startswith(f"mercore: {work} would take ")
-        assert "expected at most 0.33 GiB, as --memory says. Mend: " in outcome.err
+        assert "expected at most 0.33 GiB, as --memory says. Fix: " in outcome.err
     assert names_in(tmp_path) == ["bounds", "hits.npz"]
 
 

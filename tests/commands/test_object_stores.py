@@ -189,7 +189,7 @@ def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectS
         if data is not rows:
             source = open_source(f"{URL}/changing.u8bin")
         server.put("changing.u8bin", np.array([500, 24], "<u4").tobytes() + data.tobytes())
-    with pytest.raises(FormatError, match=f"{URL}/changing.u8bin: it has changed since it was opened. Mend: "):
+    with pytest.raises(FormatError, match=f"{URL}/changing.u8bin: it has changed since it was opened. Fix: "):
         source.read(0, 10)
 
 
@@ -243,7 +243,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: Obje
         outcome = invoke(verb, f"{URL}/cut")
         assert (outcome.code, outcome.err) == (
             2,
-            f"mercore: {URL}/cut does not exist: expected a store. Mend: check the path.\n",
+            f"mercore: {URL}/cut does not exist: expected a store. Fix: check the path.\n",
         )
     np.save(tmp_path / "few.npy", histograms(100, 128, seed=1))
     for store in (tmp_path / "store", f"{URL}/cut"):
@@ -271,7 +271,7 @@ def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resum
         watching.join()
         assert (outcome.code, outcome.out) == (1, "")
         assert re.fullmatch(
-            rf"mercore: cannot (write|read) {URL}/job\S+: the server does not answer, or broke off. Mend: check the "
+            rf"mercore: cannot (write|read) {URL}/job\S+: the server does not answer, or broke off. Fix: check the "
             "network and AWS_ENDPOINT_URL, then run the same command again: what is done stays done.\n",
             outcome.err,
         )
@@ -332,7 +332,7 @@ def test_an_object_that_grew_is_refused(server: ObjectServer, there: str) -> Non
     try:
         (fault,) = api.check(f"{there}/coarse")["faults"]
         found = f"column scale has {len(whole) + 1} bytes: its receipt says {len(whole)}"
-        assert fault.startswith(f"{there}/coarse: part 5: {found}. Mend: ")
+        assert fault.startswith(f"{there}/coarse: part 5: {found}. Fix: ")
     finally:
         server.put(key, whole)
 
@@ -361,7 +361,7 @@ def refused(code: int, message: str, *words: object, **options: dict[str, str]) 
 
 
 AGAIN = "then run the same command again: what is done stays done."
-ABSENT = "there is no bucket absent, expected one. Mend: create it, or check its name and AWS_ENDPOINT_URL."
+ABSENT = "there is no bucket absent, expected one. Fix: create it, or check its name and AWS_ENDPOINT_URL."
 
 
 def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: str, here: Path) -> None:
@@ -369,10 +369,10 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
     server.put("precious/photograph.jpg", b"precious")
     server.put("precious/vectors/c/0/0", b"as a chunk is called")
     for target in (f"{there}/vectors", there, f"{URL}/precious", f"{URL}/precious/photograph.jpg"):
-        message = f"{target} exists: expected a new path. Mend: name another, or remove it."
+        message = f"{target} exists: expected a new path. Fix: name another, or remove it."
         refused(2, message, "ingest", here / "base.npy", target)
     for target in (there, f"{URL}/precious"):
-        message = f"{target} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
+        message = f"{target} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         refused(2, message, "encode", here / "vectors", target, *OPTIONS)
     outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
     assert outcome.err.startswith(
@@ -385,8 +385,8 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
 def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path) -> None:
     nothing = f"{URL}/nothing"
     for verb in ("info", "check"):
-        refused(2, f"{nothing} does not exist: expected a store. Mend: check the path.", verb, nothing)
-    message = f"{nothing} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE"
+        refused(2, f"{nothing} does not exist: expected a store. Fix: check the path.", verb, nothing)
+    message = f"{nothing} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE"
     refused(2, f"{message} {nothing}", "encode", nothing, f"{URL}/codes", *OPTIONS)
     refused(2, f"s3://absent/codes: {ABSENT}", "info", "s3://absent/codes")
     refused(2, f"s3://absent/vectors: {ABSENT}", "ingest", here / "base.npy", "s3://absent/vectors")
@@ -399,15 +399,15 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
         (
             "s3://AKIA:secret@bucket/vectors",
             "a URL with a name or a password in it would show in lists of processes and in stores: found one, expected "
-            "s3://BUCKET/PREFIX. Mend: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL.",
+            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL.",
         ),
         *(
-            (url, f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Mend: correct it.")
+            (url, f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it.")
             for url in ("s3://bucket", "s3://bucket/", "s3:///x", "s3://bucket/a//b", "s3://bucket/../b", "s3://-/x")
         ),
         (
             "gs://bucket/vectors",
-            "gs:// names no place for a store: expected a path, or s3://BUCKET/PREFIX. Mend: name one of those.",
+            "gs:// names no place for a store: expected a path, or s3://BUCKET/PREFIX. Fix: name one of those.",
         ),
     ],
 )
@@ -419,7 +419,7 @@ def test_urls_that_name_no_place_are_refused(url: str, message: str, here: Path)
 def test_files_stay_here(there: str, here: Path, tmp_path: Path) -> None:
     def message(what: str) -> str:
         return (
-            f"{what} cannot lie at a URL: found one of s3://, expected a path of this machine. Mend: name a file here."
+            f"{what} cannot lie at a URL: found one of s3://, expected a path of this machine. Fix: name a file here."
         )
 
     hits = ("search", here / "coarse", here / "queries.npy", "--out", f"{URL}/hits.npz")
@@ -437,7 +437,7 @@ def _comparison(here: Path) -> tuple[object, ...]:
 
 def test_without_the_client_the_extra_is_named(tmp_path: Path) -> None:
     (tmp_path / "obstore.py").write_text("raise ImportError('not installed')\n")
-    message = "s3:// needs the package obstore: found none. Mend: pip install 'mercore[s3]'"
+    message = "s3:// needs the package obstore: found none. Fix: pip install 'mercore[s3]'"
     refused(2, message, "info", f"{URL}/store", env={"PYTHONPATH": str(tmp_path)})
 
 
@@ -463,13 +463,13 @@ def test_a_server_that_denies_is_quoted_without_what_it_was_sent(here: Path, mon
     with HTTPServer(("127.0.0.1", 0), Denying) as denying:
         threading.Thread(target=denying.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{denying.server_port}")
-        mend = "Mend: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may"
-        message = f"cannot read {URL}/x/zarr.json: access is denied (AccessDenied). {mend} read there, {AGAIN}"
+        fix = "Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may"
+        message = f"cannot read {URL}/x/zarr.json: access is denied (AccessDenied). {fix} read there, {AGAIN}"
         refused(1, message, "info", f"{URL}/x")
         outcome = invoke("ingest", here / "base.npy", f"{URL}/x")
         denying.shutdown()
     assert outcome.code == 1
-    assert outcome.err.startswith(f"mercore: cannot read {URL}/x: access is denied (403 Forbidden). {mend} read there")
+    assert outcome.err.startswith(f"mercore: cannot read {URL}/x: access is denied (403 Forbidden). {fix} read there")
     assert not any(secret in outcome.err for secret in CREDENTIALS.values())
 
 
@@ -480,7 +480,7 @@ def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed}")  # where a machine would ask for its role
-    message = f"cannot read {URL}/x/zarr.json: no credentials were found. Mend: "
+    message = f"cannot read {URL}/x/zarr.json: no credentials were found. Fix: "
     refused(1, f"{message}set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}", "info", f"{URL}/x")
 
 
@@ -490,20 +490,20 @@ def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
         (
             {"AWS_ALLOW_HTTP": ""},
             "AWS_ENDPOINT_URL is of plain http://, which anyone on the way can read and change: expected https://. "
-            "Mend: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted.",
+            "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted.",
         ),
         *(
             (
                 {"AWS_ENDPOINT_URL": endpoint},
                 "AWS_ENDPOINT_URL is not usable: expected http://HOST:PORT or https://HOST, without a name or a "
-                "password. Mend: correct it, or unset it to use Amazon's own.",
+                "password. Fix: correct it, or unset it to use Amazon's own.",
             )
             for endpoint in ("not a url", "ftp://127.0.0.1", "https://key:secret@127.0.0.1", "http://")
         ),
         (
             {"AWS_TIMEOUT": "a while"},
             "the environment's AWS_ variables are not usable for s3://bucket: GenericError. "
-            "Mend: correct AWS_REGION, AWS_ENDPOINT_URL and the credentials.",
+            "Fix: correct AWS_REGION, AWS_ENDPOINT_URL and the credentials.",
         ),
     ],
 )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.executor import Threads
+from mercore.pipeline.search.executor import ThreadExecutor
 from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter
 from tests.commands.test_kill import wait_for_receipts
@@ -23,7 +23,7 @@ from tests.support.running import ENCODE, count_receipts, files_of, finish, invo
 PARTS = 60
 OPTIONS = (*ENCODE, "--part-rows", 50)
 LOST = (
-    r"mercore: {} is no longer this process's to write: found that {} is gone, expected process \d+ on .*\. Mend: .*\n"
+    r"mercore: {} is no longer this process's to write: found that {} is gone, expected process \d+ on .*\. Fix: .*\n"
 )
 
 
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         outcome = finish(process)
         assert (outcome.code, outcome.out) == (130, "")
-        assert outcome.err == "mercore: interrupted. Mend: run the same command again; encode keeps the parts it did.\n"
+        assert outcome.err == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
         assert names_in(tmp_path) == [".codes.lease"]
         held.check()
 
@@ -202,7 +202,7 @@ def test_verbs_that_write_wait_their_turn(
 
 @pytest.mark.parametrize(
     ("verb", "kind", "method"),
-    [("ingest", VectorWriter, "append"), ("search", ExactSearch, "prove"), ("search", Threads, "check_rest")],
+    [("ingest", VectorWriter, "append"), ("search", ExactSearch, "prove"), ("search", ThreadExecutor, "check_rest")],
 )
 def test_verbs_that_lost_their_lease_stop(
     verb: str, kind: type, method: str, vectors: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

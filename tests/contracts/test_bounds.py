@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.jobs.custom_kernel import load_own
+from mercore.jobs.custom_kernel import load_custom
 from mercore.pipeline.encoders import Encoder, EncoderSpec, bounds_scores
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
@@ -73,7 +73,7 @@ CASES += [
 def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bound:
     if request.param is not None:
         return Bound(*request.param)
-    return Bound(load_own(str(write(tmp_path_factory.mktemp("kernels"), LAPLACE, "laplace.py"))), components)
+    return Bound(load_custom(str(write(tmp_path_factory.mktemp("kernels"), LAPLACE, "laplace.py"))), components)
 
 
 def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float32]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import EncodePlan, encode_part, encoder_of, plan_encode, spec_of
 from mercore.pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import FormatError, IntegrityError
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import VectorStore
 from tests.contracts.encoder_cases import CASES, Arrays, Case
@@ -106,13 +106,13 @@ def same(found: Arrays, expected: Arrays) -> None:
         assert found[name].tobytes() == values.tobytes(), name
 
 
-def same_hits(found: Best, expected: Best) -> None:
+def same_hits(found: TopK, expected: TopK) -> None:
     np.testing.assert_array_equal(found.ids, expected.ids, strict=True)
     np.testing.assert_array_equal(found.scores, expected.scores, strict=True)
 
 
-def search(codes: CodeStore, queries: NDArray[Any], k: int, *, threads: int = 1, held: int = 0) -> Best:
-    return scan_codes(OpenCodes(codes, encoder_of(codes), HeldParts(held)), queries, k, threads=threads)
+def search(codes: CodeStore, queries: NDArray[Any], k: int, *, threads: int = 1, held: int = 0) -> TopK:
+    return scan_codes(OpenCodes(codes, encoder_of(codes), PartCache(held)), queries, k, threads=threads)
 
 
 def every_score(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -210,7 +210,7 @@ def test_the_encoder_of_a_store_is_the_one_that_wrote_it(made: Made, rows: NDArr
     same(code, columns_of(made.codes))
     k, lists = 20, []
     for encoder in (fresh, encoder_of(open_code_store(Path(made.codes.where)))):
-        scanner, best = encoder.scanner(queries), Best(NQ, k, np.float32)
+        scanner, best = encoder.scanner(queries), TopK(NQ, k, np.float32)
         scanner.scan({name: code[name] for name in scanner.names if name in code}, 0, best)
         lists.append(best)
     same_hits(*lists)
@@ -222,7 +222,7 @@ def test_an_unknown_encoder_is_refused() -> None:
         encoder_spec({"name": "klsh", "version": 1}, "codes.zarr")
     assert str(refusal.value) == (
         "codes.zarr: its encoder is 'klsh', expected one of aska, kpca-aska, kpca-pq, pq, kpca-lsh, kpca-jl, kpca, "
-        "kpca-bound, bin-bound. Mend: read it with the version of mercore that wrote it, or write it anew."
+        "kpca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or write it anew."
     )
 
 
@@ -265,7 +265,7 @@ def test_a_search_returns_the_greatest_scores_and_of_equals_the_lower_ids(
 def test_threads_batches_and_parts_kept_in_memory_change_nothing(made: Made, queries: NDArray[Any]) -> None:
     expected = search(made.codes, queries, 25)
     same_hits(search(made.codes, queries, 25, threads=3), expected)
-    held = OpenCodes(made.codes, encoder_of(made.codes), HeldParts(1 << 20))
+    held = OpenCodes(made.codes, encoder_of(made.codes), PartCache(1 << 20))
     for _ in range(2):
         same_hits(scan_codes(held, queries, 25, threads=2), expected)
     for size in (1, 2, 4):
@@ -370,6 +370,6 @@ def test_a_model_that_comes_out_differently_is_refused(made: Made, copy: Path) -
         assert fits.calls == 1
         assert str(refusal.value) == (
             f"{copy}: its model is damaged, and fitted again it is another: found different checksums, "
-            "expected those of its header. Mend: restore the model from a copy, or encode to a new path."
+            "expected those of its header. Fix: restore the model from a copy, or encode to a new path."
         )
         assert files_of(copy) == damaged

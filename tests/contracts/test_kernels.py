@@ -160,7 +160,7 @@ class TestKernel:
             case,
             rows,
             f"query 1002 has a NaN or infinite value: found {shown}, "
-            f"but kernel {case.said} needs finite ones. Mend: clean the data.",
+            f"but kernel {case.said} needs finite ones. Fix: clean the data.",
         )
 
     def test_a_negative_value_is_refused_where_it_has_no_score(self, case: Case) -> None:
@@ -173,7 +173,7 @@ class TestKernel:
             case,
             rows,
             f"query 1003 has a negative value: found [-1. ,  0.5,  0.5,  0.5, …], but kernel {case.said} "
-            "is defined for values ≥ 0. Mend: use cosine or rbf, or shift the data.",
+            "is defined for values ≥ 0. Fix: use cosine or rbf, or shift the data.",
         )
 
     @pytest.mark.parametrize("dtype", ["uint8", "float32"])
@@ -189,7 +189,7 @@ class TestKernel:
             case,
             rows,
             f"query 1001 is all zero: found {shown}, but kernel {case.said} needs a non-zero row. "
-            "Mend: mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others.",
+            "Fix: mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others.",
         )
 
     def test_the_spec_makes_the_kernel_again(self, case: Case) -> None:
@@ -215,7 +215,7 @@ class TestKernel:
         with pytest.raises(FormatError) as refusal:
             kernel_from_spec(spec)
         assert str(refusal.value) == (
-            f"a kernel of the store is unknown: found {spec}. Mend: use the version of mercore that wrote it."
+            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it."
         )
 
     @staticmethod
@@ -232,29 +232,29 @@ class TestKernel:
             "chi",
             {},
             "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, intersection, jensen_shannon, "
-            "exp_chi2, rbf. Mend: --kernel chi2",
+            "exp_chi2, rbf. Fix: --kernel chi2",
         ),
         (
             "rbf",
             {},
-            "kernel rbf needs a gamma: found none. Mend: --gamma G; 1 / (median squared distance) is a usual choice.",
+            "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice.",
         ),
         (
             "chi2",
             {"gamma": 1.0},
-            "kernel chi2 takes no gamma: found 1.0. Mend: leave --gamma out, or use exp_chi2 or rbf.",
+            "kernel chi2 takes no gamma: found 1.0. Fix: leave --gamma out, or use exp_chi2 or rbf.",
         ),
-        ("rbf", {"gamma": 0.0}, "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Mend: --gamma 1"),
-        ("rbf", {"gamma": 1e31}, "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Mend: --gamma 1"),
+        ("rbf", {"gamma": 0.0}, "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Fix: --gamma 1"),
+        ("rbf", {"gamma": 1e31}, "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Fix: --gamma 1"),
         (
             "chi2",
             {"transform": float("nan")},
-            "transform is out of range: found nan, expected 1e-30 to 1e+30. Mend: --transform 1",
+            "transform is out of range: found nan, expected 1e-30 to 1e+30. Fix: --transform 1",
         ),
         (
             "chi2",
             {"transform": -2.0},
-            "transform is out of range: found -2.0, expected 1e-30 to 1e+30. Mend: --transform 1",
+            "transform is out of range: found -2.0, expected 1e-30 to 1e+30. Fix: --transform 1",
         ),
     ],
 )

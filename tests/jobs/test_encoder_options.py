@@ -223,5 +223,5 @@ def test_an_option_that_an_encoder_does_not_have_is_refused(name: str) -> None:
         refused(
             partial(make_spec, {"encoder": name, option: 1}),
             f"--{shown} has no use here: it belongs to {USERS[option]}, found --encoder {name}. "
-            f"Mend: leave --{shown} out.",
+            f"Fix: leave --{shown} out.",
         )

@@ -62,8 +62,10 @@ def test_codes_are_the_same_bits_whatever_the_parts_and_the_chunks_of_the_vector
 ) -> None:
     wanted = columns_of(make_codes(tmp_path / "whole", vectors, kernel_of(name), SPEC, part_rows=600))
     for part_rows, chunk_rows in ((37, 512), (300, 512), (256, 64)):
-        cut = make_vectors(tmp_path / f"vectors{part_rows}", rows, part_rows=chunk_rows)
-        found = columns_of(make_codes(tmp_path / f"codes{part_rows}", cut, kernel_of(name), SPEC, part_rows=part_rows))
+        threshold = make_vectors(tmp_path / f"vectors{part_rows}", rows, part_rows=chunk_rows)
+        found = columns_of(
+            make_codes(tmp_path / f"codes{part_rows}", threshold, kernel_of(name), SPEC, part_rows=part_rows)
+        )
         for column, values in wanted.items():
             np.testing.assert_array_equal(found[column], values, strict=True)
 
@@ -126,9 +128,9 @@ def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
     said = code["residual"].astype(np.float64)
     assert (said >= np.sqrt(np.maximum(np.array(squares) - 1e-6, 0))).all()
     assert (said <= np.sqrt(np.array(squares) + 1e-6) * (1 + 2.0**-10) + 2.0**-24).all()
-    own = plan.model["dictionary_rows"]
-    np.testing.assert_array_equal(code["atoms"][own, 0], np.arange(40))  # an atom is its own code
-    assert (code["residual"][own] <= (2e-3 if weights != "int8" else 1e-2)).all()
+    custom = plan.model["dictionary_rows"]
+    np.testing.assert_array_equal(code["atoms"][custom, 0], np.arange(40))  # an atom is its own code
+    assert (code["residual"][custom] <= (2e-3 if weights != "int8" else 1e-2)).all()
 
 
 @every_kernel
@@ -256,47 +258,47 @@ def refused(call: Callable[[], object], message: str) -> None:
         (
             {"n_atoms": 0},
             600,
-            "atoms is out of range: found 0, expected 1 to 600 rows in the store. Mend: --atoms 600",
+            "atoms is out of range: found 0, expected 1 to 600 rows in the store. Fix: --atoms 600",
         ),
         (
             {"n_atoms": 601},
             600,
-            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Mend: --atoms 600",
+            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Fix: --atoms 600",
         ),
         (
             {"n_atoms": 65537},
             10**6,
-            "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. Mend: --atoms 1024",
+            "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. Fix: --atoms 1024",
         ),
         (
             {"n_atoms": 4, "n_nonzero_coefs": 5},
             600,
-            "sparsity is out of range: found 5, expected 1 to 4. Mend: --sparsity 4",
+            "sparsity is out of range: found 5, expected 1 to 4. Fix: --sparsity 4",
         ),
         (
             {"n_atoms": 600, "n_nonzero_coefs": 257},
             600,
-            "sparsity is out of range: found 257, expected 1 to 256. Mend: --sparsity 8",
+            "sparsity is out of range: found 257, expected 1 to 256. Fix: --sparsity 8",
         ),
         (
             {"n_atoms": 9, "n_nonzero_coefs": 0},
             600,
-            "sparsity is out of range: found 0, expected 1 to 9. Mend: --sparsity 8",
+            "sparsity is out of range: found 0, expected 1 to 9. Fix: --sparsity 8",
         ),
         (
             {"n_atoms": 9, "weights": "int4"},
             600,
-            "unknown weights: found 'int4', expected one of int8, float16, float32. Mend: --weights int8",
+            "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights int8",
         ),
         (
             {"n_atoms": 9, "pursuit": "mp"},
             600,
-            "unknown pursuit: found 'mp', expected one of omp, ormp. Mend: --pursuit ormp",
+            "unknown pursuit: found 'mp', expected one of omp, ormp. Fix: --pursuit ormp",
         ),
         (
             {"n_atoms": 9, "random_state": -1},
             600,
-            "random_state must not be negative: found -1. Mend: --random-state 0",
+            "random_state must not be negative: found -1. Fix: --random-state 0",
         ),
     ],
 )
@@ -311,7 +313,7 @@ def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
 
 @pytest.mark.parametrize("part_rows", [0, (1 << 20) + 1])
 def test_parts_out_of_range_are_refused(vectors: VectorStore, part_rows: int) -> None:
-    message = f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Mend: leave --part-rows out."
+    message = f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Fix: leave --part-rows out."
     refused(lambda: plan_encode(vectors, kernel_of("chi2"), SPEC, part_rows=part_rows), message)
 
 
@@ -331,10 +333,10 @@ def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(name: str
     if what not in REFUSED_BY[name]:
         plan_encode(vectors, kernel_of(name), spec)
         return
-    mend = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
+    fix = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
     refused(
         lambda: plan_encode(vectors, kernel_of(name), spec),
-        f"{vectors.where} holds 2 rows with {what} values: kernel {name} does not take them. Mend: {mend}.",
+        f"{vectors.where} holds 2 rows with {what} values: kernel {name} does not take them. Fix: {fix}.",
     )
 
 
@@ -352,7 +354,7 @@ def test_rows_that_no_ingest_counted_are_looked_at_one_by_one() -> None:
     refused(
         lambda: plan_encode(SourceVectors(Rows(rows)), kernel_of("chi2"), AskaSpec(n_atoms=3, n_nonzero_coefs=1)),
         f"row 777 has a NaN or infinite value: found {np.array2string(rows[777, :4], separator=', ', precision=4)[:-1]}"
-        ", …], but kernel chi2 needs finite ones. Mend: clean the data.",
+        ", …], but kernel chi2 needs finite ones. Fix: clean the data.",
     )
 
 

@@ -162,7 +162,7 @@ def test_no_tiles_give_no_rows() -> None:
 
 
 def test_what_is_no_tile_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^tiles have the wrong type: found float32, expected uint8\. Mend: "):
+    with pytest.raises(InputError, match=r"^tiles have the wrong type: found float32, expected uint8\. Fix: "):
         gist(np.zeros((1, 32, 32), np.float32))
     for shape in ((1, 16, 16), (32, 32), (1, 32, 32, 4)):
         with pytest.raises(ShapeError, match=r"^tiles have the wrong shape: found \["):

@@ -80,13 +80,13 @@ def test_every_row_is_stored_and_counted(
     )
 
 
-@given(rows=odd_rows(), cut=st.integers(0, 60))
+@given(rows=odd_rows(), threshold=st.integers(0, 60))
 @steady(60)
-def test_a_report_does_not_depend_on_the_blocks(rows: NDArray[Any], cut: int) -> None:
+def test_a_report_does_not_depend_on_the_blocks(rows: NDArray[Any], threshold: int) -> None:
     whole, halves = RowReport(), RowReport()
     zero = whole.see(rows)
     np.testing.assert_array_equal(zero, (rows == 0).all(axis=1))
-    np.testing.assert_array_equal(np.concatenate([halves.see(rows[:cut]), halves.see(rows[cut:])]), zero)
+    np.testing.assert_array_equal(np.concatenate([halves.see(rows[:threshold]), halves.see(rows[threshold:])]), zero)
     assert halves == whole
 
 
@@ -98,8 +98,8 @@ def test_a_store_without_a_finite_value_has_no_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("n", "message"),
     [
-        (3, "rows has no row to store: found 3 rows, 3 of them all zero. Mend: check the source."),
-        (0, "rows has no row to store: found 0 rows, 0 of them all zero. Mend: check the source."),
+        (3, "rows has no row to store: found 3 rows, 3 of them all zero. Fix: check the source."),
+        (0, "rows has no row to store: found 0 rows, 0 of them all zero. Fix: check the source."),
     ],
 )
 def test_a_source_of_nothing_is_refused_and_leaves_nothing_behind(n: int, message: str, tmp_path: Path) -> None:

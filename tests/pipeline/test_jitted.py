@@ -19,7 +19,7 @@ from mercore.pipeline.kernels import loops_numba
 from mercore.pipeline.kernels.loops_numba import TILE
 from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
-from mercore.pipeline.topk import best_of
+from mercore.pipeline.topk import top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests.independent import reference
 from tests.support.strategies import code_arrays, steady
@@ -188,7 +188,7 @@ def test_a_long_list_has_its_worst_last_whatever_the_order(k: int, values: int) 
             assert (found[1, -1], ids[1, -1]) == (best[0, -1], seen[true[0, -1]])
         else:
             assert ids[1, -1] == -1
-    merged = best_of(found[1:], ids[1:], k)
+    merged = top_k_of(found[1:], ids[1:], k)
     np.testing.assert_array_equal(merged.scores, best)
     np.testing.assert_array_equal(merged.ids, true)
     assert (ids[0] == -1).all()
@@ -232,30 +232,30 @@ def test_survivors_lists_what_reaches_the_least_and_counts_what_does_not_fit(
 Codes = tuple[Any, Singles, Singles | None]  # atoms, weights and biases
 
 
-def blocks_of(codes: Codes, cut: int) -> list[tuple[Codes, int]]:
-    """Rows up to ``cut``, then the others, as two blocks of a store that starts at row 1000."""
+def blocks_of(codes: Codes, threshold: int) -> list[tuple[Codes, int]]:
+    """Rows up to ``threshold``, then the others, as two blocks of a store that starts at row 1000."""
     atoms, weights, biases = codes
-    rows = (slice(cut), slice(cut, None))
+    rows = (slice(threshold), slice(threshold, None))
     return [
         ((atoms[some], weights[some], None if biases is None else biases[some]), 1000 + (some.start or 0))
         for some in rows
     ]
 
 
-def batch_scan(codes: Codes, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+def batch_scan(codes: Codes, table: Singles, k: int, threshold: int) -> tuple[Singles, Ids]:
     """Scan two blocks for all queries at once."""
     scores, ids = empty_best(table.shape[1], k, "float32")
-    for block, first in blocks_of(codes, cut):
+    for block, first in blocks_of(codes, threshold):
         scan_batch(*block, panels(table), first, scores, ids)
     return scores, ids
 
 
-def single_scan(codes: Codes, table: Singles, k: int, cut: int) -> tuple[Singles, Ids]:
+def single_scan(codes: Codes, table: Singles, k: int, threshold: int) -> tuple[Singles, Ids]:
     """The same, query by query."""
     scores, ids = empty_best(table.shape[1], k, "float32")
     for q in range(table.shape[1]):
         column = np.ascontiguousarray(table[:, q])
-        for block, first in blocks_of(codes, cut):
+        for block, first in blocks_of(codes, threshold):
             scan_one(*block, column, first, scores[q : q + 1], ids[q : q + 1])
     return scores, ids
 
@@ -271,14 +271,14 @@ def biases_of(residuals: NDArray[np.float16]) -> Singles:
     return biases
 
 
-def check_scan(codes: tuple[Any, Singles, Singles], k: int, cut: int) -> None:
+def check_scan(codes: tuple[Any, Singles, Singles], k: int, threshold: int) -> None:
     """Both scans give the bits and the ids that float32 arithmetic in the stated order gives, near the true scores."""
     atoms, weights, table = codes
     for residuals in (None, residuals_of(len(atoms))):
         true = reference.aska_scores_float32(*codes, residuals)
         _, best = reference.top_k(true, k)
         biased = atoms, weights, None if residuals is None else biases_of(residuals)
-        for scores, ids in (batch_scan(biased, table, k, cut), single_scan(biased, table, k, cut)):
+        for scores, ids in (batch_scan(biased, table, k, threshold), single_scan(biased, table, k, threshold)):
             np.testing.assert_array_equal(ids, best + 1000)
             np.testing.assert_array_equal(scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32))
         size = np.abs(weights).sum(axis=1).max() * np.abs(table).max()
@@ -288,13 +288,13 @@ def check_scan(codes: tuple[Any, Singles, Singles], k: int, cut: int) -> None:
 
 
 @compiled
-@given(codes=code_arrays(), k=st.integers(1, 40), cut=st.integers(0, 40))
+@given(codes=code_arrays(), k=st.integers(1, 40), threshold=st.integers(0, 40))
 @steady(25)
 def test_scans_agree_to_the_bit_with_each_other_and_with_the_stated_order(
-    codes: tuple[Any, Singles, Singles], k: int, cut: int
+    codes: tuple[Any, Singles, Singles], k: int, threshold: int
 ) -> None:
     n = len(codes[0])
-    check_scan(codes, min(k, n), min(cut, n))
+    check_scan(codes, min(k, n), min(threshold, n))
 
 
 @compiled

@@ -22,8 +22,10 @@ def sums(threads: int, count: int) -> int:
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_results_come_in_the_order_of_the_items(at_once: int, count: int) -> None:
-    assert list(in_order(range(count), lambda item: item * item, at_once)) == [item * item for item in range(count)]
+def test_results_come_in_the_order_of_the_items(concurrent_batches: int, count: int) -> None:
+    assert list(in_order(range(count), lambda item: item * item, concurrent_batches)) == [
+        item * item for item in range(count)
+    ]
 
 
 def test_as_many_as_asked_for_are_at_work_at_once() -> None:
@@ -32,8 +34,8 @@ def test_as_many_as_asked_for_are_at_work_at_once() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_an_error_ends_it_and_is_raised_in_its_turn(at_once: int) -> None:
-    found = in_order([1, 0, 2], lambda item: 1 // item, at_once)
+def test_an_error_ends_it_and_is_raised_in_its_turn(concurrent_batches: int) -> None:
+    found = in_order([1, 0, 2], lambda item: 1 // item, concurrent_batches)
     assert next(found) == 1
     with pytest.raises(ZeroDivisionError):
         next(found)

@@ -261,7 +261,7 @@ def refused(error: type[Exception], message: str, call: Callable[[], object]) ->
 def test_different_numbers_of_queries_are_refused(measure: Callable[[Ids, Ids, int], float]) -> None:
     message = (
         "the two sides answer different numbers of queries: found 2 returned and 1 true, expected equal. "
-        "Mend: give the truth of the very queries that were searched."
+        "Fix: give the truth of the very queries that were searched."
     )
     refused(ShapeError, message, lambda: measure(ids([1], [2]), ids([1]), 1))
     refused(ShapeError, message, lambda: evaluate(Found(ids=ids([1], [2])), Found(ids=ids([1]))))
@@ -272,7 +272,7 @@ def test_a_side_without_neighbours_is_refused(shape: tuple[int, ...]) -> None:
     empty = np.zeros(shape, dtype=np.int64)
     message = (
         "the {} ids are not a table of neighbours: found shape {}, expected (nq, k), each ≥ 1. "
-        "Mend: give one line of ids a query."
+        "Fix: give one line of ids a query."
     )
     some = ids([1], [2], [3])
     refused(ShapeError, message.format("returned", shape), lambda: k_recall(empty, some, 1))
@@ -284,7 +284,7 @@ def test_a_rank_that_is_not_held_is_refused(rank: int) -> None:
     short, long = ids([1, 2]), ids([1, 2, 3])
     message = (
         "the rank is out of range: found {}, expected 1 to 2, the {side} neighbours of a query. "
-        "Mend: ask for a rank within it, or give more {side} neighbours."
+        "Fix: ask for a rank within it, or give more {side} neighbours."
     )
     refused(ShapeError, message.format(rank, side="returned"), lambda: k_recall(short, long, rank))
     refused(ShapeError, message.format(rank, side="true"), lambda: k_recall(long, short, rank))
@@ -296,7 +296,7 @@ def test_a_rank_that_is_not_held_is_refused(rank: int) -> None:
 def test_ranks_that_neither_side_holds_are_refused(ranks: list[int], told: str) -> None:
     message = (
         f"the ranks are out of range: found {told}, expected 1 to 3, the most neighbours of a query "
-        "that either side holds. Mend: ask for ranks within it, or search with a greater k."
+        "that either side holds. Fix: ask for ranks within it, or search with a greater k."
     )
     refused(ShapeError, message, lambda: evaluate(Found(ids=ids([1, 2])), Found(ids=ids([1, 2, 3])), ranks))
 
@@ -304,10 +304,10 @@ def test_ranks_that_neither_side_holds_are_refused(ranks: list[int], told: str) 
 def test_ids_that_are_no_row_numbers_are_refused() -> None:
     message = (
         "a true id is not a row number: found -7, expected 0 or more, or -1 for an absent one; query 1, rank 2. "
-        "Mend: write the file again as int64 ids."
+        "Fix: write the file again as int64 ids."
     )
     refused(InputError, message, lambda: k_recall(ids([1, 2], [3, 4]), ids([1, 2], [3, -7]), 1))
-    message = "the returned ids have the wrong type: found float32, expected int64. Mend: give row numbers, not scores."
+    message = "the returned ids have the wrong type: found float32, expected int64. Fix: give row numbers, not scores."
     wrong = np.ones((1, 1), dtype=np.float32)
     refused(InputError, message, lambda: k_recall(wrong, ids([1]), 1))  # type: ignore[arg-type]
 
@@ -316,12 +316,12 @@ def test_scores_that_are_missing_or_misshapen_are_refused() -> None:
     full = Found(ids=ids([1]), scores=np.array([[0.5]]))
     message = (
         "the true neighbours have no scores: found ids alone, expected both. "
-        "Mend: give a file that holds scores, or use a definition of recall by ids."
+        "Fix: give a file that holds scores, or use a definition of recall by ids."
     )
     refused(InputError, message, lambda: tie_aware_recall(full, Found(ids=ids([1])), 1))
     message = (
         "the returned scores do not fit their ids: found shape (1, 2), expected (1, 1). "
-        "Mend: give the scores that belong to these ids."
+        "Fix: give the scores that belong to these ids."
     )
     wide = Found(ids=ids([1]), scores=np.array([[0.5, 0.4]]))
     refused(ShapeError, message, lambda: tie_aware_recall(wide, full, 1))
@@ -334,7 +334,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_place(value: float, monk
     bad = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.5, value]]))
     message = (
         f"a returned score is not finite: found {value}, expected a kernel value; query 1, rank 2. "
-        "Mend: compute the scores again."
+        "Fix: compute the scores again."
     )
     refused(InputError, message, lambda: tie_aware_recall(bad, good, 1))
 
@@ -345,6 +345,6 @@ def test_distances_in_place_of_scores_are_refused_with_their_place(monkeypatch: 
     rising = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.25, 0.75]]))
     message = (
         "the true scores rise: found 0.25 before 0.75, expected descending kernel values; query 1, rank 1. "
-        "Mend: give kernel values, best first, not distances."
+        "Fix: give kernel values, best first, not distances."
     )
     refused(InputError, message, lambda: tie_aware_recall(good, rising, 2))

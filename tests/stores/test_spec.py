@@ -110,7 +110,7 @@ def test_a_newer_version_is_refused_and_told_first(spec: Any) -> None:
     mapping = {**to_json(spec), "version": 2, "added": 1}
     refused(
         "the store: version is 2, expected 1. "
-        "Mend: read it with the version of mercore that wrote it, or write it anew.",
+        "Fix: read it with the version of mercore that wrote it, or write it anew.",
         type(spec),
         mapping,
     )
@@ -120,7 +120,7 @@ def test_a_newer_version_is_refused_and_told_first(spec: Any) -> None:
 def test_another_name_is_refused(spec: Any) -> None:
     refused(
         f"the store: name is 'pq', expected {spec.name!r}. "
-        "Mend: read it with the version of mercore that wrote it, or write it anew.",
+        "Fix: read it with the version of mercore that wrote it, or write it anew.",
         type(spec),
         {**to_json(spec), "name": "pq"},
     )
@@ -140,7 +140,7 @@ def test_a_field_more_or_less_is_refused(spec: Any) -> None:
     ):
         refused(
             f"the store: its fields do not fit {spec.name} version 1: missing {missing}, unknown {unknown}. "
-            "Mend: restore the file from the store that was copied, or write it anew.",
+            "Fix: restore the file from the store that was copied, or write it anew.",
             type(spec),
             found,
         )
@@ -151,7 +151,7 @@ def test_a_field_more_or_less_is_refused(spec: Any) -> None:
 def test_what_is_no_mapping_is_refused(spec: Any, found: Any) -> None:
     refused(
         f"the store: found {found!r}, expected the fields of {spec.name}. "
-        "Mend: restore the file from the store that was copied, or write it anew.",
+        "Fix: restore the file from the store that was copied, or write it anew.",
         type(spec),
         found,
     )
@@ -230,7 +230,7 @@ def test_the_digest_tells_any_edit(place: tuple[Any, ...], tmp_path: Path) -> No
         return
     assert str(refusal.value) == (
         f"{tmp_path}: zarr.json is damaged: its digest is {digest(edited)}, it says {attributes['mercore']['digest']}. "
-        "Mend: restore it from a copy."
+        "Fix: restore it from a copy."
     )
 
 
@@ -248,7 +248,7 @@ def test_a_header_with_other_fields_is_refused(change: dict[str, Any], told: str
         open_header(written(tmp_path, {"mercore": {**mapping, "digest": digest(mapping)}}))
     assert str(refusal.value) == (
         f"{tmp_path}: zarr.json has the fields {told}: expected kind, layout, notes, spec. "
-        "Mend: restore it from a copy, or read it with the version of mercore that wrote it."
+        "Fix: restore it from a copy, or read it with the version of mercore that wrote it."
     )
 
 
@@ -276,7 +276,7 @@ def test_what_is_no_store_is_refused(text: bytes, tmp_path: Path) -> None:
             open_header(path)
         assert str(refusal.value) == (
             f"{path} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
-            "Mend: ingest the vectors, or name the store that encode wrote."
+            "Fix: ingest the vectors, or name the store that encode wrote."
         )
 
 
@@ -290,15 +290,15 @@ def test_a_path_where_nothing_is_is_told(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path / "zarr.json" / "below"):
         with pytest.raises(NotFoundError) as refusal:
             open_header(path)
-        assert str(refusal.value) == f"{path} does not exist: expected a store. Mend: check the path."
+        assert str(refusal.value) == f"{path} does not exist: expected a store. Fix: check the path."
 
 
 def test_a_store_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError) as refusal:
         open_vector_store(written(tmp_path, header_attributes(HEADER)))
     assert str(refusal.value) == (
-        f"{tmp_path} is a store of codes: expected one of vectors. Mend: name the vector store."
+        f"{tmp_path} is a store of codes: expected one of vectors. Fix: name the vector store."
     )
     with pytest.raises(FormatError) as other:
         open_code_store(written(tmp_path, header_attributes(replace(HEADER, kind="vectors"))))
-    assert str(other.value) == f"{tmp_path} is a store of vectors: expected one of codes. Mend: name the code store."
+    assert str(other.value) == f"{tmp_path} is a store of vectors: expected one of codes. Fix: name the code store."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.rows import SourceVectors, StoredRows, is_store, open_rows, open_vectors
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
-from mercore.stores.vectors import HeldVectors, Vectors, VectorStore, blocks, gather, open_vector_store
+from mercore.stores.vectors import VectorCache, Vectors, VectorStore, blocks, gather, open_vector_store
 from tests.support.making import Rows, histograms, make_vectors
 from tests.support.strategies import steady
 
@@ -91,7 +91,7 @@ def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(
     vectors: VectorStore, rows: NDArray[Any]
 ) -> None:
     with patch.object(VectorStore, "read_part", autospec=True, side_effect=VectorStore.read_part) as reading:
-        held = HeldVectors(vectors, room=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
+        held = VectorCache(vectors, room=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
         for part in (3, 0, 6, 3, 0, 6, 3):
             np.testing.assert_array_equal(held.read_part(part), rows[slice(*held.bounds(part))], strict=True)
     assert [each.args[1] for each in reading.call_args_list] == [3, 0, 6, 6]
@@ -113,16 +113,16 @@ def test_a_path_that_is_no_vector_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as absent:
         open_vectors(str(path))
     assert str(absent.value) == (
-        f"{path} does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {path}"
+        f"{path} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {path}"
     )
     path.write_bytes(b"rows")
     assert not is_store(path)
     with pytest.raises(FormatError) as file:
         open_vectors(str(path))
-    assert str(file.value) == f"{path} is a file: expected a vector store. Mend: mercore ingest {path} STORE"
+    assert str(file.value) == f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
     with pytest.raises(FormatError) as other:
         open_vector_store(path)
     assert str(other.value) == (
         f"{path} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
-        "Mend: ingest the vectors, or name the store that encode wrote."
+        "Fix: ingest the vectors, or name the store that encode wrote."
     )

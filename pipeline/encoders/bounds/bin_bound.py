@@ -48,7 +48,7 @@ class BinBoundSpec:
             names = ", ".join(kind.name for kind in ADDITIVE)
             raise InputError(
                 f"bin-bound serves sums over bins: found kernel {kernel.name}, expected {names}, or a transform. "
-                "Mend: --encoder kpca-bound"
+                "Fix: --encoder kpca-bound"
             )
         most, why = min((vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more"))
         check_range("groups", self.n_groups, (1, most), f"--groups {min(64, most)}", why=why)

@@ -89,7 +89,7 @@ def test_no_job_is_named_by_a_number_that_is_not_finite() -> None:
         context.set_parameter_source("gamma", ParameterSource.COMMANDLINE)
         with pytest.raises(InputError) as error:
             given_options(context, Path("/data"))
-        message = f"--gamma is {text}: expected a finite number. Mend: correct it, or leave --gamma out."
+        message = f"--gamma is {text}: expected a finite number. Fix: correct it, or leave --gamma out."
         assert str(error.value) == message
 
 
@@ -109,11 +109,11 @@ def test_a_file_states_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("verb = ", FormatError, r"^job\.toml is no TOML: .*\. Mend: correct it\.$"),
-        ('verb = "demo"', InputError, r"^job\.toml: verb is 'demo', expected one of encode, search, compare\. Mend: "),
+        ("verb = ", FormatError, r"^job\.toml is no TOML: .*\. Fix: correct it\.$"),
+        ('verb = "demo"', InputError, r"^job\.toml: verb is 'demo', expected one of encode, search, compare\. Fix: "),
         ("atoms = 3", InputError, r"^job\.toml: verb is None, expected one of "),
         ('verb = "encode"\natom = 3', InputError, r"^job\.toml: encode has no option atom: expected vectors, codes, "),
-        ('verb = "encode"\nvectors = "v"', InputError, r"^job\.toml: codes is missing, which encode needs\. Mend: add"),
+        ('verb = "encode"\nvectors = "v"', InputError, r"^job\.toml: codes is missing, which encode needs\. Fix: add"),
         ('verb = ["encode"]', InputError, r"^job\.toml: verb is \['encode'\], expected one of encode, search, "),
         ("verb = {a = 1}", InputError, r"^job\.toml: verb is \{'a': 1\}, expected one of encode, search, "),
     ],
@@ -148,7 +148,7 @@ def test_a_value_that_its_name_cannot_have_is_refused(verb: str, line: str, mess
     path.write_text(f'verb = "{verb}"\n{line}\n')
     with pytest.raises(InputError) as error:
         words_in(str(path), VERBS)
-    assert str(error.value) == f"{path}: {message}. Mend: correct it."
+    assert str(error.value) == f"{path}: {message}. Fix: correct it."
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
@@ -162,5 +162,5 @@ def test_every_verb_that_can_be_submitted_takes_the_verbs_own_options() -> None:
     submit = main.commands["submit"]
     assert isinstance(submit, click.Group)
     for name, command in submit.commands.items():
-        own = [parameter for parameter in main.commands[name].params if parameter.name != "json"]
-        assert command.params == own
+        custom = [parameter for parameter in main.commands[name].params if parameter.name != "json"]
+        assert command.params == custom

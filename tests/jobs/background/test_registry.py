@@ -129,13 +129,13 @@ def test_settings(path: Path) -> None:
 
 def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(FormatError, match=r"registry\.sqlite is no registry of jobs: file is not a database\. Mend: "):
+    with pytest.raises(FormatError, match=r"registry\.sqlite is no registry of jobs: file is not a database\. Fix: "):
         Registry(path)
     newer = tmp_path / "newer"
     connection = sqlite3.connect(newer)
     connection.execute("PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(FormatError, match=r"newer is of format version 2: expected 1\. Mend: use the version"):
+    with pytest.raises(FormatError, match=r"newer is of format version 2: expected 1\. Fix: use the version"):
         Registry(newer)
-    with pytest.raises(StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Mend: "):
+    with pytest.raises(StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Fix: "):
         Registry(tmp_path / "nowhere" / "registry")

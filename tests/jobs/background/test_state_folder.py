@@ -35,7 +35,7 @@ def test_one_that_others_can_look_into_is_refused(folder: Path, mode: int) -> No
     with pytest.raises(StorageError) as refused:
         open_state()
     assert str(refused.value) == (
-        f"{folder} is open to others: found mode {mode:o}, expected 700. Mend: chmod 700 {folder}"
+        f"{folder} is open to others: found mode {mode:o}, expected 700. Fix: chmod 700 {folder}"
     )
 
 

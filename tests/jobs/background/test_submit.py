@@ -69,47 +69,47 @@ def ended(job: str, state: str) -> None:
 REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "queries of another dimension": (
         ("search", "aska", "wide.npy", "-k", 3, "--out", "h.npz"),
-        "wide.npy has d = 13: expected 12, the dimension of {}/aska. Mend: name queries of the same kind.",
+        "wide.npy has d = 13: expected 12, the dimension of {}/aska. Fix: name queries of the same kind.",
     ),
     "queries of another dimension than vectors": (
         ("search", "base", "wide.npy", *CHI2, "--out", "h.npz"),
-        "wide.npy has d = 13: expected 12, the dimension of {}/base. Mend: name queries of the same kind.",
+        "wide.npy has d = 13: expected 12, the dimension of {}/base. Fix: name queries of the same kind.",
     ),
     "a folder for hits that is missing": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "no/h.npz"),
-        "h.npz: the folder {}/no does not exist. Mend: create it, or name another path.",
+        "h.npz: the folder {}/no does not exist. Fix: create it, or name another path.",
     ),
     "a folder for proved hits that is missing": (
         ("search", "bounds", "q.npy", "-k", 3, "--exact", "--out", "no/h.npz"),
-        "h.npz: the folder {}/no does not exist. Mend: create it, or name another path.",
+        "h.npz: the folder {}/no does not exist. Fix: create it, or name another path.",
     ),
     "a suffix of no hits": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "h.txt"),
-        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npz .parquet. Mend: rename the file.",
+        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file.",
     ),
     "a folder for vectors that is missing": (
         ("ingest", "base.npy", "no/x"),
-        "cannot write {}/no/x: there is no folder {}/no. Mend: create it.",
+        "cannot write {}/no/x: there is no folder {}/no. Fix: create it.",
     ),
     "vectors onto a store": (
         ("ingest", "base.npy", "base"),
-        "base exists: expected a new path. Mend: name another, or remove it.",
+        "base exists: expected a new path. Fix: name another, or remove it.",
     ),
     "a compressor of vectors": (
         ("ingest", "base.npy", "x", "--compressor", "rar"),
-        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Mend: --compr",
+        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Fix: --compr",
     ),
     "a compressor of codes": (
         ("encode", "base", "x", *ASKA, "--compressor", "rar"),
-        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Mend: --compr",
+        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Fix: --compr",
     ),
     "a folder for codes that is missing": (
         ("encode", "base", "no/x", *ASKA),
-        "cannot write {}/no/x: there is no folder {}/no. Mend: create it.",
+        "cannot write {}/no/x: there is no folder {}/no. Fix: create it.",
     ),
     "codes onto a file": (
         ("encode", "base", "q.npy", *ASKA),
-        "q.npy exists and is no store of mercore: expected a new path. Mend: name another, or remove it.",
+        "q.npy exists and is no store of mercore: expected a new path. Fix: name another, or remove it.",
     ),
     "codes onto those of another job": (
         ("encode", "base", "aska", *PQ),
@@ -117,15 +117,15 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a folder for chosen bounds that is missing": (
         ("encode", "base", "no/x", *CHI2, "--encoder", "bound"),
-        "cannot write {}/no/x: there is no folder {}/no. Mend: create it.",
+        "cannot write {}/no/x: there is no folder {}/no. Fix: create it.",
     ),
     "chosen bounds onto codes": (
         ("encode", "base", "aska", *CHI2, "--encoder", "bound"),
-        "aska holds codes of aska, which are no bounds: expected bounds that are begun, or a new path. Mend: ",
+        "aska holds codes of aska, which are no bounds: expected bounds that are begun, or a new path. Fix: ",
     ),
     "vectors to verify in that are missing": (
         ("verify", "no", "q.npy", "hits.npz", *CHI2),
-        "no does not exist: expected a vector store. Mend: check the path, or mercore ingest SOURCE {}/no",
+        "no does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {}/no",
     ),
     "a kernel to verify by that is none": (
         ("verify", "base", "q.npy", "hits.npz", "--kernel", "chi3"),
@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "threads to verify on": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--threads", 0),
-        "threads is out of range: found 0, expected 1 to 4096. Mend: leave --threads out.",
+        "threads is out of range: found 0, expected 1 to 4096. Fix: leave --threads out.",
     ),
     "more to verify than is claimed": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "-k", 6),
@@ -153,22 +153,22 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a comparison kept in a store": (
         ("compare", "base", "q.npy", *COMPARE, "--out", "aska"),
-        "aska holds a Zarr store: expected a folder for a comparison. Mend: name another with --out.",
+        "aska holds a Zarr store: expected a folder for a comparison. Fix: name another with --out.",
     ),
     "memory to compare in": (
         ("compare", "base", "q.npy", *COMPARE, "--memory", "1MB"),
         "searching would take 0.",
     ),
-    "a store to check that is missing": (("check", "no"), "no does not exist: expected a store. Mend: check the path."),
+    "a store to check that is missing": (("check", "no"), "no does not exist: expected a store. Fix: check the path."),
     "what has nothing to check": (("check", "q.npy"), "q.npy is not a store of mercore: expected a Zarr group "),
     "an index that exists": (
         ("export", "pq", "q.npy"),
-        "q.npy exists: expected a new path. Mend: name another, or remove it.",
+        "q.npy exists: expected a new path. Fix: name another, or remove it.",
     ),
     "codes that no index holds": (("export", "aska", "x"), "aska holds codes of aska: expected kpca-pq or pq, which"),
     "no file for hits": (
         ("search", "aska", "q.npy"),
-        "a submitted search has no terminal to print to: expected --out. Mend: --out hits.npz",
+        "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz",
     ),
 }
 
@@ -182,7 +182,7 @@ def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: 
     assert outcome.out == ""
     assert outcome.err.startswith("mercore: ")
     assert message.format(folder, folder) in outcome.err
-    assert outcome.err.splitlines()[-1].count("Mend: ") == 1
+    assert outcome.err.splitlines()[-1].count("Fix: ") == 1
     assert queued() == []
     assert names_in(folder) == before
 
@@ -212,7 +212,7 @@ def test_what_can_run_is_queued(words: tuple[object, ...], folder: Path) -> None
 def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Path) -> None:
     succeed("submit", "ingest", "base.npy", "new")
     refused: list[tuple[tuple[object, ...], str]] = [
-        (("encode", "new", "no/x", *ASKA), "cannot write {}/no/x: there is no folder {}/no. Mend: create it."),
+        (("encode", "new", "no/x", *ASKA), "cannot write {}/no/x: there is no folder {}/no. Fix: create it."),
         (("encode", "new", "q.npy", *ASKA), "q.npy exists and holds no codes: expected codes that are begun, or a new"),
         (("encode", "new", "x", *CHI2, "--landmarks", 4), "--landmarks has no use here: it belongs to "),
         (("encode", "new", "x", *CHI2, "--encoder", "bound", "--atoms", 4), "--atoms has no use here: it belongs to "),
@@ -221,12 +221,12 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
         (("search", "new", "q.npy", *CHI2, "--out", "h.txt"), "h.txt: unknown suffix '.txt' for hits, expected "),
         (
             ("search", "new", "nowhere.npy", *CHI2, "--out", "h.npz"),
-            "nowhere.npy does not exist: expected what search reads. Mend: check the path.",
+            "nowhere.npy does not exist: expected what search reads. Fix: check the path.",
         ),
         (("verify", "new", "q.npy", "nowhere.npz", *CHI2), "nowhere.npz does not exist: expected what verify reads."),
         (("compare", "new", "q.npy", *COMPARE, "--out", "aska"), "aska holds a Zarr store: expected a folder for a "),
         (("export", "new", "x", "--points", "p.npy"), "--queries and --points go together: found one of them."),
-        (("ingest", "new", "base"), "base exists: expected a new path. Mend: name another, or remove it."),
+        (("ingest", "new", "base"), "base exists: expected a new path. Fix: name another, or remove it."),
     ]
     for words, message in refused:
         outcome = invoke("submit", *words)
@@ -251,7 +251,7 @@ def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
     succeed("submit", "check", "aska")
     outcome = invoke("submit", "search", "nowhere", "q.npy", "--out", "h.npz")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "nowhere does not exist: expected a store. Mend: check the path." in outcome.err
+    assert "nowhere does not exist: expected a store. Fix: check the path." in outcome.err
 
 
 @pytest.mark.parametrize("spelling", ["{}/new", "../work/new", "./x/../new", "../link/new", "alias"])
@@ -311,7 +311,7 @@ def test_a_number_that_is_not_finite_ends_in_one_paragraph(folder: Path) -> None
         assert (outcome.code, outcome.out) == (2, "")
     (folder / "job.toml").write_text('verb = "encode"\nvectors = "base"\ncodes = "x"\nkernel = "rbf"\ngamma = nan\n')
     outcome = invoke("submit", "job.toml")
-    message = "mercore: job.toml: gamma is nan, expected text or a finite number. Mend: correct it.\n"
+    message = "mercore: job.toml: gamma is nan, expected text or a finite number. Fix: correct it.\n"
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
     assert queued() == []
 
@@ -319,12 +319,12 @@ def test_a_number_that_is_not_finite_ends_in_one_paragraph(folder: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("search", "aska", "wide.npy", "-k", 3), "wide.npy has d = 13: expected 12, the dimension of aska. Mend: "),
-        (("search", "base", "wide.npy", *CHI2), "wide.npy has d = 13: expected 12, the dimension of base. Mend: "),
+        (("search", "aska", "wide.npy", "-k", 3), "wide.npy has d = 13: expected 12, the dimension of aska. Fix: "),
+        (("search", "base", "wide.npy", *CHI2), "wide.npy has d = 13: expected 12, the dimension of base. Fix: "),
         (("search", "aska", "q.npy", "--out", "h.txt"), "h.txt: unknown suffix '.txt' for hits, expected "),
-        (("search", "aska", "q.npy", "--out", "no/h.npz"), "no/h.npz: the folder no does not exist. Mend: create it"),
-        (("encode", "base", "no/x", *ASKA), "cannot write no/x: there is no folder no. Mend: create it."),
-        (("encode", "base", "no/x", *CHI2, "--encoder", "bound"), "cannot write no/x: there is no folder no. Mend: "),
+        (("search", "aska", "q.npy", "--out", "no/h.npz"), "no/h.npz: the folder no does not exist. Fix: create it"),
+        (("encode", "base", "no/x", *ASKA), "cannot write no/x: there is no folder no. Fix: create it."),
+        (("encode", "base", "no/x", *CHI2, "--encoder", "bound"), "cannot write no/x: there is no folder no. Fix: "),
         (("encode", "base", "x", *ASKA, "--compressor", "rar"), "unknown compressor: found 'rar', expected one of "),
     ],
 )

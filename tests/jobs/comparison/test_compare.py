@@ -25,7 +25,7 @@ from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.recall import evaluate
 from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
-from mercore.stores.location.local import LocalPlace
+from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import open_vector_store
 from tests.independent import reference
@@ -266,7 +266,7 @@ def test_kernels_share_the_encoders_and_take_the_parameters_they_have() -> None:
 
 def test_encoders_of_one_name_are_told_apart_by_their_texts() -> None:
     texts = ["aska", "aska:atoms=64", "kpca:components=8"]
-    assert [contender.label for contender in parse_encoders(texts, 12, {})] == ["aska", "aska:atoms=64", "kpca"]
+    assert [candidate.label for candidate in parse_encoders(texts, 12, {})] == ["aska", "aska:atoms=64", "kpca"]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -278,8 +278,8 @@ def test_the_options_of_a_text_are_those_of_encode(name: str) -> None:
     }
     text = f"{name}:" + ",".join(f"{option.replace('_', '-')}={value}" for option, value in given.items())
     assert parse_options(text) == (name, given)
-    (contender,) = parse_encoders([text], 12, {})
-    assert contender.spec == ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
+    (candidate,) = parse_encoders([text], 12, {})
+    assert candidate.spec == ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -287,94 +287,94 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"encoders": ["asca:atoms=3"]},
         "--encoder asca:atoms=3: unknown encoder 'asca', expected one of "
         + ", ".join(PARAMETERS)
-        + ". Mend: --encoder aska",
+        + ". Fix: --encoder aska",
     ),
     "unknown option": (
         {"encoders": ["kpca:atom=3"]},
         "--encoder kpca:atom=3: found 'atom=3', expected option=value with an option of kpca: landmarks, components. "
-        "Mend: leave it out.",
+        "Fix: leave it out.",
     ),
     "another encoder's option": (
         {"encoders": ["kpca:bits=8"]},
         "--encoder kpca:bits=8: found 'bits=8', expected option=value with an option of kpca: landmarks, components. "
-        "Mend: leave it out.",
+        "Fix: leave it out.",
     ),
     "no value": (
         {"encoders": ["kpca:landmarks"]},
         "--encoder kpca:landmarks: found 'landmarks', expected option=value with an option of kpca: landmarks, "
-        "components. Mend: leave it out.",
+        "components. Fix: leave it out.",
     ),
     "not a number": (
         {"encoders": ["kpca:components=many"]},
-        "--encoder kpca:components=many: components is 'many', expected a whole number. Mend: leave it out.",
+        "--encoder kpca:components=many: components is 'many', expected a whole number. Fix: leave it out.",
     ),
     "not a choice": (
         {"encoders": ["aska:pursuit=mp"]},
-        "--encoder aska:pursuit=mp: pursuit is 'mp', expected one of ormp, omp. Mend: leave it out.",
+        "--encoder aska:pursuit=mp: pursuit is 'mp', expected one of ormp, omp. Fix: leave it out.",
     ),
     "option twice": (
         {"encoders": ["kpca:components=8,components=9"]},
-        "--encoder kpca:components=8,components=9: components stands there twice. Mend: leave one out.",
+        "--encoder kpca:components=8,components=9: components stands there twice. Fix: leave one out.",
     ),
     "encoder twice": (
         {"encoders": [ASKA, ASKA]},
-        f"--encoder {ASKA} is given twice: expected once. Mend: leave one out.",
+        f"--encoder {ASKA} is given twice: expected once. Fix: leave one out.",
     ),
     "same encoder in other words": (
         {"encoders": ["kpca", "kpca:components=64"]},
-        "--encoder kpca:components=64 is the same as kpca. Mend: name it once.",
+        "--encoder kpca:components=64 is the same as kpca. Fix: name it once.",
     ),
     "kernel twice": (
         {"kernels": ["chi2", "chi2"]},
-        "--kernel chi2 is given twice: expected once. Mend: leave one out.",
+        "--kernel chi2 is given twice: expected once. Fix: leave one out.",
     ),
     "gamma for none": (
         {"gamma": 2.0},
-        "--gamma has no use here: it belongs to rbf, exp_chi2. Mend: leave --gamma out.",
+        "--gamma has no use here: it belongs to rbf, exp_chi2. Fix: leave --gamma out.",
     ),
     "two protocols": (
         {"bytes": 8, "operations": 8},
-        "--bytes and --operations are two protocols: found both. Mend: give one of them.",
+        "--bytes and --operations are two protocols: found both. Fix: give one of them.",
     ),
     "what the protocol sets": (
         {"encoders": [ASKA], "operations": 8},
-        f"--encoder {ASKA}: --operations sets sparsity. Mend: leave one of them out.",
+        f"--encoder {ASKA}: --operations sets sparsity. Fix: leave one of them out.",
     ),
     "what the seeds set": (
         {"encoders": ["kpca:random-state=3"]},
-        "--encoder kpca:random-state=3: --seeds sets random-state. Mend: leave one of them out.",
+        "--encoder kpca:random-state=3: --seeds sets random-state. Fix: leave one of them out.",
     ),
     "too few bytes": (
         {"encoders": ["kpca"], "bytes": 5},
-        "--encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Mend: --bytes 8",
+        "--encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Fix: --bytes 8",
     ),
     "too small a store": (
         {"encoders": [LSH, "kpca"]},
         "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of the store. "
-        "Mend: --landmarks 600",
+        "Fix: --landmarks 600",
     ),
     "a kernel that an encoder does not serve": (
         {"encoders": [LSH, "pq:subquantizers=4"]},
         "--encoder pq: encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, "
-        "hellinger, rbf. Mend: --encoder kpca-pq",
+        "hellinger, rbf. Fix: --encoder kpca-pq",
     ),
     "ranks": (
         {"ranks": "1,601"},
-        "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. Mend: --ranks 1,10,100",
+        "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. Fix: --ranks 1,10,100",
     ),
     "rerank": (
         {"rerank": 20},
-        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Mend: --rerank 300",
+        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Fix: --rerank 300",
     ),
     "threads": (
         {"threads": 0},
-        "threads is out of range: found 0, expected 1 to 4096. Mend: leave --threads out.",
+        "threads is out of range: found 0, expected 1 to 4096. Fix: leave --threads out.",
     ),
     "workers": (
         {"workers": -1},
-        "workers is out of range: found -1, expected 1 to 4096. Mend: leave --workers out.",
+        "workers is out of range: found -1, expected 1 to 4096. Fix: leave --workers out.",
     ),
-    "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Mend: --seeds 2"),
+    "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Fix: --seeds 2"),
 }
 
 
@@ -401,7 +401,7 @@ def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_
     with pytest.raises(InputError, match=r"^query 0 has a negative value: "):
         compare.run(str(folder / "vectors"), str(queries), **options)
     np.save(queries, histograms(QUERIES, DIMS + 1))
-    with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Mend: "):
+    with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Fix: "):
         compare.run(str(folder / "vectors"), str(queries), **options)
     assert not encoded
     assert not out.exists()
@@ -423,13 +423,13 @@ def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_r
     run: Run, tmp_path: Path, encoded: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    with pytest.raises(BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Mend: fewer --threads\.$"):
+    with pytest.raises(BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Fix: fewer --threads\.$"):
         run(memory=1 << 20, out=str(out))
     large = ["kpca-lsh:landmarks=600,bits=4096"]
     with pytest.raises(BudgetError, match=r"^encoding would take "):
         run(encoders=[LSH, *large], memory=INTERPRETER_BYTES + (12 << 20), out=str(out))
     with monkeypatch.context() as patch:
-        patch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+        patch.setattr(LocalLocation, "free_bytes", lambda self: 1000)
         with pytest.raises(BudgetError, match=r"^encoding would write .*, which is free for "):
             run(encoders=[LSH], out=str(out))
     assert not encoded
@@ -442,12 +442,12 @@ def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_r
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ("vectors", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
-        ("v2/.zarray", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
-        ("v2/.zgroup", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
-        ("v3/zarr.json", "{} holds a Zarr store: expected a folder for a comparison. Mend: name another with --out."),
-        ("queries.npy", "{} is a file: expected a folder for a comparison. Mend: name another with --out."),
-        ("queries.npy/x", "cannot write {}: {parent} is no folder to write in. Mend: name another with --out."),
+        ("vectors", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
+        ("v2/.zarray", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
+        ("v2/.zgroup", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
+        ("v3/zarr.json", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
+        ("queries.npy", "{} is a file: expected a folder for a comparison. Fix: name another with --out."),
+        ("queries.npy/x", "cannot write {}: {parent} is no folder to write in. Fix: name another with --out."),
     ],
 )
 def test_no_comparison_is_kept_in_a_store_or_a_file(
@@ -482,7 +482,7 @@ def test_a_file_that_is_no_record_is_refused(run: Run, tmp_path: Path, content: 
         run(out=str(tmp_path))
     assert str(error.value) == (
         f"{path}: found {found}, expected the runs of a comparison, version 1. "
-        "Mend: remove it, or name another folder with --out."
+        "Fix: remove it, or name another folder with --out."
     )
     assert path.read_text() == content
 

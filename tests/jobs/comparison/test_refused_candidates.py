@@ -20,154 +20,154 @@ from tests.support.making import Rows, histograms
 
 ROWS, DIMS = 60, 20
 SMALL: dict[str, Any] = {"n_landmarks": 40, "n_components": 12}
-TOO_MANY = f"expected 1 to {ROWS}, the rows of the store. Mend: --landmarks {ROWS}"
+TOO_MANY = f"expected 1 to {ROWS}, the rows of the store. Fix: --landmarks {ROWS}"
 REFUSED: list[tuple[Any, str]] = [
     (KpcaSpec(n_landmarks=0), f"landmarks is out of range: found 0, {TOO_MANY}"),
     (KpcaSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
     (
         KpcaSpec(n_landmarks=40, n_components=0),
-        "components is out of range: found 0, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 0, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
-    (KpcaSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Mend: --random-state 0"),
-    (KpcaAskaSpec(**SMALL), "atoms is out of range: found 8192, expected 1 to 60 rows in the store. Mend: --atoms 60"),
+    (KpcaSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
+    (KpcaAskaSpec(**SMALL), "atoms is out of range: found 8192, expected 1 to 60 rows in the store. Fix: --atoms 60"),
     (KpcaAskaSpec(n_atoms=9, n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaAskaSpec(n_atoms=9, n_nonzero_coefs=10, **SMALL),
-        "sparsity is out of range: found 10, expected 1 to 9. Mend: --sparsity 8",
+        "sparsity is out of range: found 10, expected 1 to 9. Fix: --sparsity 8",
     ),
     (
         KpcaAskaSpec(n_atoms=9, weights="int4", **SMALL),
-        "unknown weights: found 'int4', expected one of int8, float16, float32. Mend: --weights int8",
+        "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights int8",
     ),
     (
         KpcaAskaSpec(n_atoms=9, pursuit="mp", **SMALL),
-        "unknown pursuit: found 'mp', expected one of omp, ormp. Mend: --pursuit ormp",
+        "unknown pursuit: found 'mp', expected one of omp, ormp. Fix: --pursuit ormp",
     ),
     (
         KpcaAskaSpec(n_atoms=9, **SMALL, random_state=-2),
-        "random_state must not be negative: found -2. Mend: --random-state 0",
+        "random_state must not be negative: found -2. Fix: --random-state 0",
     ),
     (KpcaPqSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaPqSpec(n_landmarks=40, n_components=50),
-        "components is out of range: found 50, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 50, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
     (
         KpcaPqSpec(n_landmarks=40, n_components=20, n_subquantizers=3),
-        "subquantizers share coordinates out evenly: found 3 for 20 coordinates. Mend: --components 18.",
+        "subquantizers share coordinates out evenly: found 3 for 20 coordinates. Fix: --components 18.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=13),
-        "subquantizers is out of range: found 13, expected 1 to 12. Mend: --subquantizers 12",
+        "subquantizers is out of range: found 13, expected 1 to 12. Fix: --subquantizers 12",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=0),
-        "subquantizers is out of range: found 0, expected 1 to 12. Mend: --subquantizers 12",
+        "subquantizers is out of range: found 0, expected 1 to 12. Fix: --subquantizers 12",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Mend: leave --training-rows out.",
+        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave --training-rows out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=(1 << 24) + 1),
-        "training rows is out of range: found 16777217, expected 1 to 16777216. Mend: leave --training-rows out.",
+        "training rows is out of range: found 16777217, expected 1 to 16777216. Fix: leave --training-rows out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Mend: leave --metric out.",
+        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, preprocessing="pca"),
         "unknown preprocessing: found 'pca', expected one of none, rotation, permutation. "
-        "Mend: leave --preprocessing out.",
+        "Fix: leave --preprocessing out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, random_state=-1),
-        "random_state must not be negative: found -1. Mend: --random-state 0",
+        "random_state must not be negative: found -1. Fix: --random-state 0",
     ),
-    (KpcaLshSpec(n_bits=0), "bits is out of range: found 0, expected 1 to 4096. Mend: --bits 256"),
-    (KpcaLshSpec(n_bits=4097), "bits is out of range: found 4097, expected 1 to 4096. Mend: --bits 256"),
+    (KpcaLshSpec(n_bits=0), "bits is out of range: found 0, expected 1 to 4096. Fix: --bits 256"),
+    (KpcaLshSpec(n_bits=4097), "bits is out of range: found 4097, expected 1 to 4096. Fix: --bits 256"),
     (KpcaLshSpec(n_landmarks=61, n_bits=8), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaLshSpec(n_landmarks=40, n_components=41, n_bits=8),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
-    (KpcaLshSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Mend: --random-state 0"),
+    (KpcaLshSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
     (
         KpcaJlSpec(**SMALL, n_projections=0),
-        "projections is out of range: found 0, expected 1 to 4096. Mend: --projections 32",
+        "projections is out of range: found 0, expected 1 to 4096. Fix: --projections 32",
     ),
     (
         KpcaJlSpec(**SMALL, n_projections=4097),
-        "projections is out of range: found 4097, expected 1 to 4096. Mend: --projections 32",
+        "projections is out of range: found 4097, expected 1 to 4096. Fix: --projections 32",
     ),
     (
         KpcaJlSpec(**SMALL, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Mend: leave --metric out.",
+        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric out.",
     ),
     (KpcaJlSpec(), f"landmarks is out of range: found 8192, {TOO_MANY}"),
     (
         KpcaJlSpec(n_landmarks=40),
-        "components is out of range: found 128, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 128, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
-    (KpcaJlSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Mend: --random-state 0"),
+    (KpcaJlSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
     (KpcaBoundSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaBoundSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Mend: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
     ),
-    (KpcaBoundSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Mend: --random-state 0"),
-    (BinBoundSpec(), "groups is out of range: found 64, expected 1 to 20, the bins. Mend: --groups 20"),
-    (BinBoundSpec(n_groups=0), "groups is out of range: found 0, expected 1 to 20, the bins. Mend: --groups 20"),
+    (KpcaBoundSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
+    (BinBoundSpec(), "groups is out of range: found 64, expected 1 to 20, the bins. Fix: --groups 20"),
+    (BinBoundSpec(n_groups=0), "groups is out of range: found 0, expected 1 to 20, the bins. Fix: --groups 20"),
     (
         BinBoundSpec(n_groups=9, n_training=1),
-        "training rows is out of range: found 1, expected 2 to 1048576. Mend: leave --training-rows out.",
+        "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave --training-rows out.",
     ),
-    (BinBoundSpec(n_groups=9, random_state=-1), "random_state must not be negative: found -1. Mend: --random-state 0"),
+    (BinBoundSpec(n_groups=9, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
 ]
 REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     (
         "chi2",
         PqSpec(n_subquantizers=4),
         "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, hellinger, rbf. "
-        "Mend: --encoder kpca-pq",
+        "Fix: --encoder kpca-pq",
     ),
-    ("rbf", PqSpec(metric="product"), "kernel rbf is a distance's: found metric product. Mend: --metric distance"),
+    ("rbf", PqSpec(metric="product"), "kernel rbf is a distance's: found metric product. Fix: --metric distance"),
     (
         "cosine",
         PqSpec(),
-        "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Mend: --subquantizers 10.",
+        "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Fix: --subquantizers 10.",
     ),
     (
         "cosine",
         PqSpec(n_subquantizers=21),
-        "subquantizers is out of range: found 21, expected 1 to 20. Mend: --subquantizers 10",
+        "subquantizers is out of range: found 21, expected 1 to 20. Fix: --subquantizers 10",
     ),
     (
         "hellinger",
         PqSpec(n_subquantizers=4, metric="l1"),
-        "unknown metric: found 'l1', expected one of distance, product. Mend: leave --metric out.",
+        "unknown metric: found 'l1', expected one of distance, product. Fix: leave --metric out.",
     ),
     (
         "cosine",
         PqSpec(n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Mend: leave --training-rows out.",
+        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave --training-rows out.",
     ),
     (
         "cosine",
         PqSpec(n_subquantizers=4, random_state=-1),
-        "random_state must not be negative: found -1. Mend: --random-state 0",
+        "random_state must not be negative: found -1. Fix: --random-state 0",
     ),
     *(
         (
             name,
             BinBoundSpec(n_groups=4),
             f"bin-bound serves sums over bins: found kernel {name}, expected intersection, chi2, hellinger, "
-            "jensen_shannon, or a transform. Mend: --encoder kpca-bound",
+            "jensen_shannon, or a transform. Fix: --encoder kpca-bound",
         )
         for name in ("cosine", "rbf")
     ),
@@ -187,8 +187,8 @@ def test_parameters_that_no_code_can_be_made_with_are_refused(kernel: str, spec:
 @pytest.mark.parametrize(
     ("landmarks", "message"),
     [
-        (32769, "landmarks is out of range: found 32769, expected 1 to 32768. Mend: --landmarks 1024"),
-        (0, "landmarks is out of range: found 0, expected 1 to 32768. Mend: --landmarks 1024"),
+        (32769, "landmarks is out of range: found 32769, expected 1 to 32768. Fix: --landmarks 1024"),
+        (0, "landmarks is out of range: found 0, expected 1 to 32768. Fix: --landmarks 1024"),
     ],
 )
 def test_landmarks_are_bounded_however_large_the_store(landmarks: int, message: str) -> None:

@@ -132,7 +132,7 @@ def test_tiles_without_pixels_are_small(tiles: Tiles) -> None:
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^photograph 0 has the wrong type: found float64, expected uint8\. Mend: "):
+    with pytest.raises(InputError, match=r"^photograph 0 has the wrong type: found float64, expected uint8\. Fix: "):
         cut_tiles([np.zeros((64, 64, 3))])  # type: ignore[list-item]
     with pytest.raises(
         ShapeError, match=r"^photograph 0 has the wrong shape: found \[64, 64\], expected \[h, w, 3\]\."

@@ -13,8 +13,8 @@ from mercore.jobs.background.checks import check_fits
 from mercore.jobs.cli import main
 from mercore.jobs.planning.report import refuse_excess
 from mercore.stores.errors import BudgetError
-from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.resolve import place
+from mercore.stores.location.local import LocalLocation
+from mercore.stores.location.resolve import location_of
 from tests.support.running import histograms, invoke, names_in, succeed
 
 ENCODE = ("--kernel", "chi2", "--atoms", 64, "--sparsity", 4, "--part-rows", 500)
@@ -53,7 +53,7 @@ def test_the_bytes_of_codes_come_true_and_nothing_is_written(
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
-    assert plan["bytes"] == pytest.approx(place(tmp_path / "codes").held_bytes(), rel=0.01 if not extra else 0.05)
+    assert plan["bytes"] == pytest.approx(location_of(tmp_path / "codes").held_bytes(), rel=0.01 if not extra else 0.05)
     assert plan["free"] > 0
     assert plan["search"]["seconds_a_query"]["resident"] > 0
     assert planned(*words)["parts_left"] == 0
@@ -65,7 +65,7 @@ def test_the_bytes_of_vectors_come_true(tmp_path: Path, folder: Path, compressor
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
-    assert plan["bytes"] == pytest.approx(place(tmp_path / "vectors").held_bytes(), rel=0.02)
+    assert plan["bytes"] == pytest.approx(location_of(tmp_path / "vectors").held_bytes(), rel=0.02)
 
 
 class Search(NamedTuple):
@@ -106,13 +106,13 @@ def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: 
         assert outcome.code == 1
         assert "memory, at most" in outcome.out
         assert outcome.err.splitlines()[-1].startswith("mercore: this would take ")
-        assert " of memory: expected at most 1 MB, as --memory says. Mend: " in outcome.err
+        assert " of memory: expected at most 1 MB, as --memory says. Fix: " in outcome.err
 
 
 def test_what_the_disk_has_no_room_for_is_refused(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+    monkeypatch.setattr(LocalLocation, "free_bytes", lambda self: 1000)
     for words, verb in (
         (("encode", folder / "vectors", tmp_path / "new", *ENCODE), "encoding"),
         (("ingest", folder / "rows.npy", tmp_path / "new"), "ingesting"),
@@ -121,7 +121,7 @@ def test_what_the_disk_has_no_room_for_is_refused(
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err == (
             f"mercore: {verb} would write 0.00 GiB: expected at most 0.00 GiB, which is free for {tmp_path / 'new'}. "
-            "Mend: free space there, or name a path on another disk.\n"
+            "Fix: free space there, or name a path on another disk.\n"
         )
         outcome = invoke("plan", *words)
         assert outcome.code == 1
@@ -133,7 +133,7 @@ def test_what_the_disk_has_no_room_for_is_refused(
 def test_what_lies_there_already_needs_no_room() -> None:
     report = {"bytes": 1000, "bytes_there": 600, "path": "codes"}
     refuse_excess(report | {"free": 400}, None)
-    message = "this would write 400 B: expected at most 399 B, which is free for codes. Mend: free space there, or "
+    message = "this would write 400 B: expected at most 399 B, which is free for codes. Fix: free space there, or "
     with pytest.raises(BudgetError, match=message):
         refuse_excess(report | {"free": 399}, None)
 
@@ -153,7 +153,7 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     for options in (search, search | {"exact": True}, search | {"rerank": 9}):
         with pytest.raises(BudgetError, match=r"searching would take"):
             check_fits("search", options | {"memory": 1 << 20})
-    monkeypatch.setattr(LocalPlace, "free_bytes", lambda self: 1000)
+    monkeypatch.setattr(LocalLocation, "free_bytes", lambda self: 1000)
     for verb, options in (("encode", encode), ("ingest", ingest)):
         with pytest.raises(BudgetError, match="which is free for"):
             check_fits(verb, options)

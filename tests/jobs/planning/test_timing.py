@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from mercore.jobs.planning.timing import Pace, measure, on_cores
+from mercore.jobs.planning.timing import Timing, measure, on_cores
 
 
-def pace(units: int, seconds: float, fewer: int, fewer_seconds: float) -> Pace:
-    return Pace(units=units, seconds=seconds, fewer=fewer, fewer_seconds=fewer_seconds, first=0.0)
+def pace(units: int, seconds: float, fewer: int, fewer_seconds: float) -> Timing:
+    return Timing(units=units, seconds=seconds, fewer=fewer, fewer_seconds=fewer_seconds, first=0.0)
 
 
 def test_what_does_not_grow_with_the_work_is_counted_once() -> None:

@@ -167,7 +167,7 @@ def test_options_that_say_what_is_to_be_chosen_are_refused(folder: Path, tmp_pat
     outcome = encode(folder, tmp_path / "codes", "chi2", shown, GIVEN.get(option, 4))
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"mercore: {shown} has no use here: it belongs to {users}, found --encoder bound. Mend: leave {shown} out.\n"
+        f"mercore: {shown} has no use here: it belongs to {users}, found --encoder bound. Fix: leave {shown} out.\n"
     )
     assert not (tmp_path / "codes").exists()
 

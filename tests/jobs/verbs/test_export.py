@@ -56,7 +56,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(folder: P
     target = tmp_path / "index"
     with pytest.raises(InputError, match="--queries and --points go together: found one of them"):
         export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
-    with pytest.raises(InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Mend:"):
+    with pytest.raises(InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Fix:"):
         export(str(folder / "aska"), str(target))
     with pytest.raises(ExistsError):
         export(str(folder / "chi2"), str(folder / "queries.npy"))
@@ -69,8 +69,8 @@ def test_queries_that_the_codes_are_not_for_are_refused_before_anything_is_writt
     negative = histograms(3, 12, seed=1).astype(np.float32)
     negative[1, 2] = -1
     cases: dict[str, tuple[Any, str]] = {
-        "wide": (histograms(3, 13, seed=1), r"wide\.npy has d = 13: expected 12, the dimension of .*chi2\. Mend: "),
-        "none": (np.zeros((0, 12), np.float32), r"none\.npy holds no query: expected at least one\. Mend: "),
+        "wide": (histograms(3, 13, seed=1), r"wide\.npy has d = 13: expected 12, the dimension of .*chi2\. Fix: "),
+        "none": (np.zeros((0, 12), np.float32), r"none\.npy holds no query: expected at least one\. Fix: "),
         "negative": (negative, r"^query 1 has a negative value: "),
     }
     for name, (rows, message) in cases.items():
@@ -86,10 +86,10 @@ def test_two_paths_that_are_one_are_refused(folder: Path, tmp_path: Path, monkey
     (tmp_path / "link").symlink_to(tmp_path)
     codes, queries = str(folder / "chi2"), str(folder / "queries.npy")
     for index, points, message in (
-        ("x", "x", "INDEX and --points are one path: found x twice. Mend: name another for --points."),
-        ("x", "link/x", "INDEX and --points are one path: found link/x twice. Mend: name another for --points."),
-        ("x", queries, f"--queries and --points are one path: found {queries} twice. Mend: name another for --points."),
-        (queries, "x", f"INDEX and --queries are one path: found {queries} twice. Mend: name another for --queries."),
+        ("x", "x", "INDEX and --points are one path: found x twice. Fix: name another for --points."),
+        ("x", "link/x", "INDEX and --points are one path: found link/x twice. Fix: name another for --points."),
+        ("x", queries, f"--queries and --points are one path: found {queries} twice. Fix: name another for --points."),
+        (queries, "x", f"INDEX and --queries are one path: found {queries} twice. Fix: name another for --queries."),
     ):
         with pytest.raises(InputError) as error:
             export(codes, index, queries=queries, points=points)
@@ -132,7 +132,7 @@ def test_other_points_are_not_overwritten(folder: Path, tmp_path: Path, there: s
     before = points.read_bytes()
     with pytest.raises(ExistsError) as error:
         export(str(folder / "chi2"), str(tmp_path / "x"), queries=queries, points=str(points))
-    message = f"{points} exists and holds other points: expected a new path. Mend: name another, or remove it."
+    message = f"{points} exists and holds other points: expected a new path. Fix: name another, or remove it."
     assert str(error.value) == message
     assert points.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["p.npy"]

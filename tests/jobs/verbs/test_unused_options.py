@@ -36,7 +36,7 @@ def test_search(folder: Path, store: str, options: dict[str, object], because: s
     with pytest.raises(InputError) as error:
         api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
     name = next(reversed(options))
-    assert str(error.value) == because.format(folder=folder) + f" Mend: leave --{name} out."
+    assert str(error.value) == because.format(folder=folder) + f" Fix: leave --{name} out."
 
 
 @pytest.mark.parametrize("option", ["queries", "kernel"])

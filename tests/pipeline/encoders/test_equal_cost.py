@@ -119,14 +119,14 @@ def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> N
     assert code_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
     with pytest.raises(InputError) as error:
         equal_bytes(ENCODERS[name], {}, least - 1, dims=8)
-    expected = f"no code fits: found at least {least} bytes a row, expected at most {least - 1}. Mend: --bytes {least}"
+    expected = f"no code fits: found at least {least} bytes a row, expected at most {least - 1}. Fix: --bytes {least}"
     assert str(error.value) == expected
 
 
 def test_operations_are_counted_from_one() -> None:
     with pytest.raises(InputError) as error:
         equal_operations(ENCODERS["kpca-pq"], {}, 0)
-    assert str(error.value) == "operations is out of range: found 0, expected 1 to 32768. Mend: --operations 8"
+    assert str(error.value) == "operations is out of range: found 0, expected 1 to 32768. Fix: --operations 8"
 
 
 def test_operations_in_words() -> None:

@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
@@ -235,7 +235,7 @@ def test_the_score_is_the_share_of_bits_that_agree(bits: int, rows: NDArray[Any]
     spec = KpcaLshSpec(n_landmarks=50, n_bits=bits)
     encoder = spec.encoder(kernel_of("chi2"), model_of(spec, rows, kernel_of("chi2")))
     codes = encoder.encode(rows)
-    best = Best(4, 300, np.float32)
+    best = TopK(4, 300, np.float32)
     encoder.scanner(rows[:4]).scan(codes, 0, best)
     best = merge([best])
     unpacked = np.unpackbits(codes["code"], axis=1, bitorder="little")[:, :bits]
@@ -300,7 +300,7 @@ def test_a_metric_changes_the_score_alone(rows: NDArray[Any]) -> None:
         (product, plain, points @ points.T),
         (distance, code, np.array([1 - ((points - point) ** 2).sum(axis=1) / 2 for point in points])),
     ):
-        best = Best(300, 300, np.float32)
+        best = TopK(300, 300, np.float32)
         spec.encoder(kernel, model).scanner(rows).scan(coded, 0, best)
         found = np.take_along_axis(best.scores, np.argsort(best.ids, axis=1), axis=1)
         np.testing.assert_allclose(found, scores, atol=1e-5)
@@ -329,8 +329,8 @@ def test_kpca_aska_is_aska_with_the_cosine_kernel_on_coordinates(name: str, rows
             left = reference.residual(start[row], gram, support, weights)
             assert code["residual"][row] == pytest.approx(left, abs=3e-3)
     assert alike >= 97
-    own = model["dictionary_rows"]
-    np.testing.assert_array_equal(code["atoms"][own, 0], np.arange(40))
+    custom = model["dictionary_rows"]
+    np.testing.assert_array_equal(code["atoms"][custom, 0], np.arange(40))
 
 
 def test_a_row_like_no_landmark_is_like_no_atom() -> None:

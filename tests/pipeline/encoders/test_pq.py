@@ -347,7 +347,7 @@ def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: ND
     refused(
         lambda: plan_encode(vectors_of(rows), make_kernel(name), PqSpec(n_subquantizers=4)),
         f"encoder pq ranks rows by their Euclidean distance: found kernel {name}, "
-        "expected one of cosine, hellinger, rbf. Mend: --encoder kpca-pq",
+        "expected one of cosine, hellinger, rbf. Fix: --encoder kpca-pq",
     )
 
 
@@ -355,19 +355,19 @@ def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:
     refused(
         lambda: plan_encode(vectors_of(rows), make_kernel("cosine", transform=2.0), PqSpec(n_subquantizers=4)),
         "encoder pq ranks rows by their Euclidean distance: found kernel transformed, "
-        "expected one of cosine, hellinger, rbf. Mend: --encoder kpca-pq",
+        "expected one of cosine, hellinger, rbf. Fix: --encoder kpca-pq",
     )
 
 
 @pytest.mark.parametrize(("dims", "count"), [(20, 10), (24, 12), (128, 16), (127, 1), (960, 16), (1, 1), (15, 15)])
 def test_the_greatest_number_of_sub_quantizers_that_fits_is_offered(dims: int, count: int) -> None:
     assert greatest_divisor(dims) == count
-    PqSpec(n_subquantizers=count).check_quantizer(dims, mend="")
+    PqSpec(n_subquantizers=count).check_quantizer(dims, fix="")
 
 
 def test_a_quantizer_takes_what_its_range_says() -> None:
-    Quantizer(n_subquantizers=256, n_training=1).check_quantizer(256, mend="")
-    Quantizer(n_subquantizers=1, n_training=1 << 24).check_quantizer(1, mend="")
+    Quantizer(n_subquantizers=256, n_training=1).check_quantizer(256, fix="")
+    Quantizer(n_subquantizers=1, n_training=1 << 24).check_quantizer(1, fix="")
 
 
 def test_parts_are_encoded_from_any_row_on(rows: NDArray[Any]) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.jobs.cluster.encode_parts import EncoderPlugin, Sources
-from mercore.jobs.custom_kernel import load_own
-from mercore.pipeline.kernels import Kernel, OwnKernel, kernel_from_spec, make_kernel, own_in
-from mercore.pipeline.kernels.custom_check import check_own
+from mercore.jobs.custom_kernel import load_custom
+from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_from_spec, make_kernel
+from mercore.pipeline.kernels.custom_check import check_custom
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
 from tests.support.custom_kernels import COSINE, HEAD, INTERSECTION, LAPLACE, returning, write
@@ -32,17 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loaded(folder: Path) -> dict[str, OwnKernel]:
-    return {name: load_own(str(write(folder, text, f"{name}.py"))) for name, text in FORMULAS.items()}
+def loaded(folder: Path) -> dict[str, CustomKernel]:
+    return {name: load_custom(str(write(folder, text, f"{name}.py"))) for name, text in FORMULAS.items()}
 
 
 @pytest.fixture(params=FORMULAS)
-def own(request: pytest.FixtureRequest, loaded: dict[str, OwnKernel]) -> OwnKernel:
+def custom(request: pytest.FixtureRequest, loaded: dict[str, CustomKernel]) -> CustomKernel:
     return loaded[request.param]
 
 
-def signed(own: OwnKernel) -> bool:
-    return own.declared.rows != "l1"
+def signed(custom: CustomKernel) -> bool:
+    return custom.declared.rows != "l1"
 
 
 def exact(kernel: Kernel, X: Floats, Y: Floats) -> Floats:
@@ -62,25 +62,25 @@ def refused(action: Callable[[], object], kind: type[MercoreError], message: str
 
 @given(data=st.data())
 @steady(40)
-def test_a_block_is_within_its_error_and_a_pair_has_one_score(own: OwnKernel, data: st.DataObject) -> None:
-    rows, others = data.draw(kernel_blocks(signed=signed(own)))
-    X, Y = own.prepare(rows), own.prepare(others)
-    together = exact(own, X, Y)
-    assert np.abs(block(own, X, Y) - together).max() <= own.block_error(X, Y)
+def test_a_block_is_within_its_error_and_a_pair_has_one_score(custom: CustomKernel, data: st.DataObject) -> None:
+    rows, others = data.draw(kernel_blocks(signed=signed(custom)))
+    X, Y = custom.prepare(rows), custom.prepare(others)
+    together = exact(custom, X, Y)
+    assert np.abs(block(custom, X, Y) - together).max() <= custom.block_error(X, Y)
     x_rows, y_rows = (at.ravel() for at in np.indices(together.shape))
-    np.testing.assert_array_equal(own.exact_pairs(X, Y, x_rows, y_rows), together.ravel())
-    np.testing.assert_array_equal(exact(own, Y, X).T, together)
+    np.testing.assert_array_equal(custom.exact_pairs(X, Y, x_rows, y_rows), together.ravel())
+    np.testing.assert_array_equal(exact(custom, Y, X).T, together)
 
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", ["intersection", "cosine"])
-def test_scores_are_those_of_the_built_in_kernel(loaded: dict[str, OwnKernel], name: str, style: str) -> None:
-    own, known = loaded[name], make_kernel(name)
-    rows = kernel_rows(style, "float32", (9, 20), signed=signed(own), seed=1)
-    X = own.prepare(rows)
+def test_scores_are_those_of_the_built_in_kernel(loaded: dict[str, CustomKernel], name: str, style: str) -> None:
+    custom, known = loaded[name], make_kernel(name)
+    rows = kernel_rows(style, "float32", (9, 20), signed=signed(custom), seed=1)
+    X = custom.prepare(rows)
     np.testing.assert_array_equal(X, known.prepare(rows))
-    np.testing.assert_allclose(exact(own, X, X), exact(known, X, X), rtol=0, atol=1e-14)
-    transformed = make_kernel(own.name, own=own, transform=3.0)
+    np.testing.assert_allclose(exact(custom, X, X), exact(known, X, X), rtol=0, atol=1e-14)
+    transformed = make_kernel(custom.name, custom=custom, transform=3.0)
     np.testing.assert_allclose(
         exact(transformed, X, X), exact(make_kernel(name, transform=3.0), X, X), rtol=0, atol=1e-13
     )
@@ -88,84 +88,84 @@ def test_scores_are_those_of_the_built_in_kernel(loaded: dict[str, OwnKernel], n
 
 
 def test_a_kernel_that_changes_fast_has_an_error_that_says_so(folder: Path) -> None:
-    steep = load_own(str(write(folder, LAPLACE.replace("/ 50", "* 1e6"), "steep.py")))
+    steep = load_custom(str(write(folder, LAPLACE.replace("/ 50", "* 1e6"), "steep.py")))
     rows = np.random.default_rng(2).random((6, 5))
     X, Y = steep.prepare(rows), steep.prepare(one_ulp_apart(rows.astype(np.float32), 3))
     assert np.abs(block(steep, X, Y) - exact(steep, X, Y)).max() <= steep.block_error(X, Y)
     assert steep.block_error(X, Y) > 0.1
 
 
-def test_the_error_of_exact_scores_is_the_one_declared(own: OwnKernel) -> None:
-    assert own.exact_error(7) == own.exact_error(1000) == 300 * 2.0**-53
+def test_the_error_of_exact_scores_is_the_one_declared(custom: CustomKernel) -> None:
+    assert custom.exact_error(7) == custom.exact_error(1000) == 300 * 2.0**-53
 
 
-def test_no_formula_makes_decimals_of_it(own: OwnKernel) -> None:
+def test_no_formula_makes_decimals_of_it(custom: CustomKernel) -> None:
     x = np.ones(3, np.float32)
-    assert decimal_score(own, x, x) is None
-    assert decimal_score(make_kernel("own", own=own, transform=2.0), x, x) is None
+    assert decimal_score(custom, x, x) is None
+    assert decimal_score(make_kernel("own", custom=custom, transform=2.0), x, x) is None
 
 
-def test_kernels_that_are_what_they_declare_pass(own: OwnKernel) -> None:
+def test_kernels_that_are_what_they_declare_pass(custom: CustomKernel) -> None:
     for style in STYLES:
-        check_own(own, kernel_rows(style, "float32", (300, 12), signed=signed(own), seed=4))
+        check_custom(custom, kernel_rows(style, "float32", (300, 12), signed=signed(custom), seed=4))
 
 
-def test_rows_outside_the_domain_are_refused(loaded: dict[str, OwnKernel]) -> None:
+def test_rows_outside_the_domain_are_refused(loaded: dict[str, CustomKernel]) -> None:
     refused(
         lambda: loaded["intersection"].prepare(np.array([[1, 1], [1, -1]], np.float32), first=10, label="query"),
         InputError,
         "query 11 has a negative value: found [ 1., -1.], but kernel intersection.py is defined for values ≥ 0. "
-        "Mend: use cosine or rbf, or shift the data.",
+        "Fix: use cosine or rbf, or shift the data.",
     )
     np.testing.assert_array_equal(loaded["laplace"].prepare(np.array([[0, 0]], np.float32)), [[0, 0]])
 
 
 @pytest.mark.parametrize("transform", [None, 2.5])
-def test_the_spec_makes_the_kernel_again_where_its_file_is_given(own: OwnKernel, transform: float | None) -> None:
-    kernel = make_kernel("own", own=own, transform=transform)
+def test_the_spec_makes_the_kernel_again_where_its_file_is_given(custom: CustomKernel, transform: float | None) -> None:
+    kernel = make_kernel("own", custom=custom, transform=transform)
     spec = json.loads(json.dumps(kernel.spec()))
-    assert own_in(spec) == own.configuration
+    assert is_custom(spec) == custom.configuration
     assert "numba" not in json.dumps(spec)
-    again = kernel_from_spec(spec, own)
+    again = kernel_from_spec(spec, custom)
     assert again.spec() == spec
-    X = own.prepare(np.eye(4, dtype=np.float32) + 1)
+    X = custom.prepare(np.eye(4, dtype=np.float32) + 1)
     np.testing.assert_array_equal(exact(again, X, X), exact(kernel, X, X))
 
 
-def test_a_file_may_have_another_name_but_not_another_text(loaded: dict[str, OwnKernel], folder: Path) -> None:
-    own, other = loaded["intersection"], loaded["cosine"]
-    renamed = load_own(str(write(folder, INTERSECTION, "renamed.py")))
-    assert kernel_from_spec(own.spec(), renamed).spec() == own.spec()
-    digest = own.declared.digest
+def test_a_file_may_have_another_name_but_not_another_text(loaded: dict[str, CustomKernel], folder: Path) -> None:
+    custom, other = loaded["intersection"], loaded["cosine"]
+    renamed = load_custom(str(write(folder, INTERSECTION, "renamed.py")))
+    assert kernel_from_spec(custom.spec(), renamed).spec() == custom.spec()
+    digest = custom.declared.digest
     refused(
-        lambda: kernel_from_spec(own.spec()),
+        lambda: kernel_from_spec(custom.spec()),
         InputError,
         f"the store's kernel is its user's own: found no file of it, expected intersection.py with digest {digest}. "
-        "Mend: --kernel intersection.py",
+        "Fix: --kernel intersection.py",
     )
     refused(
-        lambda: kernel_from_spec(own.spec(), other),
+        lambda: kernel_from_spec(custom.spec(), other),
         InputError,
         f"the store's kernel is another: found cosine.py with digest {other.declared.digest}, expected intersection.py "
-        f"with digest {digest}. Mend: name the file as it was when the store was encoded.",
+        f"with digest {digest}. Fix: name the file as it was when the store was encoded.",
     )
 
 
 @pytest.mark.parametrize("change", [{"more": 1}, {"file": 3}])
-def test_a_spec_that_says_more_is_refused(own: OwnKernel, change: dict[str, Any]) -> None:
-    spec = {"name": "own", "configuration": {**own.configuration, **change}}
+def test_a_spec_that_says_more_is_refused(custom: CustomKernel, change: dict[str, Any]) -> None:
+    spec = {"name": "own", "configuration": {**custom.configuration, **change}}
     refused(
-        lambda: kernel_from_spec(spec, own),
+        lambda: kernel_from_spec(spec, custom),
         FormatError,
-        f"a kernel of the store is unknown: found {spec}. Mend: use the version of mercore that wrote it.",
+        f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it.",
     )
 
 
-def test_it_takes_no_gamma(loaded: dict[str, OwnKernel]) -> None:
+def test_it_takes_no_gamma(loaded: dict[str, CustomKernel]) -> None:
     refused(
-        lambda: make_kernel("own", own=loaded["laplace"], gamma=2.0),
+        lambda: make_kernel("own", custom=loaded["laplace"], gamma=2.0),
         InputError,
-        "kernel laplace.py takes no gamma: found 2.0. Mend: leave --gamma out, write it there.",
+        "kernel laplace.py takes no gamma: found 2.0. Fix: leave --gamma out, write it there.",
     )
 
 
@@ -182,32 +182,32 @@ def test_workers_are_told_paths_alone() -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "none.py", "No such file or directory"), (tmp_path, "Is a directory")):
         refused(
-            lambda path=path: load_own(str(path)),  # type: ignore[misc]
+            lambda path=path: load_custom(str(path)),  # type: ignore[misc]
             NotFoundError,
-            f"{path} cannot be read: {why}, expected a file that declares a kernel. Mend: check the path.",
+            f"{path} cannot be read: {why}, expected a file that declares a kernel. Fix: check the path.",
         )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("1 / 0", "does not run: ZeroDivisionError: division by zero. Mend: correct the file."),
-        ("raise ValueError('no')", "does not run: ValueError: no. Mend: correct the file."),
+        ("1 / 0", "does not run: ZeroDivisionError: division by zero. Fix: correct the file."),
+        ("raise ValueError('no')", "does not run: ValueError: no. Fix: correct the file."),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", ""),
             "declares no usable SEMIDEFINITE: found none, expected True, for only the kernels for which it holds have "
-            "neighbours that codes can find. Mend: declare it if K is positive semi-definite, or use a kernel that is.",
+            "neighbours that codes can find. Fix: declare it if K is positive semi-definite, or use a kernel that is.",
         ),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", "SEMIDEFINITE = 1"),
             "declares no usable SEMIDEFINITE: found 1, expected True, for only the kernels for which it holds have "
-            "neighbours that codes can find. Mend: declare it if K is positive semi-definite, or use a kernel that is.",
+            "neighbours that codes can find. Fix: declare it if K is positive semi-definite, or use a kernel that is.",
         ),
         *(
             (
                 INTERSECTION.replace("ROUNDING = 300", f"ROUNDING = {rounding}"),
                 f"declares no usable ROUNDING: found {shown}, expected a positive number, that of units of 2^−53 by "
-                "which K is rounded at most. Mend: ROUNDING = 300.",
+                "which K is rounded at most. Fix: ROUNDING = 300.",
             )
             for rounding, shown in (
                 ("0", "0"), ("-1.5", "-1.5"), ("True", "True"), ("'a'", "'a'"), ("float('nan')", "nan"),
@@ -217,26 +217,26 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         (
             INTERSECTION.replace("ROUNDING = 300", ""),
             "declares no usable ROUNDING: found none, expected a positive number, that of units of 2^−53 by which K is "
-            "rounded at most. Mend: ROUNDING = 300.",
+            "rounded at most. Fix: ROUNDING = 300.",
         ),
         (
             INTERSECTION.replace('"l1"', '"l3"'),
-            'declares no usable ROWS: found \'l3\', expected one of l1, l2, raw. Mend: ROWS = "l1".',
+            'declares no usable ROWS: found \'l3\', expected one of l1, l2, raw. Fix: ROWS = "l1".',
         ),
         (
             INTERSECTION.replace("def kernel", "def other"),
             "declares no usable kernel: found none, expected a function of two rows under numba's njit. "
-            "Mend: define it.",
+            "Fix: define it.",
         ),
     ],
 )  # fmt: skip
 def test_files_that_declare_no_kernel_are_refused(tmp_path: Path, text: str, says: str) -> None:
     path = write(tmp_path, text)
-    refused(lambda: load_own(str(path)), InputError, f"{path} {says}")
+    refused(lambda: load_custom(str(path)), InputError, f"{path} {says}")
 
 
-FAILS = "Mend: let it compile by numba's njit, and give a number for all rows."
-ROUNDS = "Mend: declare the ROUNDING that it has, or correct its formula."
+FAILS = "Fix: let it compile by numba's njit, and give a number for all rows."
+ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
 
 
 @pytest.mark.parametrize(
@@ -253,12 +253,12 @@ ROUNDS = "Mend: declare the ROUNDING that it has, or correct its formula."
             "fails: TypingError: No implementation of function Function(<built-in function abs>) found for signature: "
             f">>> abs(array(float64, 1d, C)). {FAILS}",
         ),
-        (returning("'one'"), "gives no number: found str, expected float. Mend: return K."),
-        (returning("x"), "gives no number: found ndarray, expected float. Mend: return K."),
+        (returning("'one'"), "gives no number: found str, expected float. Fix: return K."),
+        (returning("x"), "gives no number: found ndarray, expected float. Fix: return K."),
         (
             returning("math.inf"),
             "gives no number: found inf, expected a finite score of any two rows. "
-            "Mend: look for a division by zero in it.",
+            "Fix: look for a division by zero in it.",
         ),
         (
             returning("x[0] if x[0] == 1 else 1.0 - y[0]"),
@@ -276,17 +276,17 @@ ROUNDS = "Mend: declare the ROUNDING that it has, or correct its formula."
     ],
 )
 def test_kernels_that_are_not_what_they_declare_are_refused(tmp_path: Path, text: str, says: str) -> None:
-    own = load_own(str(write(tmp_path, text)))
-    refused(lambda: check_own(own, PAIR), InputError, f"the kernel of mine.py {says}")
+    custom = load_custom(str(write(tmp_path, text)))
+    refused(lambda: check_custom(custom, PAIR), InputError, f"the kernel of mine.py {says}")
 
 
 def test_a_kernel_that_fails_later_is_refused_then(tmp_path: Path) -> None:
-    own = load_own(
+    custom = load_custom(
         str(write(tmp_path, f'{HEAD}ROWS = "raw"\n@njit\ndef kernel(x, y):\n    return 6.0 / x[0] / y[0]\n'))
     )
     X = np.array([[2.0, 1], [0, 1]])
     refused(
-        lambda: exact(own, X, X),
+        lambda: exact(custom, X, X),
         InputError,
         f"the kernel of mine.py fails: ZeroDivisionError: division by zero. {FAILS}",
     )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.kernels.prefilter_numba import widen_row
-from mercore.pipeline.search.rerank import PAIRS, Cut, Prepared, pair_scores
+from mercore.pipeline.search.rerank import PAIRS, Prepared, Threshold, pair_scores
 from tests.support.making import histograms
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 
@@ -38,9 +38,11 @@ def all_pairs(n: int, m: int) -> Pairs:
 def errors(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
     """How far the screened scores of all pairs are off, NaN where there is none, and how far they may be."""
     prepared = kernel.prepare(queries)
-    screen, pairs = kernel.screen(prepared), all_pairs(len(rows), len(queries))
-    assert screen is not None
-    return np.abs(screen.scores(rows, pairs) - kernel.exact_pairs(kernel.prepare(rows), prepared, *pairs)), screen.error
+    prefilter, pairs = kernel.prefilter(prepared), all_pairs(len(rows), len(queries))
+    assert prefilter is not None
+    return np.abs(
+        prefilter.scores(rows, pairs) - kernel.exact_pairs(kernel.prepare(rows), prepared, *pairs)
+    ), prefilter.error
 
 
 @every_kernel
@@ -126,7 +128,7 @@ def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) ->
     least = np.array([np.quantile(true[pairs[1] == query], 0.1 * query) for query in range(7)], np.float32)
     ties = 2 * kernel.exact_error(24)
     for k in (1, 5, 60):
-        found = pair_scores(Prepared(kernel, queries), rows, pairs, Cut(k, least), threads=threads)
+        found = pair_scores(Prepared(kernel, queries), rows, pairs, Threshold(k, least), threads=threads)
         left = found > -np.inf
         np.testing.assert_array_equal(found[left], true[left])
         for query in range(7):
@@ -139,7 +141,7 @@ def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) ->
 def test_a_cut_leaves_little_that_is_of_no_account() -> None:
     kernel, rows, queries = make_kernel("chi2"), histograms(4000, 64, seed=6), histograms(5, 64, seed=7)
     pairs = all_pairs(len(rows), len(queries))
-    found = pair_scores(Prepared(kernel, queries), rows, pairs, Cut(10, np.zeros(5, np.float32)), threads=1)
+    found = pair_scores(Prepared(kernel, queries), rows, pairs, Threshold(10, np.zeros(5, np.float32)), threads=1)
     assert 50 <= (found > -np.inf).sum() < 60
 
 
@@ -168,8 +170,10 @@ def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
     off[best & (lost == "not known")] = np.nan
     monkeypatch.setattr(prepared, "screen", Screened(off, error))
     kth = np.sort(true, axis=0)[-k].astype(np.float32)
-    cut = Cut(k, np.zeros(3, np.float32)) if by == "k" else Cut(400, np.nextafter(kth, np.float32(-1)))
-    found = pair_scores(prepared, rows, pairs, cut, threads=1).reshape(400, 3)
+    threshold = (
+        Threshold(k, np.zeros(3, np.float32)) if by == "k" else Threshold(400, np.nextafter(kth, np.float32(-1)))
+    )
+    found = pair_scores(prepared, rows, pairs, threshold, threads=1).reshape(400, 3)
     np.testing.assert_array_equal(found[best], true[best])
 
 
@@ -182,11 +186,11 @@ def test_a_cut_leaves_all_that_may_tie_with_the_last(monkeypatch: pytest.MonkeyP
     assert (np.ptp(true, axis=0) > 0).all()
     assert (np.ptp(true, axis=0) < 2 * kernel.exact_error(16)).all()
     monkeypatch.setattr(prepared, "screen", Screened(true, 0.0))
-    found = pair_scores(prepared, rows, pairs, Cut(5, np.zeros(2, np.float32)), threads=1)
+    found = pair_scores(prepared, rows, pairs, Threshold(5, np.zeros(2, np.float32)), threads=1)
     np.testing.assert_array_equal(found.reshape(100, 2), true)
 
 
 def test_no_pairs() -> None:
     kernel, none = make_kernel("chi2"), np.empty(0, np.int64)
-    prepared, cut = Prepared(kernel, histograms(2, 8)), Cut(3, np.zeros(2, np.float32))
-    assert pair_scores(prepared, histograms(4, 8), (none, none), cut, threads=1).shape == (0,)
+    prepared, threshold = Prepared(kernel, histograms(2, 8)), Threshold(3, np.zeros(2, np.float32))
+    assert pair_scores(prepared, histograms(4, 8), (none, none), threshold, threads=1).shape == (0,)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.scanners.bound_layout import Hits, PackedQueries
+from mercore.pipeline.scanners.bound_layout import PackedQueries, PairBuffer
 from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
@@ -77,12 +77,12 @@ def bounds_of(case: Made, queries: PackedQueries, chosen: Any = slice(None)) -> 
     return out
 
 
-def room(size: int) -> Hits:
+def room(size: int) -> PairBuffer:
     """Room for pairs, no place of which looks like one."""
-    return Hits(np.full(size, -7), np.full(size, -7), np.full(size, np.nan, np.float32))
+    return PairBuffer(np.full(size, -7), np.full(size, -7), np.full(size, np.nan, np.float32))
 
 
-def check_hits(count: int, hits: Hits, bounds: Single, least: Single) -> None:
+def check_hits(count: int, hits: PairBuffer, bounds: Single, least: Single) -> None:
     """All pairs that reach, each once, with their bounds; nothing behind."""
     expected = np.argwhere(bounds >= least)
     order = np.lexsort((hits.queries[:count], hits.rows[:count]))
@@ -160,7 +160,9 @@ def test_the_greatest_sums_are_exact(minimum: bool) -> None:
 def test_a_full_buffer_is_not_written_beyond_and_pairs_are_counted_on(minimum: bool) -> None:
     case = made(100, 70, 16, minimum=minimum)
     least, hits = np.full(70, -np.inf, np.float32), room(50)
-    behind, rest = (Hits(hits.rows[part], hits.queries[part], hits.bounds[part]) for part in (slice(20), slice(30, 50)))
+    behind, rest = (
+        PairBuffer(hits.rows[part], hits.queries[part], hits.bounds[part]) for part in (slice(20), slice(30, 50))
+    )
     assert bound_hits(case.rows, case.numbers, case.packed(), least, behind) == 7000
     assert (hits.rows[:20] >= 0).all()
     assert (hits.rows[20:] == -7).all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.dense import DenseScanner, float32_rows
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.strategies import steady
@@ -29,9 +29,9 @@ def made_rows(n: int, d: int, *, whole: bool, seed: int) -> Floats:
     return rows.astype(np.float32)
 
 
-def scanned(scanner: DenseScanner, rows: Floats, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> Best:
+def scanned(scanner: DenseScanner, rows: Floats, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> TopK:
     """Scan parts in the order given into one list; row 0 of the store is row 1000."""
-    best = Best(nq, k, np.float32)
+    best = TopK(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"point": rows[first:last]}, 1000 + first, best)
     return merge([best])
@@ -42,7 +42,7 @@ def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def check(found: Best, points: Floats, rows: Floats) -> None:
+def check(found: TopK, points: Floats, rows: Floats) -> None:
     """All that a list holds, to the bit."""
     scores, ids = reference.top_k(reference.inner_products_float32(points, rows), found.ids.shape[1])
     held = ids.shape[1]

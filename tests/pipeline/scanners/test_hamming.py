@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.scanners.hamming import HammingScanner, whole_words
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.processors import assert_passed_on
@@ -30,9 +30,9 @@ def made_codes(n: int, width: int, unused: int, *, distinct: int, seed: int) -> 
     return codes[rng.integers(0, distinct, n)]
 
 
-def scanned(scanner: HammingScanner, codes: Codes, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> Best:
+def scanned(scanner: HammingScanner, codes: Codes, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> TopK:
     """Scan parts in the order given into one list; row 0 of the store is row 1000."""
-    best = Best(nq, k, np.float32)
+    best = TopK(nq, k, np.float32)
     for first, last in bounds:
         scanner.scan({"code": codes[first:last]}, 1000 + first, best)
     return merge([best])
@@ -43,7 +43,7 @@ def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def check(found: Best, queries: Codes, codes: Codes, bits: int) -> None:
+def check(found: TopK, queries: Codes, codes: Codes, bits: int) -> None:
     """All that a list holds, to the bit."""
     k = found.ids.shape[1]
     scores, ids = reference.top_k(reference.hamming_scores(queries, codes, bits), k)

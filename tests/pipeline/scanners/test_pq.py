@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.scanners import pq
 from mercore.pipeline.scanners.pq import One, PqScanner
 from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from mercore.stores.errors import InputError, ShapeError
 from tests.independent import reference
 from tests.support.processors import assert_passed_on
@@ -58,9 +58,9 @@ def made_tables(M: int, nq: int, style: str, *, seed: int) -> Tables:
 STYLES = ("normal", "distances", "wild", "far", "whole", "flat")
 
 
-def scanned(codes: Codes, tables: Tables, k: int, parts: int = 1) -> Best:
+def scanned(codes: Codes, tables: Tables, k: int, parts: int = 1) -> TopK:
     """The best, parts one after another."""
-    scanner, best = PqScanner(tables), Best(tables.shape[2], k, np.float32)
+    scanner, best = PqScanner(tables), TopK(tables.shape[2], k, np.float32)
     for first, last in parts_of(len(codes), parts):
         scanner.scan({"code": codes[first:last]}, first, best)
     return merge([best])
@@ -70,7 +70,7 @@ def parts_of(n: int, parts: int) -> Iterator[tuple[int, int]]:
     return pairwise(np.linspace(0, n, parts + 1).astype(int).tolist())
 
 
-def same_as_the_truth(found: Best, codes: Codes, tables: Tables) -> None:
+def same_as_the_truth(found: TopK, codes: Codes, tables: Tables) -> None:
     k, n = found.ids.shape[1], len(codes)
     scores, ids = reference.top_k(reference.pq_scores_float32(codes, tables), min(k, n))
     np.testing.assert_array_equal(found.ids[:, :n], ids)
@@ -79,7 +79,7 @@ def same_as_the_truth(found: Best, codes: Codes, tables: Tables) -> None:
     assert np.isneginf(found.scores[:, n:]).all()
 
 
-def same(found: Best, expected: Best) -> None:
+def same(found: TopK, expected: TopK) -> None:
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.scores, expected.scores)
 
@@ -137,7 +137,7 @@ def test_the_filter_dismisses_rows_and_never_a_hit(M: int, style: str, monkeypat
 @pytest.mark.parametrize("M", [8, 16, 24])
 def test_one_query_is_filtered_where_bytes_are_looked_up(M: int) -> None:
     codes, tables = made_codes(200_000, M, distinct=256, seed=3), made_tables(M, 1, "distances", seed=3)
-    filtering, plain, best, expected = PqScanner(tables), PqScanner(tables), *(Best(1, 20, np.float32) for _ in "ab")
+    filtering, plain, best, expected = PqScanner(tables), PqScanner(tables), *(TopK(1, 20, np.float32) for _ in "ab")
     (one,), (other,) = filtering.groups, plain.groups
     assert isinstance(one, One)
     one.filters, other.filters = True, False  # whatever this processor does best
@@ -168,8 +168,8 @@ def test_parts_may_come_in_any_order_and_threads_share_a_scanner() -> None:
     codes, tables = made_codes(150_000, 8, distinct=40, seed=5), made_tables(8, 67, "whole", seed=5)
     scanner, parts = PqScanner(tables), list(parts_of(len(codes), 8))
 
-    def work(share: int) -> Best:
-        best = Best(67, 30, np.float32)
+    def work(share: int) -> TopK:
+        best = TopK(67, 30, np.float32)
         for first, last in reversed(parts[share::4]):
             scanner.scan({"code": codes[first:last]}, first, best)
         return best
@@ -177,7 +177,7 @@ def test_parts_may_come_in_any_order_and_threads_share_a_scanner() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = merge(list(pool.map(work, range(4))))
     same(found, scanned(codes, tables, 30))
-    backwards = Best(67, 30, np.float32)
+    backwards = TopK(67, 30, np.float32)
     for first, last in reversed(parts):
         scanner.scan({"code": codes[first:last]}, first, backwards)
     same(backwards, found)
@@ -215,7 +215,7 @@ def test_wrong_shapes_and_sums_beyond_float32_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"tables are float64\[8, 256, 2\]: expected float32"):
         PqScanner(np.zeros((8, 256, 2)))  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"codes are uint8\[5, 4\]: expected uint8\[n, 8\]"):
-        PqScanner(np.zeros((8, 256, 1), np.float32)).scan({"code": np.zeros((5, 4), np.uint8)}, 0, Best(1, 1, "f4"))
+        PqScanner(np.zeros((8, 256, 1), np.float32)).scan({"code": np.zeros((5, 4), np.uint8)}, 0, TopK(1, 1, "f4"))
     for value in (np.inf, np.nan, 2e38):
         with pytest.raises(InputError, match="expected what float32 holds"):
             PqScanner(np.full((2, 256, 1), value, np.float32))

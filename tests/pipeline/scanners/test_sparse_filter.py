@@ -22,7 +22,7 @@ from mercore.pipeline.scanners.sparse_filter_numba import (
 )
 from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.simd.bytes import COLUMNS
-from mercore.pipeline.topk import Best, merge
+from mercore.pipeline.topk import TopK, merge
 from tests.independent import reference
 from tests.support.processors import assert_passed_on
 from tests.support.strategies import steady
@@ -62,7 +62,7 @@ def made_table(m: int, nq: int, *, signed: bool, seed: int) -> NDArray[np.float3
     return np.ascontiguousarray(table.astype(np.float32))
 
 
-def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: bool, parts: int = 1) -> Best:
+def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: bool, parts: int = 1) -> TopK:
     nq, alpha = table.shape[1], columns["atoms"].shape[1]
     starts = range(0, nq, GROUP)
     groups = [
@@ -72,7 +72,7 @@ def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: b
         for at in starts
     ]
     scanner = SparseScanner(groups, metric="distance" if "residual" in columns else "product")
-    best = Best(nq, k, np.float32)
+    best = TopK(nq, k, np.float32)
     edges = np.linspace(0, len(columns["atoms"]), parts + 1).astype(int)
     for first, last in pairwise(edges):
         if last > first:
@@ -80,7 +80,7 @@ def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: b
     return merge([best])
 
 
-def same(found: Best, expected: Best) -> None:
+def same(found: TopK, expected: TopK) -> None:
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_array_equal(found.scores, expected.scores)
 

@@ -23,10 +23,10 @@ from mercore.pipeline.search.batch_search import SearchOptions, search_code_stor
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
-from mercore.pipeline.topk import Best
+from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, IntegrityError, ShapeError
-from mercore.stores.part_store.part_reader import HeldParts
+from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import VectorStore, original_ids, stored_rows
@@ -49,7 +49,7 @@ def truth(name: str, queries: NDArray[Any], rows: NDArray[Any]) -> Floats:
     return reference.kernel(name, *prepared, gamma=GAMMA.get(name, 1.0))
 
 
-def same(found: Best | Hits, expected: Best | Hits) -> None:
+def same(found: TopK | Hits, expected: TopK | Hits) -> None:
     """Equal ids, and scores equal to the bit."""
     assert found.scores is not None
     assert expected.scores is not None
@@ -57,7 +57,7 @@ def same(found: Best | Hits, expected: Best | Hits) -> None:
     np.testing.assert_array_equal(found.scores, expected.scores, strict=True)
 
 
-def check_true(found: Best | Hits, true: Floats) -> None:
+def check_true(found: TopK | Hits, true: Floats) -> None:
     """The k best by the slow truth: the same scores, and the same ids but where the truth itself is a tie."""
     assert found.scores is not None
     k = found.ids.shape[1]
@@ -252,9 +252,9 @@ def test_massive_ties_go_to_the_lowest_rows(name: str, k: int, tmp_path: Path) -
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=16)
     found = search_vectors(vectors, kernel_of(name), once, k, threads=2)
     for q in (0, 1):
-        own = np.flatnonzero((rows == once[q]).all(axis=1))
+        custom = np.flatnonzero((rows == once[q]).all(axis=1))
         others = np.flatnonzero((rows != once[q]).any(axis=1))
-        np.testing.assert_array_equal(found.ids[q], np.concatenate([own, others])[:k])
+        np.testing.assert_array_equal(found.ids[q], np.concatenate([custom, others])[:k])
 
 
 @every_kernel
@@ -283,7 +283,7 @@ def test_the_exhaustive_search_is_exact_on_rows_that_float32_cannot_tell_apart(
 def test_hits_depend_on_no_block(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers() -> list[Best]:
+    def answers() -> list[TopK]:
         encoder, kernel = encoder_of(codes), kernel_of("hellinger")
         return [
             scan_codes(OpenCodes(codes, encoder), queries[:1], 5, threads=1),
@@ -307,7 +307,7 @@ def test_hits_depend_on_no_part_that_stays_in_memory(
     source = open_rows(str(tmp_path / "queries.npy"))
     wanted = search_code_store(codes, source, SearchOptions(k=5))
     for threads in (1, 2):
-        options = SearchOptions(k=5, batch=7, threads=threads, resident=room)
+        options = SearchOptions(k=5, batch=7, threads=threads, cache_bytes=room)
         same(search_code_store(codes, source, options), wanted)
 
 
@@ -317,7 +317,7 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries:
         for receipt in codes.receipts[:2]
         for name in aska_of(codes).scanner(queries).names
     )
-    held = HeldParts(size)
+    held = PartCache(size)
     scan_codes(OpenCodes(codes, encoder_of(codes), held), queries, 5, threads=1)
     assert held.size <= size
     assert [held.get(part) is not None for part in range(3)] == [True, True, False]
@@ -326,7 +326,7 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries:
 def test_a_part_in_memory_is_read_no_more(codes: CodeStore, queries: NDArray[Any], tmp_path: Path) -> None:
     copied = shutil.copytree(codes.where, tmp_path / "codes")
     opened = open_code_store(copied)
-    parts = OpenCodes(opened, encoder_of(opened), HeldParts(10**9))
+    parts = OpenCodes(opened, encoder_of(opened), PartCache(10**9))
     wanted = scan_codes(parts, queries, 5, threads=2)
     shutil.rmtree(copied / "atoms" / "c")
     same(scan_codes(parts, queries, 5, threads=2), wanted)
@@ -397,7 +397,7 @@ def test_the_vectors_must_be_those_that_were_encoded(
         lambda: search_code_store(codes, Rows(queries), SearchOptions(k=1, rerank=2), vectors=other),
         InputError,
         f"{tmp_path}/other is not what {codes.where} encodes: found vectors {other.fingerprint}, "
-        f"expected {vectors.fingerprint}. Mend: name the right vector store with --vectors, or encode this one.",
+        f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or encode this one.",
     )
 
 
@@ -449,19 +449,19 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "k is out of range: found 0, expected 1 to 150, the rows of the store. Mend: -k 100"),
-        ({"k": 151}, "k is out of range: found 151, expected 1 to 150, the rows of the store. Mend: -k 100"),
+        ({"k": 0}, "k is out of range: found 0, expected 1 to 150, the rows of the store. Fix: -k 100"),
+        ({"k": 151}, "k is out of range: found 151, expected 1 to 150, the rows of the store. Fix: -k 100"),
         (
             {"k": 9, "rerank": 8},
-            "rerank is out of range: found 8, expected k = 9 to 150, the rows of the store. Mend: --rerank 90",
+            "rerank is out of range: found 8, expected k = 9 to 150, the rows of the store. Fix: --rerank 90",
         ),
         (
             {"k": 9, "rerank": 151},
-            "rerank is out of range: found 151, expected k = 9 to 150, the rows of the store. Mend: --rerank 90",
+            "rerank is out of range: found 151, expected k = 9 to 150, the rows of the store. Fix: --rerank 90",
         ),
-        ({"k": 1, "batch": 0}, "batch is out of range: found 0, expected 1 to 65536. Mend: leave --batch out."),
-        ({"k": 1, "batch": 65537}, "batch is out of range: found 65537, expected 1 to 65536. Mend: leave --batch out."),
-        ({"k": 1, "threads": 0}, "threads is out of range: found 0, expected 1 or more. Mend: leave --threads out."),
+        ({"k": 1, "batch": 0}, "batch is out of range: found 0, expected 1 to 65536. Fix: leave --batch out."),
+        ({"k": 1, "batch": 65537}, "batch is out of range: found 65537, expected 1 to 65536. Fix: leave --batch out."),
+        ({"k": 1, "threads": 0}, "threads is out of range: found 0, expected 1 or more. Fix: leave --threads out."),
     ],
 )
 def test_counts_that_no_search_can_serve_are_refused(
@@ -481,10 +481,10 @@ def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeSt
         ]
 
     for call, where in zip(search(np.ones((2, 11), np.float32)), (codes.where, vectors.where), strict=True):
-        message = f"q.npy has d = 11: expected 12, the dimension of {where}. Mend: name queries of the same kind."
+        message = f"q.npy has d = 11: expected 12, the dimension of {where}. Fix: name queries of the same kind."
         refused(call, ShapeError, message)
     for call in search(np.ones((0, 12), np.float32)):
-        refused(call, ShapeError, "q.npy holds no query: expected at least one. Mend: check the file.")
+        refused(call, ShapeError, "q.npy holds no query: expected at least one. Fix: check the file.")
     bad = np.ones((5000, 12), np.float32)
     bad[4999, 0] = -1
     for call in search(bad):
@@ -492,7 +492,7 @@ def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeSt
             call,
             InputError,
             "query 4999 has a negative value: found [-1.,  1.,  1.,  1., …], but kernel chi2 is defined for "
-            "values ≥ 0. Mend: use cosine or rbf, or shift the data.",
+            "values ≥ 0. Fix: use cosine or rbf, or shift the data.",
         )
 
 

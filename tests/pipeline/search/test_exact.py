@@ -16,10 +16,10 @@ from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.bounds import BoundScanner
 from mercore.pipeline.search import bounded
-from mercore.pipeline.search.answers import Proved, Scored
+from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.bounded import Bounded
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.vectors import VectorStore
@@ -52,7 +52,7 @@ class Made(NamedTuple):
 
     def search(self, *, threads: int = 1, codes: CodeStore | None = None) -> ExactSearch:
         found = codes or self.codes
-        truth = Truth(vectors=self.vectors, kernel=self.kernel, threads=threads)
+        truth = ExactScorer(vectors=self.vectors, kernel=self.kernel, threads=threads)
         return ExactSearch(truth=truth, bounds=OpenCodes(found, encoder_of(found)))
 
     def bounds(self, queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -89,7 +89,7 @@ def made(request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory:
     return Made(name, spec, vectors, make_codes(path, vectors, kernel, spec, part_rows=64), kernel)
 
 
-def same(found: Proved, expected: Proved) -> None:
+def same(found: ExactAnswers, expected: ExactAnswers) -> None:
     """Equal answers; what was evaluated on the way may differ."""
     for name in ("ids", "scores", "ties"):
         np.testing.assert_array_equal(found.arrays()[name], expected.arrays()[name], strict=True)
@@ -108,7 +108,7 @@ def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArra
 def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, queries: NDArray[Any], k: int) -> None:
     search = made.search()
     assert search.bounds is not None
-    once = Bounded(search.truth, search.bounds.store, search.crew.batch(queries), k)
+    once = Bounded(search.truth, search.bounds.store, search.executor.batch(queries), k)
     once.seed()
     once.sweep()
     queries = queries[~once.failing]  # that bounds answer at once

@@ -14,9 +14,9 @@ from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.search import exact as exactly
 from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search import ties as deciding
-from mercore.pipeline.search.answers import Proved
+from mercore.pipeline.search.answers import ExactAnswers
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.stores.rows import SourceVectors
 from tests.support.making import Rows, histograms, make_vectors
 
@@ -24,8 +24,8 @@ K, D = 5, 12
 ADDITIVE = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine")
 
 
-def prove(rows: NDArray[Any], queries: NDArray[Any], kernel: Kernel, k: int = K) -> Proved:
-    return ExactSearch(truth=Truth(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(queries, k)
+def prove(rows: NDArray[Any], queries: NDArray[Any], kernel: Kernel, k: int = K) -> ExactAnswers:
+    return ExactSearch(truth=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(queries, k)
 
 
 def rows_apart(n: int, *, seed: int = 0) -> NDArray[np.uint8]:
@@ -92,7 +92,7 @@ def test_lists_and_slices_change_no_answer(pairs: int, raw_bytes: int, monkeypat
 def test_the_memory_is_that_of_a_few_queries(tmp_path: Path) -> None:
     rows, queries = rows_apart(20_000), queries_apart(100)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=4096)
-    search = ExactSearch(truth=Truth(vectors=vectors, kernel=make_kernel("intersection")))
+    search = ExactSearch(truth=ExactScorer(vectors=vectors, kernel=make_kernel("intersection")))
     search.prove(queries[:1], K)  # compiles
     tracemalloc.start()
     proved = search.prove(queries, K)

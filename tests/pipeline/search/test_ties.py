@@ -11,7 +11,7 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.search import ties as deciding
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.ties import Candidates, Decided, decide, settle
 from mercore.stores.rows import SourceVectors
 from tests.independent import exact_truth
@@ -33,8 +33,8 @@ def kernel_of(name: str) -> Kernel:
     return make_kernel(name, gamma=1.0 if name == "rbf" else None)
 
 
-def truth_of(kernel: Kernel, rows: NDArray[Any]) -> Truth:
-    return Truth(vectors=SourceVectors(Rows(rows)), kernel=kernel)
+def truth_of(kernel: Kernel, rows: NDArray[Any]) -> ExactScorer:
+    return ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)
 
 
 def candidates(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], *, noise: int | None = None) -> Candidates:

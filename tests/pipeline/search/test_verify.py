@@ -13,7 +13,7 @@ from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import Truth
+from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.verify import Verdicts, verify
 from mercore.stores.rows import SourceVectors
@@ -37,7 +37,7 @@ class Plain(Chi2):
 
 
 def unbounded(kernel: Kernel, rows: NDArray[Any]) -> ExactSearch:
-    return ExactSearch(truth=Truth(vectors=SourceVectors(Rows(rows)), kernel=kernel))
+    return ExactSearch(truth=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def queries() -> NDArray[Any]:
 def search(request: pytest.FixtureRequest, rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> ExactSearch:
     spec, kernel, folder = SEARCHES[request.param], make_kernel("hellinger"), tmp_path_factory.mktemp("verify")
     vectors = make_vectors(folder / "vectors", rows, part_rows=128)
-    truth = Truth(vectors=vectors, kernel=kernel)
+    truth = ExactScorer(vectors=vectors, kernel=kernel)
     if spec is None:
         return ExactSearch(truth=truth)
     codes = make_codes(folder / "codes", vectors, kernel, spec, part_rows=64)
@@ -199,7 +199,7 @@ def test_a_query_that_is_refuted_costs_the_others_nothing(
     """Whatever seeds a claim makes, the verdicts of the other queries are the same."""
     kernel, vectors = make_kernel("intersection"), make_vectors(tmp_path / "vectors", rows, part_rows=128)
     codes = make_codes(tmp_path / "codes", vectors, kernel, BinBoundSpec(n_groups=24), part_rows=64)
-    search = ExactSearch(truth=Truth(vectors=vectors, kernel=kernel), bounds=OpenCodes(codes, encoder_of(codes)))
+    search = ExactSearch(truth=ExactScorer(vectors=vectors, kernel=kernel), bounds=OpenCodes(codes, encoder_of(codes)))
     true = exact_truth.nearest("intersection", rows, queries, K)
     farthest = np.argsort(kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T)), axis=1)
     claimed = true.copy()

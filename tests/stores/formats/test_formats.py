@@ -114,7 +114,7 @@ def test_refuses_rows_it_has_not(tmp_path: Path, span: tuple[int, int]) -> None:
         with pytest.raises(ShapeError) as raised:
             open_source(path).read(*span)
         found = f"rows [{span[0]}, {span[1]}) asked for, it has [0, 3)"
-        assert str(raised.value) == f"{path}: {found}. Mend: ask for rows it has."
+        assert str(raised.value) == f"{path}: {found}. Fix: ask for rows it has."
 
 
 def test_a_set_of_no_rows_keeps_its_d(tmp_path: Path) -> None:
@@ -133,13 +133,13 @@ def test_suffixes_in_capitals_and_long_bools(tmp_path: Path) -> None:
     np.testing.assert_array_equal(block, flags.astype(np.uint8), strict=True)
 
 
-AGAIN = "Mend: fetch the file again"
+AGAIN = "Fix: fetch the file again"
 D_RANGE = (
     "expected n ≥ 0 and 1 ≤ d ≤ 1000000. "
-    "Mend: check that the suffix names the file's true format, or fetch the file again."
+    "Fix: check that the suffix names the file's true format, or fetch the file again."
 )
 SIZE_MEND = f"{AGAIN}, or check that its suffix is right."
-NO_HEADER = "a.npy: no .npy header of version 1.0 or 2.0 (…). Mend: save it with numpy.save."
+NO_HEADER = "a.npy: no .npy header of version 1.0 or 2.0 (…). Fix: save it with numpy.save."
 BAD_FILES = {  # … stands for any text
     "a.fvecs": [
         (b"", f"a.fvecs: 0 bytes, expected at least the 4 that say d. {AGAIN}."),
@@ -162,7 +162,7 @@ BAD_FILES = {  # … stands for any text
         (
             struct.pack("<iii", 2, 16777216, -16777217),
             "a.ivecs: row 0, column 1 holds -16777217, which is not exact in float32. "
-            "Mend: rescale the vectors, or drop that row.",
+            "Fix: rescale the vectors, or drop that row.",
         )
     ],
     "a.fbin": [
@@ -193,44 +193,44 @@ BAD_FILES = {  # … stands for any text
         (npy_bytes("(" * 9000), NO_HEADER),
         (
             npy_bytes("{}", version=b"\x03\x00"),
-            "a.npy: no .npy header of version 1.0 or 2.0 (version 3.0). Mend: save it with numpy.save.",
+            "a.npy: no .npy header of version 1.0 or 2.0 (version 3.0). Fix: save it with numpy.save.",
         ),
         (
             npy(np.zeros(3, "<f4")),
-            "a.npy: an array of shape (3,), expected two dimensions, (n, d). Mend: reshape it.",
+            "a.npy: an array of shape (3,), expected two dimensions, (n, d). Fix: reshape it.",
         ),
         (
             npy_bytes("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}", bytes(24)),
             "a.npy: the array is in Fortran order, expected C order (a row's numbers together). "
-            "Mend: numpy.save(path, numpy.ascontiguousarray(array)).",
+            "Fix: numpy.save(path, numpy.ascontiguousarray(array)).",
         ),
         (
             npy_bytes("{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}", pickle.dumps([0])),
-            "a.npy: the header says Python objects, expected an array of numbers. Mend: save it again as float32.",
+            "a.npy: the header says Python objects, expected an array of numbers. Fix: save it again as float32.",
         ),
         (
             npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3)}"),
-            "a.npy: the header says shape (-2, 3), expected an array of numbers. Mend: save it again as float32.",
+            "a.npy: the header says shape (-2, 3), expected an array of numbers. Fix: save it again as float32.",
         ),
         (npy(np.zeros((2, 0), "<f4")), f"a.npy: the header says n = 2 rows of d = 0, {D_RANGE}"),
         (
             npy_bytes(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 4)}}"),
             f"a.npy: 86 bytes, expected {86 + 2**66} for the header's ({2**62}, 4) of float32. "
-            "Mend: fetch or save the file again.",
+            "Fix: fetch or save the file again.",
         ),
         (
             npy(np.zeros((2, 2), "<f4"))[:-1],
-            "a.npy: … for the header's (2, 2) of float32. Mend: fetch or save the file again.",
+            "a.npy: … for the header's (2, 2) of float32. Fix: fetch or save the file again.",
         ),
         (
             npy(np.zeros((2, 2), "<f4")) + b"x",
-            "a.npy: … for the header's (2, 2) of float32. Mend: fetch or save the file again.",
+            "a.npy: … for the header's (2, 2) of float32. Fix: fetch or save the file again.",
         ),
         *(
             (
                 npy(np.zeros((2, 2), dtype)),
                 f"a.npy: the numbers are {np.dtype(dtype)}, expected bool, integers, float16, float32 or float64. "
-                "Mend: convert the file to float32.",
+                "Fix: convert the file to float32.",
             )
             for dtype in ("<c8", "<U3", "|S2", "<M8[s]", np.longdouble)
         ),
@@ -252,7 +252,7 @@ def test_refuses_a_bad_file(tmp_path: Path, name: str, data: bytes, told: str) -
 @given(header=st.binary(max_size=80) | st.text("{}()[]'\",:0123456789 \\\n<fdescrshape", max_size=60).map(str.encode))
 def test_any_npy_header_is_read_or_refused(tmp_path: Path, header: bytes) -> None:
     path = written(tmp_path, "a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-    with pytest.raises(FormatError, match=r"a\.npy: .*Mend: "):
+    with pytest.raises(FormatError, match=r"a\.npy: .*Fix: "):
         open_source(path)
 
 
@@ -268,7 +268,7 @@ def test_any_npy_header_is_read_or_refused(tmp_path: Path, header: bytes) -> Non
 def test_an_integer_is_exact_or_refused(tmp_path: Path, rows: NDArray[Any], column: int) -> None:
     assert refused(InputError, written(tmp_path, "a.npy", npy(rows))) == (
         f"a.npy: row 1, column {column} holds {rows[1, column]}, which is not exact in float32. "
-        "Mend: rescale the vectors, or drop that row."
+        "Fix: rescale the vectors, or drop that row."
     )
     block = open_source(str(tmp_path / "a.npy")).read(0, 1)
     assert [int(value) for value in block[0]] == rows[0].tolist()
@@ -293,7 +293,7 @@ def test_float64_is_rounded_and_its_overflow_refused(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_source(path).read(0, 2), np.array([[0.1, 0], [np.inf, np.nan]], np.float32))
     assert refused(InputError, path) == (
         "a.npy: row 2, column 1 holds -1e+39, which is beyond float32's range. "
-        "Mend: rescale the vectors, or drop that row."
+        "Fix: rescale the vectors, or drop that row."
     )
 
 
@@ -302,14 +302,14 @@ def test_missing_unknown_and_odd_paths(tmp_path: Path) -> None:
         written(tmp_path, "a.npy", b"")
         with pytest.raises(NotFoundError) as raised:
             open_source(str(tmp_path / path))
-        assert str(raised.value) == f"{tmp_path / path}: no such file or folder. Mend: check the path."
+        assert str(raised.value) == f"{tmp_path / path}: no such file or folder. Fix: check the path."
     assert refused(FormatError, written(tmp_path, "a.csv", b"")) == (
         "a.csv: unknown suffix '.csv', expected .fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy, "
-        "or a Zarr array's folder. Mend: rename the file by its true format, or convert it."
+        "or a Zarr array's folder. Fix: rename the file by its true format, or convert it."
     )
     os.mkfifo(tmp_path / "pipe.fbin")
     assert refused(FormatError, str(tmp_path / "pipe.fbin")) == (
-        "pipe.fbin: not a regular file. Mend: name a file; copy a pipe or a device to one first."
+        "pipe.fbin: not a regular file. Fix: name a file; copy a pipe or a device to one first."
     )
 
 
@@ -322,7 +322,7 @@ def test_the_operating_system_refuses(tmp_path: Path, monkeypatch: pytest.Monkey
 
     for call, use in (("preadv", lambda: source.read(0, 1)), ("open", lambda: open_source(path))):
         monkeypatch.setattr(os, call, denied)
-        with pytest.raises(StorageError, match=r"cannot read .*a\.fbin: Permission denied\. Mend: "):
+        with pytest.raises(StorageError, match=r"cannot read .*a\.fbin: Permission denied\. Fix: "):
             use()
 
 
@@ -417,16 +417,16 @@ def test_zarr_is_read_by_threads(tmp_path: Path) -> None:
 def test_folders_that_are_no_array_of_rows(tmp_path: Path) -> None:
     (tmp_path / "plain.fvecs").mkdir()
     assert refused(FormatError, str(tmp_path / "plain.fvecs")) == (
-        "plain.fvecs: a folder without Zarr metadata, expected a Zarr array. Mend: name a file or the array."
+        "plain.fvecs: a folder without Zarr metadata, expected a Zarr array. Fix: name a file or the array."
     )
     group = zarr.create_group(str(tmp_path / "g"))
-    told = "g: a Zarr group, expected an array; arrays in it: {}. Mend: name one, as g/ARRAY."
+    told = "g: a Zarr group, expected an array; arrays in it: {}. Fix: name one, as g/ARRAY."
     assert refused(FormatError, str(tmp_path / "g")) == told.format("none")
     for name in ("vectors", "labels"):
         group.create_array(name, shape=(3, 2, 1), dtype="f4")
     assert refused(FormatError, str(tmp_path / "g")) == told.format("labels, vectors")
     assert refused(FormatError, str(tmp_path / "g" / "labels")) == (
-        "labels: a Zarr array of shape (3, 2, 1), expected two dimensions, (n, d). Mend: reshape it."
+        "labels: a Zarr array of shape (3, 2, 1), expected two dimensions, (n, d). Fix: reshape it."
     )
     zarr.create_array(str(tmp_path / "c"), shape=(3, 2), dtype="complex64")
     assert refused(FormatError, str(tmp_path / "c")).startswith("c: the numbers are complex64, expected bool, integers")
@@ -447,7 +447,7 @@ def test_zarr_metadata_is_distrusted(tmp_path: Path) -> None:
         written(tmp_path / "good", "zarr.json", data)
         message = refused(FormatError, str(tmp_path / "good"))
         assert message.startswith("good: the Zarr metadata cannot be read (")
-        assert message.endswith("). Mend: copy or write the store again.")
+        assert message.endswith("). Fix: copy or write the store again.")
 
 
 def test_a_broken_zarr_chunk_is_named_by_its_rows(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_stopped_owner_is_followed_and_learns_of_it(tmp_path: Path, holders: A
     lost = first.checks()
     assert lost.startswith(f"{tmp_path / 'store'} is no longer this process's to write: found that {second.name}")
     assert f", expected {first.name}" in lost
-    assert lost.endswith("Mend: run the same command again: it waits for its turn, and what is done stays done.")
+    assert lost.endswith("Fix: run the same command again: it waits for its turn, and what is done stays done.")
     assert second.checks() == "ours"
     first.end()
     assert second.checks() == "ours"
@@ -494,7 +494,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = tmp_path / "absent/store"
     with pytest.raises(NotFoundError) as refusal, lease(store):
         pass
-    assert str(refusal.value) == f"cannot write {store}: there is no folder {store.parent}. Mend: create it."
+    assert str(refusal.value) == f"cannot write {store}: there is no folder {store.parent}. Fix: create it."
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])

@@ -17,9 +17,9 @@ from zarr.storage import ObjectStore
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import ExistsError, InputError, NotFoundError, StorageError
-from mercore.stores.location.local import LocalPlace
-from mercore.stores.location.protocol import Place
-from mercore.stores.location.resolve import place, refuse_url
+from mercore.stores.location.local import LocalLocation
+from mercore.stores.location.protocol import Location
+from mercore.stores.location.resolve import location_of, refuse_url
 from mercore.stores.location.s3 import HELD_BYTES, MARKER
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.rows import open_vectors
@@ -50,26 +50,26 @@ def there(server: ObjectServer, prefix: str) -> str:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def at(request: pytest.FixtureRequest, tmp_path: Path, there: str) -> Place:
+def at(request: pytest.FixtureRequest, tmp_path: Path, there: str) -> Location:
     """A place where there is nothing yet."""
-    return place(tmp_path / "store" if request.param == "folder" else f"{there}/store")
+    return location_of(tmp_path / "store" if request.param == "folder" else f"{there}/store")
 
 
 class TestPlace:
     """What holds wherever it is."""
 
-    def test_nothing_is_there(self, at: Place) -> None:
+    def test_nothing_is_there(self, at: Location) -> None:
         assert not at.exists()
         assert not at.is_folder()
         with pytest.raises(
-            NotFoundError, match=re.escape(f"{at} does not exist: cannot read it. Mend: check the path.")
+            NotFoundError, match=re.escape(f"{at} does not exist: cannot read it. Fix: check the path.")
         ):
             at.read()
         with pytest.raises(NotFoundError):
             at.read_into(np.empty(3, np.uint8))
         at.check_new()
 
-    def test_files_come_back_and_are_replaced(self, at: Place) -> None:
+    def test_files_come_back_and_are_replaced(self, at: Location) -> None:
         file = at / "atoms/c/3/0"
         for data in (b"first", b"", b"other"):
             file.publish(data)
@@ -85,7 +85,7 @@ class TestPlace:
             at.check_new()
 
     @pytest.mark.parametrize("size", [0, 5, 12_000_000])
-    def test_a_buffer_is_filled_if_it_has_the_files_size(self, size: int, at: Place) -> None:
+    def test_a_buffer_is_filled_if_it_has_the_files_size(self, size: int, at: Location) -> None:
         data = np.random.default_rng(1).integers(0, 256, size, np.uint8)
         (at / "file").publish(data.tobytes())
         buffer: NDArray[np.uint8] = np.zeros(size + 3, np.uint8)
@@ -94,7 +94,7 @@ class TestPlace:
         np.testing.assert_array_equal(buffer[size:], 0)
         assert (at / "file").read_into(buffer) == size
 
-    def test_sizes_are_told_by_key(self, at: Place) -> None:
+    def test_sizes_are_told_by_key(self, at: Location) -> None:
         for number in range(3):
             (at / f"column/c/{number}").publish(bytes(number))
         (at / "columns").publish(b"of a like name")
@@ -102,7 +102,7 @@ class TestPlace:
         assert [size_of(f"column/c/{number}") for number in range(4)] == [0, 1, 2, None]
 
     @pytest.mark.parametrize("held", [0, HELD_BYTES // 3, 10 * HELD_BYTES])
-    def test_each_keeps_the_order_and_raises(self, held: int, at: Place) -> None:
+    def test_each_keeps_the_order_and_raises(self, held: int, at: Location) -> None:
         def seventh(number: int) -> int:
             if number == 7:
                 raise StorageError("the seventh")
@@ -113,7 +113,7 @@ class TestPlace:
         with pytest.raises(StorageError, match="the seventh"):
             list(results)
 
-    def test_a_draft_is_nothing_before_it_is_finished_and_nothing_if_it_is_not(self, at: Place) -> None:
+    def test_a_draft_is_nothing_before_it_is_finished_and_nothing_if_it_is_not(self, at: Location) -> None:
         def interrupted() -> None:
             with at.draft() as draft:
                 (draft.place / "atoms/c/0/0").publish(b"chunk")
@@ -133,7 +133,7 @@ class TestPlace:
         assert (at / "atoms/c/1/0").read() == b"chunk"
         assert not (at / "atoms/c/0/0").exists()
 
-    def test_the_first_to_finish_has_the_name(self, at: Place) -> None:
+    def test_the_first_to_finish_has_the_name(self, at: Location) -> None:
         def overtaken() -> None:
             with at.draft() as slow:
                 with at.draft() as quick:
@@ -146,7 +146,7 @@ class TestPlace:
         assert (at / "zarr.json").read() == ROOT
         assert (at / "zarr/zarr.json").read() == b"{}"
 
-    def test_a_store_is_what_it_is_in_a_folder(self, at: Place, tmp_path: Path) -> None:
+    def test_a_store_is_what_it_is_in_a_folder(self, at: Location, tmp_path: Path) -> None:
         stores = [create(where, HEADER, MODEL) for where in (at, tmp_path / "other")]
         for store in stores:
             for part in (2, 0, 1):
@@ -160,7 +160,7 @@ class TestPlace:
         with pytest.raises(ExistsError):
             create(at, HEADER, MODEL)
 
-    def test_threads_write_and_read_at_once(self, at: Place) -> None:
+    def test_threads_write_and_read_at_once(self, at: Location) -> None:
         store = create(at, HEADER, MODEL)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("os.fsync", lambda descriptor: None)
@@ -170,7 +170,7 @@ class TestPlace:
 
 
 def test_what_a_killed_creation_left_is_deleted_by_the_next(server: ObjectServer, prefix: str, there: str) -> None:
-    at = place(there)
+    at = location_of(there)
     for key in (MARKER, "vectors/c/7/0", "model/zarr.json", "model/dropped/c/0"):
         server.put(f"{prefix}/{key}", b"left")
     assert not at.exists()
@@ -182,7 +182,7 @@ def test_what_a_killed_creation_left_is_deleted_by_the_next(server: ObjectServer
 def test_nothing_is_deleted_that_is_not_of_a_stores_layout(server: ObjectServer, prefix: str, there: str) -> None:
     for key in (MARKER, "vectors/c/7/0", "thesis.tex"):
         server.put(f"{prefix}/{key}", b"left")
-    message = f"{there} holds thesis.tex, which is no part of a store: expected a new path. Mend: name another."
+    message = f"{there} holds thesis.tex, which is no part of a store: expected a new path. Fix: name another."
     with pytest.raises(ExistsError, match=re.escape(message)):
         create(there, HEADER, MODEL)
     assert server.keys(prefix) == [MARKER, "thesis.tex", "vectors/c/7/0"]
@@ -191,13 +191,13 @@ def test_nothing_is_deleted_that_is_not_of_a_stores_layout(server: ObjectServer,
 def test_a_neighbours_objects_are_left_alone(server: ObjectServer, prefix: str, there: str) -> None:
     for key in (f"{prefix}/codes2/zarr.json", f"{prefix}/codes.old", f"{prefix}/cod"):
         server.put(key, b"a neighbour's")
-    with place(f"{there}/codes").draft() as draft:
+    with location_of(f"{there}/codes").draft() as draft:
         (draft.place / "zarr/zarr.json").publish(b"{}")
     assert server.keys(prefix) == ["cod", "codes.old", "codes2/zarr.json"]
 
 
 def test_a_root_that_is_our_own_is_no_other(server: ObjectServer, prefix: str, there: str) -> None:
-    with place(there).draft() as draft:
+    with location_of(there).draft() as draft:
         server.put(f"{prefix}/zarr.json", ROOT)  # as if the answer to our request had been lost
         draft.finish(ROOT)
     assert server.keys(prefix) == ["zarr.json"]
@@ -218,7 +218,7 @@ def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monk
     with object_server() as stopping:
 
         def left_alone() -> None:
-            with place(f"s3://{BUCKET}/{prefix}").draft() as draft:
+            with location_of(f"s3://{BUCKET}/{prefix}").draft() as draft:
                 (draft.place / "vectors/c/0/0").publish(b"chunk")
                 stopping.process.send_signal(signal.SIGSTOP)
                 draft.finish(ROOT)
@@ -243,7 +243,7 @@ def test_other_tools_read_it_as_zarr(server: ObjectServer, there: str, prefix: s
 
 @pytest.mark.parametrize("key", ["a b/ü", "p%20q", "h#a", "w?x", "til~de", "a\\b", "star*", "br{ace}", 'quo"te'])
 def test_any_printable_prefix_will_do(key: str, server: ObjectServer, there: str, prefix: str) -> None:
-    at = place(f"{there}/{key}/")
+    at = location_of(f"{there}/{key}/")
     (at / "zarr.json").publish(ROOT)
     assert (at / "zarr.json").read() == ROOT
     assert at.sizes()("zarr.json") == len(ROOT)
@@ -252,9 +252,9 @@ def test_any_printable_prefix_will_do(key: str, server: ObjectServer, there: str
 
 def test_a_path_stays_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert str(place("store").resolved()) == str(tmp_path / "store")
-    assert place(place("store")) == place(Path("store"))
-    assert place(tmp_path / "store").spill_folder() == tmp_path
+    assert str(location_of("store").resolved()) == str(tmp_path / "store")
+    assert location_of(location_of("store")) == location_of(Path("store"))
+    assert location_of(tmp_path / "store").spill_folder() == tmp_path
     refuse_url("hits.npz", "hits")
     with pytest.raises(InputError, match=r"hits cannot lie at a URL: found one of http://"):
         refuse_url("http://127.0.0.1/hits.npz", "hits")
@@ -272,4 +272,4 @@ def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeyp
             yield found
 
     monkeypatch.setattr("mercore.stores.location.local.os.walk", walked)
-    assert LocalPlace(tmp_path / "store").held_bytes() == 7
+    assert LocalLocation(tmp_path / "store").held_bytes() == 7

@@ -64,7 +64,7 @@ def test_a_failure_leaves_nothing_behind_and_the_old_file_whole(
     if isinstance(error, OSError):
         assert str(refusal.value) == (
             f"cannot write {path}: No space left on device. "
-            "Mend: free space or grant access there, then run the same command again."
+            "Fix: free space or grant access there, then run the same command again."
         )
     assert [entry.name for entry in tmp_path.iterdir()] == ["chunk"]
     assert path.read_bytes() == b"old"
@@ -119,11 +119,11 @@ def test_what_is_not_there_is_told_from_what_may_not_be_read(tmp_path: Path) -> 
     assert not exists(tmp_path / "file" / "below")
     with pytest.raises(NotFoundError) as absent, storage_errors("read", "x"):
         (tmp_path / "absent").read_bytes()
-    assert str(absent.value) == "x does not exist: cannot read it. Mend: check the path."
+    assert str(absent.value) == "x does not exist: cannot read it. Fix: check the path."
     with pytest.raises(StorageError) as refused, storage_errors("read", "x"):
         raise PermissionError(errno.EACCES, "Permission denied")
     assert str(refused.value) == (
-        "cannot read x: Permission denied. Mend: free space or grant access there, then run the same command again."
+        "cannot read x: Permission denied. Fix: free space or grant access there, then run the same command again."
     )
     with pytest.raises(OSError, match="No such file"):
         sync_folder(tmp_path / "absent")

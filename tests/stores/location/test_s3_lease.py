@@ -16,8 +16,8 @@ import pytest
 from mercore.stores.errors import LeaseError
 from mercore.stores.location.lease import Pace
 from mercore.stores.location.lease_file import contents, this_process
-from mercore.stores.location.s3 import object_place
-from mercore.stores.location.s3_lease import Seen, _ended, object_lease
+from mercore.stores.location.s3 import s3_location
+from mercore.stores.location.s3_lease import Seen, _ended, s3_lease
 from tests.support.object_server import BUCKET, ObjectServer, object_server
 
 QUICK = Pace(heartbeat=0.3, takeover=4, look=0.02)
@@ -127,7 +127,7 @@ def test_one_that_was_killed_here_is_followed_at_once(server: ObjectServer, url:
     first.kill()
     told: list[str] = []
     began = time.monotonic()
-    with object_lease(object_place(url), told.append, pace=Pace(takeover=600)) as held:
+    with s3_lease(s3_location(url), told.append, pace=Pace(takeover=600)) as held:
         held.check()
     assert time.monotonic() - began < 60
     (sentence,) = told
@@ -167,7 +167,7 @@ def test_one_that_was_stopped_loses_it_and_notices(server: ObjectServer, url: st
     first.process.send_signal(signal.SIGCONT)
     lost = first.checks()
     assert lost.startswith(f"{url} is no longer this process's to write: found that {second.name}")
-    assert lost.endswith("Mend: run the same command again: it waits for its turn, and what is done stays done.")
+    assert lost.endswith("Fix: run the same command again: it waits for its turn, and what is done stays done.")
     first.end()
     assert second.checks() == "ours"
     second.end()
@@ -189,7 +189,7 @@ def test_a_beat_keeps_it(server: ObjectServer, url: str) -> None:
 @pytest.mark.parametrize("how", ["deleted", "another's", "damaged"])
 def test_an_object_that_is_not_ours_is_a_lost_lease(how: str, server: ObjectServer, url: str) -> None:
     left = {"deleted": None, "another's": contents(this_process()), "damaged": b"{}"}[how]
-    with object_lease(object_place(url), pace=Pace(heartbeat=600)) as held:
+    with s3_lease(s3_location(url), pace=Pace(heartbeat=600)) as held:
         seen: list[int] = []
         advance = held.checked(seen.append)
         advance(1)

@@ -195,21 +195,21 @@ def test_a_level_is_taken_at_its_word(name: str) -> None:
         (
             "snappy",
             "unknown compressor: found 'snappy', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. "
-            "Mend: --compressor zstd",
+            "Fix: --compressor zstd",
         ),
         (
             "",
             "unknown compressor: found '', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. "
-            "Mend: --compressor zstd",
+            "Fix: --compressor zstd",
         ),
-        ("zstd:23", "compressor zstd takes a level from -7 to 22: found '23'. Mend: --compressor zstd"),
-        ("zstd:--3", "compressor zstd takes a level from -7 to 22: found '--3'. Mend: --compressor zstd"),
-        ("zstd:", "compressor zstd takes a level from -7 to 22: found ''. Mend: --compressor zstd"),
-        ("gzip:fast", "compressor gzip takes a level from 0 to 9: found 'fast'. Mend: --compressor gzip"),
-        ("bz2:0", "compressor bz2 takes a level from 1 to 9: found '0'. Mend: --compressor bz2"),
-        ("lzma:1:2", "compressor lzma takes a level from 0 to 9: found '1:2'. Mend: --compressor lzma"),
-        ("none:0", "compressor none takes no level: found '0'. Mend: --compressor none"),
-        ("lz4:1", "compressor lz4 takes no level: found '1'. Mend: --compressor lz4"),
+        ("zstd:23", "compressor zstd takes a level from -7 to 22: found '23'. Fix: --compressor zstd"),
+        ("zstd:--3", "compressor zstd takes a level from -7 to 22: found '--3'. Fix: --compressor zstd"),
+        ("zstd:", "compressor zstd takes a level from -7 to 22: found ''. Fix: --compressor zstd"),
+        ("gzip:fast", "compressor gzip takes a level from 0 to 9: found 'fast'. Fix: --compressor gzip"),
+        ("bz2:0", "compressor bz2 takes a level from 1 to 9: found '0'. Fix: --compressor bz2"),
+        ("lzma:1:2", "compressor lzma takes a level from 0 to 9: found '1:2'. Fix: --compressor lzma"),
+        ("none:0", "compressor none takes no level: found '0'. Fix: --compressor none"),
+        ("lz4:1", "compressor lz4 takes no level: found '1'. Fix: --compressor lz4"),
     ],
 )
 def test_what_is_no_compressor_is_refused(text: str, message: str) -> None:

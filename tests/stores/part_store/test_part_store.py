@@ -30,7 +30,7 @@ from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, parse_rec
 from mercore.stores.vectors import VectorStore
 from tests.support.making import histograms, make_codes, make_vectors
 
-MEND = "Mend: restore the file from a copy, or write the store anew."
+MEND = "Fix: restore the file from a copy, or write the store anew."
 MODEL: dict[str, NDArray[Any]] = {"dictionary": np.eye(3, 2, dtype=np.float32), "dropped": np.array([4, 9])}
 LAYOUT = Layout(
     rows=10,
@@ -210,7 +210,7 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
     Path(str(store.receipt_place(0))).write_bytes(receipt_bytes(newer, 3))
     message = (
         f"{store.receipt_place(0)}: version is 2, expected 1. "
-        "Mend: read it with the version of mercore that wrote it, or write it anew."
+        "Fix: read it with the version of mercore that wrote it, or write it anew."
     )
     refused(store.receipts, FormatError, message)
     assert store.check_part(0) == message
@@ -235,7 +235,7 @@ def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
 
 def test_a_receipt_too_long_for_its_room_is_refused() -> None:
     receipt = Receipt(part=7, start=0, stop=1, job="", chunks={str(i): {"bytes": 1} for i in range(99)})
-    with pytest.raises(FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1024\. Mend: "):
+    with pytest.raises(FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1024\. Fix: "):
         receipt_bytes(receipt, 8)
 
 
@@ -309,10 +309,10 @@ def test_a_store_is_made_at_a_new_path_alone(there: str, tmp_path: Path) -> None
         path.symlink_to("nowhere")
     else:
         (path.touch if there == "file" else path.mkdir)()
-    message = f"{path} exists: expected a new path. Mend: name another, or remove it."
+    message = f"{path} exists: expected a new path. Fix: name another, or remove it."
     refused(lambda: create(path, HEADER, MODEL), ExistsError, message)
     below = tmp_path / "absent" / "store"
-    message = f"cannot write {below}: there is no folder {below.parent}. Mend: create it."
+    message = f"cannot write {below}: there is no folder {below.parent}. Fix: create it."
     refused(lambda: create(below, HEADER, MODEL), NotFoundError, message)
 
 
@@ -335,8 +335,8 @@ def test_of_creators_at_once_one_wins_and_nothing_of_the_others_is_left(tmp_path
             assert told.count("made") == 1
             assert set(told) <= {
                 "made",
-                "exists: expected a new path. Mend: name another, or remove it.",
-                "appeared a moment ago: expected a new path. Mend: name another.",
+                "exists: expected a new path. Fix: name another, or remove it.",
+                "appeared a moment ago: expected a new path. Fix: name another.",
             }
             assert [path.name for path in folder.iterdir()] == ["store"]
             store = PartStore(folder / "store", open_header(folder / "store"))
@@ -416,7 +416,7 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: Vecto
     undone = resume()
     assert undone == {1: undone[1], 3: ""}
     assert undone[1].startswith(f"{path}: part 1: column weights has no checksum of its own bytes: its receipt says ")
-    assert undone[1].endswith(". Mend: run the same mercore encode again: it redoes what is wrong, and only that.")
+    assert undone[1].endswith(". Fix: run the same mercore encode again: it redoes what is wrong, and only that.")
     assert made.source_path == vectors.where
 
 
@@ -445,8 +445,8 @@ def test_another_job_at_the_path_is_refused_by_what_differs(
     path = tmp_path / "codes"
     make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel(kernel), spec, **{"part_rows": 10, **options})
-    mend = "Mend: give the options it was made with, or name another path."
-    message = f"{path} holds another job: it differs in {differs}. {mend}"
+    fix = "Fix: give the options it was made with, or name another path."
+    message = f"{path} holds another job: it differs in {differs}. {fix}"
     refused(lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path), ExistsError, message)
 
 
@@ -455,7 +455,7 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     (tmp_path / "file").write_bytes(b"precious")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file", tmp_path / "folder"):
-        message = f"{path} exists and is no store of mercore: expected a new path. Mend: name another, or remove it."
+        message = f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         refused(
             partial(create_or_resume, path, plan.spec, plan.layout, plan.model, source_path=path),
             ExistsError,
@@ -465,5 +465,5 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
         lambda: create_or_resume(Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path),
         ExistsError,
         f"{vectors.where} holds another job: it differs in kind (vectors, not codes). "
-        "Mend: give the options it was made with, or name another path.",
+        "Fix: give the options it was made with, or name another path.",
     )

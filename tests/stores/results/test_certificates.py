@@ -51,10 +51,10 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
         expected = f"{tmp_path}/{name}: unknown suffix {suffix!r} for a certificate, expected .npz. "
         with pytest.raises(InputError) as refused:
             write_certificate(f"{tmp_path}/{name}", ARRAYS, ABOUT)
-        assert str(refused.value) == expected + "Mend: rename the file."
+        assert str(refused.value) == expected + "Fix: rename the file."
         with pytest.raises(InputError) as refused:
             read_certificate(f"{tmp_path}/{name}")
-        assert str(refused.value) == expected + "Mend: rename the file."
+        assert str(refused.value) == expected + "Fix: rename the file."
     assert list(tmp_path.iterdir()) == []
 
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_said_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         write_certificate(f"{tmp_path}/a.npz", {"about": np.zeros(1)}, {})
     assert str(refused.value) == (
-        f"{tmp_path}/a.npz: an array is called about, expected any other name. Mend: rename it."
+        f"{tmp_path}/a.npz: an array is called about, expected any other name. Fix: rename it."
     )
     for about, reason in (
         ({"x": float("nan")}, "Out of range float values are not JSON compliant"),
@@ -72,26 +72,26 @@ def test_what_cannot_be_said_is_refused(tmp_path: Path) -> None:
             write_certificate(f"{tmp_path}/a.npz", {}, about)
         text = str(refused.value)
         assert text.startswith(f"{tmp_path}/a.npz: what it is about is no JSON: {reason}")
-        assert text.endswith(". Mend: pass texts, finite numbers, lists and mappings.")
+        assert text.endswith(". Fix: pass texts, finite numbers, lists and mappings.")
     assert list(tmp_path.iterdir()) == []
 
 
 BAD = [
-    ({"x": np.zeros(2)}, "no array about, expected a text that says what the arrays are. Mend: name a certificate."),
+    ({"x": np.zeros(2)}, "no array about, expected a text that says what the arrays are. Fix: name a certificate."),
     (
         {"about": np.zeros(2)},
-        "float64[2] about, expected a text that says what the arrays are. Mend: name a certificate.",
+        "float64[2] about, expected a text that says what the arrays are. Fix: name a certificate.",
     ),
     (
         {"about": np.array(["{}"])},
-        "<U2[1] about, expected a text that says what the arrays are. Mend: name a certificate.",
+        "<U2[1] about, expected a text that says what the arrays are. Fix: name a certificate.",
     ),
     (
         {"about": np.array("{")},
         "about is no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)). "
-        "Mend: fetch or write the file again.",
+        "Fix: fetch or write the file again.",
     ),
-    ({"about": np.array("[1]")}, "about is [1], expected a JSON mapping. Mend: name a certificate."),
+    ({"about": np.array("[1]")}, "about is [1], expected a JSON mapping. Fix: name a certificate."),
 ]
 
 

@@ -156,7 +156,7 @@ def test_no_hits_fit_npz_and_parquet_alone(tmp_path: Path, shape: tuple[int, int
         write_hits(str(tmp_path / name), hits)
         same(read_hits(str(tmp_path / name)), hits.scores, hits.ids)
     for name in ("a.ivecs", "a.ibin"):
-        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Mend: write them as .npz or .parquet."
+        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Fix: write them as .npz or .parquet."
         assert told(ShapeError, write_hits, tmp_path / name, hits) == expected
 
 
@@ -165,7 +165,7 @@ def test_ids_above_int32_are_refused_before_anything_is_touched(tmp_path: Path, 
     write_hits(str(tmp_path / name), Hits(scores=SCORES, ids=IDS))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     message = told(InputError, write_hits, tmp_path / name, Hits(scores=SCORES, ids=IDS + 1))
-    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Mend: write the hits as .npz or .parquet."
+    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Fix: write the hits as .npz or .parquet."
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
@@ -173,7 +173,7 @@ def test_scores_never_overwrite_vectors(tmp_path: Path) -> None:
     queries = written(tmp_path, "query.fvecs", struct.pack("<i2f", 2, 1, 0))
     expected = (
         "query.ivecs: its scores would overwrite query.fvecs, which holds something else. "
-        "Mend: name another path, or move that file."
+        "Fix: name another path, or move that file."
     )
     assert told(ExistsError, write_hits, tmp_path / "query.ivecs", Hits(scores=SCORES, ids=IDS)) == expected
     written(tmp_path, "query.ivecs", struct.pack("<4i", 3, 0, 1, 2))
@@ -204,19 +204,19 @@ def test_old_scores_never_stay_beside_new_ids(tmp_path: Path, monkeypatch: pytes
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
-            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Mend: rename the file."
+            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file."
         )
     with pytest.raises(
-        NotFoundError, match=r"the folder .*gone does not exist\. Mend: create it, or name another path\."
+        NotFoundError, match=r"the folder .*gone does not exist\. Fix: create it, or name another path\."
     ):
         check_hits_path(str(tmp_path / "gone" / "a.npz"))
     assert not (tmp_path / "gone").exists()
     (tmp_path / "b.npz").mkdir()
     assert told(ExistsError, check_hits_path, tmp_path / "b.npz") == (
-        "b.npz: a folder, expected a file to write. Mend: name another path."
+        "b.npz: a folder, expected a file to write. Fix: name another path."
     )
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(StorageError, match=r"a\.npz: the folder .* cannot be written\. Mend: grant access, or name"):
+    with pytest.raises(StorageError, match=r"a\.npz: the folder .* cannot be written\. Fix: grant access, or name"):
         check_hits_path(str(tmp_path / "a.npz"))
 
 
@@ -230,11 +230,11 @@ def test_a_path_in_this_folder_needs_no_folder_named(tmp_path: Path, monkeypatch
 def test_nothing_and_folders_are_no_hits(tmp_path: Path, suffix: str) -> None:
     assert (
         told(NotFoundError, read_hits, tmp_path / f"a{suffix}")
-        == f"a{suffix}: no such file or folder. Mend: check the path."
+        == f"a{suffix}: no such file or folder. Fix: check the path."
     )
     (tmp_path / f"a{suffix}").mkdir()
     assert told(FormatError, read_hits, tmp_path / f"a{suffix}") == (
-        f"a{suffix}: not a regular file, expected hits. Mend: name the file."
+        f"a{suffix}: not a regular file, expected hits. Fix: name the file."
     )
 
 
@@ -251,7 +251,7 @@ def npy_header(descr: str, shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-SIZE_MEND = "Mend: fetch the file again, or check that its suffix is right."
+SIZE_MEND = "Fix: fetch the file again, or check that its suffix is right."
 BAD_FILES = [
     (
         "a.ibin",
@@ -259,40 +259,40 @@ BAD_FILES = [
         "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = 3 of 4 bytes. "
         f"{SIZE_MEND}",
     ),
-    ("a.ibin", b"", "a.ibin: 0 bytes, expected a header of 8. Mend: fetch the file again."),
+    ("a.ibin", b"", "a.ibin: 0 bytes, expected a header of 8. Fix: fetch the file again."),
     ("a.ibin", struct.pack("<II", 2, 0), "a.ibin: the header says n = 2 rows of d = 0, expected …"),
     (
         "a.ibin",
         struct.pack("<II2i", 1, 2, 0, -2),
         "a.ibin: query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
-        "Mend: fetch the file again, or check that it holds hits.",
+        "Fix: fetch the file again, or check that it holds hits.",
     ),
-    ("a.ivecs", b"", "a.ivecs: 0 bytes, expected at least the 4 that say d. Mend: fetch the file again."),
+    ("a.ivecs", b"", "a.ivecs: 0 bytes, expected at least the 4 that say d. Fix: fetch the file again."),
     ("a.ivecs", struct.pack("<3i", 3, 0, 0), "a.ivecs: 12 bytes, expected a multiple of 16 (d = 3 of 4 bytes, …"),
-    ("a.parquet", b"", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
-    ("a.parquet", b"PAR1PAR1", "a.parquet: the Parquet file is damaged (…). Mend: fetch or write the file again."),
-    ("a.npz", b"", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
-    ("a.npz", b"PK\x03\x04 and no more", "a.npz: the zip is damaged (…). Mend: fetch or write the file again."),
-    ("a.npz", zipped(), "a.npz: no array ids, expected ids int64[nq, k]. Mend: name a file of hits."),
+    ("a.parquet", b"", "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again."),
+    ("a.parquet", b"PAR1PAR1", "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again."),
+    ("a.npz", b"", "a.npz: the zip is damaged (…). Fix: fetch or write the file again."),
+    ("a.npz", b"PK\x03\x04 and no more", "a.npz: the zip is damaged (…). Fix: fetch or write the file again."),
+    ("a.npz", zipped(), "a.npz: no array ids, expected ids int64[nq, k]. Fix: name a file of hits."),
     (
         "a.npz",
         zipped(ids=npy_header("<i8", "(1, 1)") + bytes(7)),
-        f"a.npz[ids.npy]: {len(npy_header('<i8', '(1, 1)')) + 7} bytes, expected … for (1, 1). Mend: fetch it again.",
+        f"a.npz[ids.npy]: {len(npy_header('<i8', '(1, 1)')) + 7} bytes, expected … for (1, 1). Fix: fetch it again.",
     ),
     (
         "a.npz",
         zipped(ids=npy_header("<i8", f"({2**50}, {2**50})")),
-        f"a.npz[ids.npy]: … bytes, expected {2**103 + 98} for ({2**50}, {2**50}). Mend: fetch it again.",
+        f"a.npz[ids.npy]: … bytes, expected {2**103 + 98} for ({2**50}, {2**50}). Fix: fetch it again.",
     ),
     (
         "a.npz",
         zipped(ids=npy_header("|O", "(1, 1)") + pickle.dumps([0])),
-        "a.npz[ids.npy]: the header says Python objects, expected an array of numbers. Mend: save it again as float32.",
+        "a.npz[ids.npy]: the header says Python objects, expected an array of numbers. Fix: save it again as float32.",
     ),
     (
         "a.npz",
         zipped(ids=b"junk"),
-        "a.npz[ids.npy]: no .npy header of version 1.0 or 2.0 (…). Mend: …",
+        "a.npz[ids.npy]: no .npy header of version 1.0 or 2.0 (…). Fix: …",
     ),
 ]
 
@@ -304,17 +304,17 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, data: bytes, expected:
 
 
 BAD_ARRAYS: list[tuple[dict[str, NDArray[Any]], str]] = [
-    ({"ids": IDS[0]}, "a.npz: ids int64[3], expected ids int64[nq, k]. Mend: name a file of hits."),
-    ({"ids": SCORES}, "a.npz: ids float32[2, 3], expected ids int64[nq, k]. Mend: name a file of hits."),
+    ({"ids": IDS[0]}, "a.npz: ids int64[3], expected ids int64[nq, k]. Fix: name a file of hits."),
+    ({"ids": SCORES}, "a.npz: ids float32[2, 3], expected ids int64[nq, k]. Fix: name a file of hits."),
     (
         {"ids": np.array([[2**64 - 1]], np.uint64)},
-        "a.npz: id 18446744073709551615 is above int64. Mend: name a file of hits.",
+        "a.npz: id 18446744073709551615 is above int64. Fix: name a file of hits.",
     ),
     (
         {"ids": IDS, "scores": SCORES[:1]},
-        "a.npz: scores float32[1, 3], expected floats [2, 3]. Mend: write the file again.",
+        "a.npz: scores float32[1, 3], expected floats [2, 3]. Fix: write the file again.",
     ),
-    ({"ids": IDS, "scores": IDS}, "a.npz: scores int64[2, 3], expected floats [2, 3]. Mend: write the file again."),
+    ({"ids": IDS, "scores": IDS}, "a.npz: scores int64[2, 3], expected floats [2, 3]. Fix: write the file again."),
 ]
 
 
@@ -358,8 +358,8 @@ def test_row_groups_are_read_as_one(tmp_path: Path) -> None:
     assert "query 30 has a null among its ids" in told(FormatError, read_hits, tmp_path / "a.parquet")
 
 
-K_MEND = "Mend: write the file again, k ids a query, -1 where there are fewer."
-NO_HITS = "Mend: name a file of hits."
+K_MEND = "Fix: write the file again, k ids a query, -1 where there are fewer."
+NO_HITS = "Fix: name a file of hits."
 BAD_TABLES: list[tuple[dict[str, Any], str]] = [
     (
         {"query": pa.array([0]), "rank": pa.array([0]), "id": pa.array([7])},
@@ -387,15 +387,15 @@ BAD_TABLES: list[tuple[dict[str, Any], str]] = [
     (
         {"ids": lists([[1, -2]])},
         "query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
-        "Mend: fetch the file again, or check that it holds hits.",
+        "Fix: fetch the file again, or check that it holds hits.",
     ),
     (
         {"ids": lists([[1, 2]]), "scores": lists([[0.5]], "float32")},
-        "scores float32[1, 1], expected floats [1, 2]. Mend: write the file again.",
+        "scores float32[1, 1], expected floats [1, 2]. Fix: write the file again.",
     ),
     (
         {"ids": lists([[1]]), "scores": lists([[1]])},
-        "scores int64[1, 1], expected floats [1, 1]. Mend: write the file again.",
+        "scores int64[1, 1], expected floats [1, 1]. Fix: write the file again.",
     ),
 ]
 
@@ -408,7 +408,7 @@ def test_bad_tables_are_refused(tmp_path: Path, columns: dict[str, Any], expecte
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     parquet.write_table(pa.Table.from_arrays([lists([[1]])] * 2, ["ids", "ids"]), tmp_path / "a.parquet")
     assert told(FormatError, read_hits, tmp_path / "a.parquet") == (
-        "a.parquet: more than one column is called ids, expected one. Mend: rename the others."
+        "a.parquet: more than one column is called ids, expected one. Fix: rename the others."
     )
 
 
@@ -442,9 +442,9 @@ def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_hits_know_their_shapes() -> None:
     with pytest.raises(ShapeError) as raised:
         Hits(scores=None, ids=IDS[0])
-    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Mend: pass one row of ids a query.")
+    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Fix: pass one row of ids a query.")
     with pytest.raises(ShapeError) as raised:
         Hits(scores=SCORES[:1], ids=IDS)
     assert str(raised.value) == (
-        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Mend: pass one score an id."
+        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Fix: pass one score an id."
     )

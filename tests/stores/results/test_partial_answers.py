@@ -105,7 +105,7 @@ def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], k
     Answers(out, JOB).put(0, BATCH)
     expected = (
         f"hits.npz.parts keeps the batches of another search, which differs in {keys}: expected those of this one. "
-        "Mend: remove the folder, or name another --out."
+        "Fix: remove the folder, or name another --out."
     )
     assert refused(ExistsError, out, {**JOB, **change}) == expected
     same(Answers(out, JOB).get(0), BATCH)
@@ -127,7 +127,7 @@ def test_two_searches_keep_their_batches_apart(tmp_path: Path) -> None:
 
 NOT_OURS = (
     "hits.npz.parts exists without a search.json: expected the batches of this search, or nothing. "
-    "Mend: move it away, or name another --out."
+    "Fix: move it away, or name another --out."
 )
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_name_is_refused(out: str, text: str, reason: str) -> None:
     message = refused(IntegrityError, out)
     before, _, after = reason.partition("…")
     assert message.startswith(f"hits.npz.parts/search.json is damaged: {before}")
-    assert message.endswith(f"{after}. Mend: remove the folder hits.npz.parts, or name another --out.")
+    assert message.endswith(f"{after}. Fix: remove the folder hits.npz.parts, or name another --out.")
 
 
 def test_every_flipped_byte_of_the_name_is_refused(out: str) -> None:
@@ -188,7 +188,7 @@ def test_another_version_of_the_format_is_refused(out: str) -> None:
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "version": 2}))
     assert refused(FormatError, out) == (
         "hits.npz.parts/search.json: version is 2, expected 1. "
-        "Mend: read it with the version of mercore that wrote it, or write it anew."
+        "Fix: read it with the version of mercore that wrote it, or write it anew."
     )
 
 
