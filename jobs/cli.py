@@ -19,8 +19,11 @@ from mercore.jobs.options import (
     KERNEL,
     MEMORY,
     PROCESSES,
+    READ,
     SCHEDULER,
     THREADS,
+    WRITTEN,
+    KernelName,
     as_json,
     echo_json,
 )
@@ -61,6 +64,15 @@ class Verbs(click.Group):
             ctx.exit(INTERRUPTED)
 
 
+def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each verb has its own result
+    """Open a verb with the arguments and options of its command line, run it, and return its result."""
+    from mercore.jobs.verbs.registry import open_task
+
+    names = [str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)]
+    arguments = [str(values.pop(name)) for name in names]
+    return open_task(verb, arguments, values).run()
+
+
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="mercore")
 @click.pass_context
@@ -74,8 +86,8 @@ def main(context: click.Context) -> None:
 
 
 @main.command()
-@click.argument("source")
-@click.argument("store")
+@click.argument("source", type=READ)
+@click.argument("store", type=WRITTEN)
 @click.option("--drop-zero-rows", is_flag=True, help="Leave all-zero rows out; the others keep their ids.")
 @click.option(
     "--compressor",
@@ -84,17 +96,17 @@ def main(context: click.Context) -> None:
     help="none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
 )
 @as_json
-def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, json: bool) -> None:
+def ingest(*, json: bool, **values: object) -> None:
     """Copy SOURCE (.bvecs .fvecs .ivecs .u8bin .fbin .ibin .npy or a 2-D Zarr array) into the vector store STORE."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
+    report = _run("ingest", values)
     echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
-@click.argument("vectors")
-@click.argument("codes")
+@click.argument("vectors", type=READ)
+@click.argument("codes", type=WRITTEN)
 @KERNEL(required=True)
 @ENCODER
 @click.option(
@@ -111,17 +123,17 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, js
 @SCHEDULER
 @MEMORY
 @as_json
-def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def encode(*, json: bool, **values: object) -> None:
     """Encode the vector store VECTORS into the code store CODES; run it again to resume."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.encode(vectors, codes, **options)
+    report = _run("encode", values)
     echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
-@click.argument("store")
-@click.argument("queries")
+@click.argument("store", type=READ)
+@click.argument("queries", type=READ)
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours a query.")
 @click.option("--rerank", type=int, metavar="R", help="Re-score the R best codes by the true kernel.")
 @click.option("--exact", is_flag=True, help="Find the true k nearest and prove it. STORE: bounds, or vectors.")
@@ -132,7 +144,10 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
     help="Search as --exact does, by bounds that hold for a share P of near pairs: approximate, and faster.",
 )
 @click.option(
-    "--vectors", metavar="STORE", help="Where the encoded vectors lie now, if they moved. For --rerank, --exact."
+    "--vectors",
+    type=READ,
+    metavar="STORE",
+    help="Where the encoded vectors lie now, if they moved. For --rerank, --exact.",
 )
 @KERNEL(required=False)
 @BATCH
@@ -141,30 +156,35 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
 @SCHEDULER
 @MEMORY
 @click.option(
-    "--out", metavar="HITS", help="Write .npz, .parquet, .ivecs (+ .fvecs scores) or .ibin instead of printing."
+    "--out",
+    type=WRITTEN,
+    metavar="HITS",
+    help="Write .npz, .parquet, .ivecs (+ .fvecs scores) or .ibin instead of printing.",
 )
 @as_json
-def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def search(*, json: bool, **values: object) -> None:
     """Find the k nearest rows of STORE for each of QUERIES.
 
     STORE is a code store (approximate scores, or true ones with --rerank) or a vector store (every row by the true
     kernel; then --kernel is needed). Prints query, rank, id and score unless --out names a file.
     """
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report, hits = api.search(store, queries, **options)
+    report, hits = _run("search", values)
     if json:
-        echo_json(report if options["out"] else {**report, **api.hits_json(hits)})
+        echo_json(report if values["out"] else {**report, **printing.hits_json(hits)})
     else:
         printing.tell_search(report, hits)
 
 
 @main.command()
-@click.argument("vectors")
-@click.argument("queries")
-@click.argument("hits")
+@click.argument("vectors", type=READ)
+@click.argument("queries", type=READ)
+@click.argument("hits", type=READ)
 @KERNEL(required=True)
-@click.option("--bounds", metavar="STORE", help="Bounds of the vectors: far faster than the true kernel of every row.")
+@click.option(
+    "--bounds", type=READ, metavar="STORE", help="Bounds of the vectors: far faster than the true kernel of every row."
+)
 @click.option("-k", type=int, help="Verify the first k of each query. [default: all]")
 @BATCH
 @THREADS
@@ -172,80 +192,90 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
 @SCHEDULER
 @MEMORY
 @as_json
-def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def verify(*, json: bool, **values: object) -> None:
     """Prove or refute that HITS are the true nearest rows of VECTORS for each of QUERIES, in order; exit 1 if refuted.
 
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from mercore.jobs import api
     from mercore.jobs.verbs.verify import tell
 
-    report = api.verify(vectors, queries, hits, **options)
+    report = _run("verify", values)
     echo_json(report) if json else tell(report)
     if report["refuted"]:
         sys.exit(ANSWER_IS_NO)
 
 
 @main.command()
-@click.argument("hits")
-@click.argument("truth")
+@click.argument("hits", type=READ)
+@click.argument("truth", type=READ)
 @click.option("--ranks", help="Ranks to report, with commas. [default: those of 1,10,100,1000 that the files hold]")
-@click.option("--vectors", metavar="STORE", help="Re-score the hits by the true kernel, for tie-aware recall.")
-@click.option("--queries", metavar="FILE", help="The queries of the hits, for --vectors.")
+@click.option(
+    "--vectors", type=READ, metavar="STORE", help="Re-score the hits by the true kernel, for tie-aware recall."
+)
+@click.option("--queries", type=READ, metavar="FILE", help="The queries of the hits, for --vectors.")
 @KERNEL(required=False)
 @as_json
-def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def evaluate(*, json: bool, **values: object) -> None:
     """Compare HITS with TRUTH by each definition of recall in use, each named."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.evaluate(hits, truth, **options)
+    report = _run("evaluate", values)
     echo_json(report) if json else printing.tell_evaluation(report)
 
 
 @main.command()
-@click.argument("store")
+@click.argument("store", type=READ)
 @as_json
-def info(store: str, *, json: bool) -> None:
+def info(*, json: bool, **values: object) -> None:
     """Say what STORE is: a vector store, a code store, or a file of a foreign format."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.info(store)
+    report = _run("info", values)
     echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
-@click.argument("store")
+@click.argument("store", type=READ)
 @as_json
-def check(store: str, *, json: bool) -> None:
+def check(*, json: bool, **values: object) -> None:
     """Read every byte of STORE against its receipts; exit 1 if anything is missing or wrong."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.check(store)
+    report = _run("check", values)
     echo_json(report) if json else printing.tell_check(report)
     if report["faults"]:
         sys.exit(ANSWER_IS_NO)
 
 
 @main.command()
-@click.argument("codes")
-@click.argument("index")
-@click.option("--queries", metavar="FILE", help="Rows whose coordinates --points is to hold.")
-@click.option("--points", metavar="NPY", help="Write the queries' coordinates, which the index is searched with.")
+@click.argument("codes", type=READ)
+@click.argument("index", type=WRITTEN)
+@click.option("--queries", type=READ, metavar="FILE", help="Rows whose coordinates --points is to hold.")
+@click.option(
+    "--points", type=WRITTEN, metavar="NPY", help="Write the queries' coordinates, which the index is searched with."
+)
 @click.option("--kernel", metavar="FILE.py", help="The file of your own kernel, where CODES are of one.")
 @as_json
-def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def export(*, json: bool, **values: object) -> None:
     """Write CODES of kpca-pq or pq as INDEX, an IndexPQ of faiss."""
-    from mercore.jobs import api, printing
+    from mercore.jobs import printing
 
-    report = api.export(codes, index, **options)
+    report = _run("export", values)
     echo_json(report) if json else printing.tell_mapping(report)
 
 
 @main.command()
-@click.argument("vectors")
-@click.argument("queries")
-@click.option("--kernel", "kernels", multiple=True, required=True, help="As encode's; may be given several times.")
+@click.argument("vectors", type=READ)
+@click.argument("queries", type=READ)
+@click.option(
+    "--kernel",
+    "kernels",
+    type=KernelName(),
+    multiple=True,
+    required=True,
+    help="As encode's; may be given several times.",
+)
 @click.option("--gamma", type=FINITE, help="γ of rbf and exp_chi2.")
 @click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) of every kernel κ.")
 @click.option(
@@ -265,20 +295,22 @@ def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # no
 @THREADS
 @MEMORY
 @click.option(
-    "--out", metavar="FOLDER", help="Keep runs, truth and curves there; a run that is there is not done again."
+    "--out",
+    type=WRITTEN,
+    metavar="FOLDER",
+    help="Keep runs, truth and curves there; a run that is there is not done again.",
 )
 @as_json
-def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None:  # noqa: ANN401
+def compare(*, json: bool, **values: object) -> None:
     """Compare encoders on VECTORS: recall@R over several seeds, bytes a row, and time.
 
     QUERIES are searched in the codes of every encoder, and by the true kernel in every row. Prints a table a kernel:
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from mercore.jobs import api
     from mercore.jobs.comparison import summary
 
-    report = api.compare(vectors, queries, **options)
+    report = _run("compare", values)
     echo_json(report) if json else summary.tell(report)
 
 
@@ -288,11 +320,11 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
 @click.option("--atoms", type=int, default=8192, show_default=True, help="Dictionary size m.")
 @click.option("--tiles", type=int, help="Keep only so many tiles. [default: all, over 100 000]")
 @as_json
-def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
+def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
     """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
     from mercore.jobs.demo import demo as demonstration
 
-    report = demonstration.run(**options)
+    report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles)
     echo_json(report) if json else demonstration.tell(report)
 
 

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from mercore.jobs.options import names_file
 from mercore.pipeline.kernels import is_custom
 from mercore.pipeline.kernels.custom import NORMALISED, CustomKernel, Declared
 from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_custom
@@ -13,13 +14,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.vectors import Vectors, blocks
 
-SUFFIX = ".py"
 MOST_ROUNDING = 2**53  # K is at most one
-
-
-def names_file(name: str) -> bool:
-    """Return whether a kernel's name is that of a file."""
-    return name.endswith(SUFFIX)
 
 
 def load_custom(path: str) -> CustomKernel:

@@ -3,12 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mercore.jobs.encoder_parameters import FIELDS, OPTIONS, PARAMETERS
+from mercore.jobs.encoder_parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.stores.errors import InputError
 
+__all__ = ["CHOOSE", "option_names", "parse_spec", "spec_of_options"]
 
-def make_spec(options: Mapping[str, Any]) -> EncoderSpec:
+
+def option_names() -> tuple[str, ...]:
+    """Return the options of all encoders."""
+    return tuple(OPTIONS)
+
+
+def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
     """Return the spec that the options name; those that are None have their defaults.
 
     Raises
@@ -16,12 +23,11 @@ def make_spec(options: Mapping[str, Any]) -> EncoderSpec:
     InputError
         If an option is given that the encoder does not have.
     """
-    name = options.get("encoder") or "aska"
-    given = refuse_options(options, name, tuple(PARAMETERS[name]))
-    return ENCODERS[name](**{FIELDS.get(option, option): value for option, value in given.items()})
+    options = refuse_options(given, name, tuple(PARAMETERS.get(name, ())))
+    return ENCODERS[name](**{FIELDS.get(option, option): value for option, value in options.items()})
 
 
-def refuse_options(options: Mapping[str, Any], name: str, known: tuple[str, ...]) -> dict[str, Any]:
+def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, ...]) -> dict[str, Any]:
     """Return the encoders' options that are given, or refuse one that ``name`` does not have.
 
     Raises
@@ -38,3 +44,11 @@ def refuse_options(options: Mapping[str, Any], name: str, known: tuple[str, ...]
                 f"--{shown} has no use here: it belongs to {users}, found --encoder {name}. Fix: leave --{shown} out."
             )
     return given
+
+
+def parse_spec(text: str) -> EncoderSpec:
+    """Return the spec that a text such as ``kpca-pq:landmarks=512,components=64`` describes."""
+    from mercore.jobs.comparison.candidates import parse_options
+
+    name, options = parse_options(text)
+    return spec_of_options(name, options)

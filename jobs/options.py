@@ -1,10 +1,10 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, and the refusal of those that have no effect."""
 
 import json as json_module
 import math
-import os
 import re
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any, TypeVar
 
 import click
@@ -12,7 +12,31 @@ import click
 from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
 from mercore.stores.errors import InputError
 
+Report = dict[str, Any]  # what a verb returns: it can be written as JSON
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+class StorePath(click.types.StringParamType):
+    """The path of a store or file; ``written`` says whether the verb writes it or reads it."""
+
+    name = "path"
+
+    def __init__(self, *, written: bool) -> None:
+        self.written = written
+
+
+READ, WRITTEN = StorePath(written=False), StorePath(written=True)
+
+
+class KernelName(click.types.StringParamType):
+    """The name of a kernel, or the path of a Python file that declares one."""
+
+    name = "kernel"
+
+
+def names_file(kernel: str) -> bool:
+    """Return whether a kernel's name is the path of a file that declares it."""
+    return kernel.endswith(".py")
 
 
 class Finite(click.types.FloatParamType):
@@ -30,12 +54,58 @@ FINITE = Finite()
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def size(text: str) -> int:
-    """Return the bytes that a text such as 1.5GB or 8GiB names."""
+def parse_bytes(text: str) -> int:
+    """Return the number of bytes that a text such as 1.5GB or 8GiB names.
+
+    Raises
+    ------
+    InputError
+        If it names none.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if not match or match[2] not in UNITS:
-        raise click.BadParameter(f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB")
+        raise InputError(f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB")
     return int(float(match[1]) * UNITS[match[2]])
+
+
+class Size(click.types.IntParamType):
+    """A number of bytes, such as 1.5GB or 8GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
+        """Return the number of bytes."""
+        try:
+            return value if isinstance(value, int) else parse_bytes(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+def refuse_unused(because: str, **given: object) -> None:
+    """Refuse options, by name, that would have no effect: those that are not None.
+
+    Raises
+    ------
+    InputError
+        For the first of them.
+    """
+    for name, value in given.items():
+        if value is not None:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} has no use here: {because}. Fix: leave --{option} out.")
+
+
+def check_whole(**given: object) -> None:
+    """Refuse values, by name, that are neither None nor whole numbers.
+
+    Raises
+    ------
+    InputError
+        For the first of them.
+    """
+    for name, value in given.items():
+        if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+            raise InputError(f"{name} is {value}: expected a whole number. Fix: {name}=10.")
 
 
 def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int]:
@@ -69,6 +139,7 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
     options = (
         click.option(
             "--kernel",
+            type=KernelName(),
             required=required,
             help="cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, rbf, or a FILE.py of your own.",
         ),
@@ -107,11 +178,6 @@ def _defaults(name: str) -> str:
     return "[" + "; ".join(f"{', '.join(names)}: {default}" for default, names in groups.items()) + "]"
 
 
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
 THREADS = click.option("--threads", type=int, help="Threads. [default: the cores, or as many as --memory allows]")
 BATCH = click.option(
     "--batch",
@@ -128,7 +194,7 @@ SCHEDULER = click.option(
 )
 MEMORY = click.option(
     "--memory",
-    type=size,
+    type=Size(),
     help=(
         "The most that it may take, such as 1.5GB: this process and its --processes together; at a --scheduler, each "
         "worker of one thread. Where the defaults take more, batches are smaller or workers fewer, and what would "

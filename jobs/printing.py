@@ -70,3 +70,9 @@ def _shown(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
     return str(value)
+
+
+def hits_json(hits: Hits) -> Report:
+    """Return hits as lists."""
+    assert hits.scores is not None
+    return {"ids": hits.ids.tolist(), "scores": hits.scores.astype(float).tolist()}

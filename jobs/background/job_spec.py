@@ -1,7 +1,6 @@
 """A job's spec: a verb and the options that were given, with whole paths, so that it means the same anywhere."""
 
 import math
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,15 +9,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from mercore.jobs.options import KernelName, StorePath, names_file
 from mercore.stores.errors import FormatError, InputError, NotFoundError
+from mercore.stores.location.resolve import real_path
 from mercore.stores.spec import digest
 
 Options = dict[str, Any]
 
-TARGETS = {"ingest": "store", "encode": "codes", "search": "out", "compare": "out", "export": "index"}
-FILES = ("source", "store", "vectors", "codes", "queries", "hits", "bounds", "index", "points", "out")
-ALSO_WRITTEN = "points"  # beside the target
-KERNELS = ("kernel", "kernels")  # a name, or a file of the user's own
 HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: not which job it is
 
 
@@ -34,18 +31,19 @@ def given_options(context: click.Context, folder: Path) -> Options:
     InputError
         If a number is not finite, which no job is named by.
     """
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT and value is not None
-    }
-    for name, value in given.items():
+    given = {}
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        value = context.params.get(name)
+        if value is None or context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
         if _is_endless(value):
             raise InputError(f"--{name} is {value}: expected a finite number. Fix: correct it, or leave --{name} out.")
-    return {name: _whole(name, value, folder) for name, value in given.items()}
+        given[name] = _whole(parameter.type, value, folder)
+    return given
 
 
-def words_of(command: click.Command, options: Mapping[str, Any]) -> list[str]:
+def words_of(command: click.Command, options: Options) -> list[str]:
     """Return the command line that gives a verb these options."""
     words, arguments = [], []
     for parameter in command.params:
@@ -62,22 +60,26 @@ def words_of(command: click.Command, options: Mapping[str, Any]) -> list[str]:
     return [str(command.name), *words, "--", *arguments]
 
 
-def job_id(verb: str, options: Mapping[str, Any]) -> str:
+def job_id(verb: str, options: Options) -> str:
     """Return the name of the job of a spec: the verb, and digits that every option which decides its result is in."""
     deciding = {name: value for name, value in options.items() if name not in HOW}
     return f"{verb}-{digest({'verb': verb, 'options': deciding})[:10]}"
 
 
-def target_of(verb: str, options: Mapping[str, Any]) -> str | None:
-    """Return the real path that a job writes, if it writes one."""
-    path = options.get(TARGETS.get(verb, ""))
-    return None if path is None else real_path(path)
+def written_by(verb: click.Command, options: Options) -> list[str]:
+    """Return the real paths that a job writes: its target first."""
+    return [real_path(path) for path in _paths(verb, options, written=True)]
 
 
-def sources_of(verb: str, options: Mapping[str, Any]) -> list[str]:
-    """Return the real paths that a job reads: whoever writes one of them names it the same."""
-    names = [name for name in FILES if name not in (TARGETS.get(verb), ALSO_WRITTEN)]
-    return [real_path(options[name]) for name in names if options.get(name) is not None]
+def sources_of(verb: click.Command, options: Options) -> list[str]:
+    """Return the real paths that a job reads; a job that writes one of them names it the same."""
+    return [real_path(path) for path in _paths(verb, options, written=False)]
+
+
+def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]:
+    kinds = {str(parameter.name): parameter.type for parameter in verb.params}
+    named = {name: kind for name, kind in kinds.items() if isinstance(kind, StorePath) and kind.written == written}
+    return [options[name] for name in named if options.get(name) is not None]
 
 
 def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
@@ -154,15 +156,13 @@ def _flag(parameter: click.Parameter) -> str:
     return max(parameter.opts, key=len)
 
 
-def _whole(name: str, value: Any, folder: Path) -> Any:  # noqa: ANN401
+def _whole(kind: object, value: Any, folder: Path) -> Any:  # noqa: ANN401
     """Return an option's value; the paths in it whole."""
-    if name in FILES:
+    if isinstance(value, tuple):
+        return [_whole(kind, one, folder) for one in value]
+    if isinstance(kind, StorePath) or (isinstance(kind, KernelName) and names_file(value)):
         return whole_path(value, folder)
-    if name == KERNELS[0]:
-        return _whole_kernel(value, folder)
-    if name == KERNELS[1]:
-        return [_whole_kernel(one, folder) for one in value]
-    return list(value) if isinstance(value, tuple) else value
+    return value
 
 
 def whole_path(path: str, folder: Path) -> str:
@@ -174,15 +174,6 @@ def whole_path(path: str, folder: Path) -> str:
         return path
     whole = folder / path
     return real_path(str(whole)) if whole.name == ".." else str(Path(real_path(str(whole.parent)), whole.name))
-
-
-def real_path(path: str) -> str:
-    """Return the one path that a file has, whatever the links on the way to it; a URL is left alone."""
-    return path if "://" in path else os.path.realpath(path)
-
-
-def _whole_kernel(name: str, folder: Path) -> str:
-    return whole_path(name, folder) if name.endswith(".py") else name
 
 
 def shown(words: Sequence[str]) -> str:

@@ -7,20 +7,19 @@ from typing import Any
 import click
 
 from mercore.jobs.background.job_spec import (
-    ALSO_WRITTEN,
     given_options,
     job_id,
     shown,
     sources_of,
-    target_of,
     words_in,
     words_of,
+    written_by,
 )
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
 from mercore.jobs.background.runner import CONCURRENT, wake
 from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.options import as_json, echo_json
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, NotFoundError
 
 BASE = "mercore.jobs.background.submit.base"  # click's context: the folder that relative paths are relative to
 
@@ -77,7 +76,7 @@ def _submitting(verb: click.Command) -> click.Command:
         registry = state.registry()
         spec, name = job_spec(verb, given), job_id(str(verb.name), given)
         before = next(iter(registry.find(name)), None)
-        if before and (before.state not in ENDED or _stays_done(before)):
+        if before and (before.state not in ENDED or _stays_done(verb, before)):
             job = before
         else:
             _check(verb, {**context.params, **given}, registry)
@@ -95,44 +94,54 @@ def _submitting(verb: click.Command) -> click.Command:
 
 def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
     """Return what the registry keeps of a job."""
-    name = str(verb.name)
     return {
-        "verb": name,
+        "verb": str(verb.name),
         "options": options,
         "words": words_of(verb, options),
-        "target": target_of(name, options),
-        "sources": sources_of(name, options),
+        "target": next(iter(written_by(verb, options)), None),
+        "sources": sources_of(verb, options),
     }
 
 
-def _stays_done(job: Job) -> bool:
-    """Return whether nothing would be done again: what was ingested or exported, no later job of its spec checks."""
+def _stays_done(verb: click.Command, job: Job) -> bool:
+    """Return whether nothing would be done again: no later run checks what an ingest or an export wrote."""
     from mercore.stores.location.resolve import location_of
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
         return False
-    written = filter(None, (job.target, job.options.get(ALSO_WRITTEN)))
-    return all(location_of(path).exists() for path in written)
+    return all(location_of(path).exists() for path in written_by(verb, job.options))
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
-    """Refuse a job that could not run, or would take more than it may; what another is still to write may be missing.
+    """Refuse a job that could not run, or would take more than it may.
+
+    Sources that other jobs are still to write may be missing: then the job is checked as far as it can be without.
 
     Raises
     ------
-    InputError
-        If its options cannot be used.
     MercoreError
-        If a source is not there, or its target cannot be written.
-    BudgetError
-        If it would take more than its ``--memory`` or the disk has.
+        If its options cannot be used, a source does not exist, its target cannot be written, or it would take more
+        than its ``--memory`` or the disk has.
     """
     name = str(verb.name)
     if name == "search" and not options.get("out"):
         raise InputError("a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz")
-    from mercore.jobs.background.checks import check_fits
+    from mercore.jobs.verbs.registry import open_task, options_of
+    from mercore.stores.location.resolve import location_of
 
-    check_fits(name, options, {job.target for job in registry.jobs(QUEUED, RUNNING) if job.target is not None})
+    to_come = {job.target for job in registry.jobs(QUEUED, RUNNING)}
+    sources = sources_of(verb, options)
+    arguments = [str(each.name) for each in verb.params if isinstance(each, click.Argument)]
+    if to_come.isdisjoint(sources):
+        rest = {option: value for option, value in options.items() if option not in arguments}
+        open_task(name, [options[argument] for argument in arguments], rest).check_limits()
+        return
+    given = options_of(name, options)
+    if given is not None:
+        given.check(next(iter(written_by(verb, options)), None))
+    for path in sources:
+        if path not in to_come and not location_of(path).exists():
+            raise NotFoundError(f"{path} does not exist: expected what {name} reads. Fix: check the path.")
 
 
 def tell(job: Job, before: Job | None, *, as_json: bool) -> None:

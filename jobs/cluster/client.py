@@ -166,7 +166,9 @@ def _client(execution: Execution) -> Iterator[Client]:
         with _cluster_at(execution.scheduler) as client:
             yield client
         return
-    cluster = _threads_here(execution.threads) if execution.processes is None else _processes_here(execution.processes)
+    cluster = (
+        _threads_here(execution.thread_count) if execution.processes is None else _processes_here(execution.processes)
+    )
     with cluster, Client(cluster, direct_to_workers=True) as client:
         yield client
 

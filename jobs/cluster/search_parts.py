@@ -64,7 +64,7 @@ class SearchPlugin(WorkerPlugin):
         codes = None
         if stores.codes:
             opened = open_code_store(stores.codes)
-            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.room))
+            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.cache_bytes))
         vectors = WatchedVectors(open_vectors(stores.vectors)) if stores.vectors else None
         self.executor = ThreadExecutor(kernel=kernel_from_spec(stores.kernel, custom), vectors=vectors, codes=codes)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from mercore.jobs.custom_kernel import names_file
 from mercore.jobs.encoder_parameters import FIELDS, OPTIONS, PARAMETERS
+from mercore.jobs.options import names_file
+from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations, size_of
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
@@ -30,14 +31,15 @@ class Candidate:
 class Similarity:
     """A kernel, with the options that name it."""
 
-    options: dict[str, Any]
+    options: KernelOptions
     kernel: Kernel
 
     @property
     def label(self) -> str:
         """The kernel's name, and its parameters if it has any."""
-        given = [f"{key} {value:g}" for key, value in self.options.items() if key != "kernel" and value is not None]
-        return ", ".join([self.options["kernel"], *given])
+        given = {"gamma": self.options.gamma, "transform": self.options.transform}
+        parameters = [f"{key} {value:g}" for key, value in given.items() if value is not None]
+        return ", ".join([str(self.options.name), *parameters])
 
 
 def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float | None) -> list[Similarity]:
@@ -116,7 +118,7 @@ def parse_options(text: str) -> tuple[str, dict[str, Any]]:
 def _similarity(name: str, gamma: float | None, transform: float | None) -> Similarity:
     """Return a kernel with its options."""
     kernel = make_kernel(name, gamma=gamma, transform=transform)
-    return Similarity(options={"kernel": name, "gamma": gamma, "transform": transform}, kernel=kernel)
+    return Similarity(options=KernelOptions(name=name, gamma=gamma, transform=transform), kernel=kernel)
 
 
 def _spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec:

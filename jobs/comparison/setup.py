@@ -3,23 +3,24 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from mercore.jobs.background.checks import fits_encode
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders, parse_kernels
-from mercore.jobs.options import parse_ranks
-from mercore.jobs.resources.execution import execution_of
+from mercore.jobs.options import Report, check_whole, parse_ranks
+from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, search_bytes
+from mercore.jobs.verbs.encode import EncodeOptions, EncodeTask
+from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.pipeline.encode import check_domain, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.recall import DEFAULT_RANKS
-from mercore.pipeline.search.batch_search import SearchOptions, check_queries
+from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
+from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT
@@ -30,13 +31,55 @@ from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import Vectors
 
-Report = dict[str, Any]
-
 RECORDS = {"name": "mercore-compare", "version": 1}
 RECORDED = "compare.json"
 ZARR = (ROOT, ".zarray", ".zgroup")  # what makes a folder an array or a group, of either version
 DRAWN_RANKS = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 MAX_SEEDS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(VerbOptions):
+    """What the user said of a comparison; ``bytes`` and ``operations`` make codes of equal cost."""
+
+    kernels: tuple[str, ...]
+    encoders: tuple[str, ...]
+    gamma: float | None = None
+    transform: float | None = None
+    bytes: int | None = None
+    operations: int | None = None
+    seeds: int = 1
+    ranks: str | Iterable[int] | None = None
+    rerank: int | None = None
+    workers: int | None = None
+    threads: int | None = None
+    memory: int | None = None
+    out: str | None = None
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse kernels that do not exist, counts out of range, and a folder that cannot keep a comparison."""
+        check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds, rerank=self.rerank)
+        self.similarities()
+        self.search_execution().check()
+        self.encode_execution().check()
+        check_range("seeds", self.seeds, (1, MAX_SEEDS), "--seeds 2")
+        check_folder(self.out)
+
+    def similarities(self) -> list[Similarity]:
+        """Return the kernels to compare under."""
+        return parse_kernels(self.kernels, gamma=self.gamma, transform=self.transform)
+
+    def protocol(self) -> dict[str, int]:
+        """Return what every code may cost, if the user said so."""
+        return {key: value for key in ("bytes", "operations") if (value := getattr(self, key)) is not None}
+
+    def search_execution(self) -> Execution:
+        """Return where codes are searched."""
+        return Execution(threads=self.threads, memory=self.memory)
+
+    def encode_execution(self) -> Execution:
+        """Return where codes are made."""
+        return Execution(threads=self.workers, memory=self.memory, threads_option="workers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +94,8 @@ class Setup:
     ranks: list[int]
     rerank: int | None
     seeds: int
-    resources: dict[str, Any]
+    search: Execution
+    encode: Execution
 
     @property
     def k(self) -> int:
@@ -91,8 +135,8 @@ class Comparison:
     candidates: list[Candidate]
 
 
-def comparison(vectors: str, queries: str, options: Mapping[str, Any]) -> Comparison:
-    """Open all that a comparison reads, and refuse what cannot be compared, before any work.
+def open_comparison(vectors: str, queries: str, options: CompareOptions) -> Comparison:
+    """Open all that a comparison reads, and refuse what cannot be compared.
 
     Raises
     ------
@@ -100,30 +144,16 @@ def comparison(vectors: str, queries: str, options: Mapping[str, Any]) -> Compar
         If an encoder's description, or what it asks of the store, is not right, or a kernel does not take the queries.
     ExistsError, StorageError
         If ``out`` is no folder for a comparison.
-    BudgetError
-        If a run that is still to be done would take more than ``memory`` or the disk has.
     """
+    options.check()
     store = open_vectors(vectors)
-    setup = _ground(vectors, queries, store, options)
-    kernels = similarities(options)
-    candidates = parse_encoders(options["encoders"], store.dims, protocol_of(options))
+    setup = _setup(vectors, queries, store, options)
+    kernels = options.similarities()
+    candidates = parse_encoders(options.encoders, store.dims, options.protocol())
     for kernel in kernels:
         _check(candidates, store, kernel.kernel)
         check_queries(open_rows(queries), kernel.kernel, store.dims, vectors)
-    check_folder(options.get("out"))
-    found = Comparison(store=store, setup=setup, kernels=kernels, candidates=candidates)
-    _fits(found, options.get("out"))
-    return found
-
-
-def similarities(options: Mapping[str, Any]) -> list[Similarity]:
-    """Return the kernels that the options name."""
-    return parse_kernels(options["kernels"], gamma=options.get("gamma"), transform=options.get("transform"))
-
-
-def protocol_of(options: Mapping[str, Any]) -> dict[str, int]:
-    """Return what every code may cost, if the options say so."""
-    return {key: options[key] for key in ("bytes", "operations") if options.get(key) is not None}
+    return Comparison(store=store, setup=setup, kernels=kernels, candidates=candidates)
 
 
 def check_folder(out: str | None) -> None:
@@ -182,13 +212,11 @@ def read_records(path: Path) -> list[Report]:
     )
 
 
-def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, Any]) -> Setup:
+def _setup(vectors: str, queries: str, store: Vectors, options: CompareOptions) -> Setup:
     """Return what all runs share, checked against the store."""
-    threads, workers = (execution_of({name: options.get(name)}, name).threads for name in ("threads", "workers"))
-    ranks = _ranks(options.get("ranks"), store.rows)
-    seeds = options.get("seeds", 1)
-    check_range("seeds", seeds, (1, MAX_SEEDS), "--seeds 2")
-    SearchOptions(k=ranks[-1], rerank=options.get("rerank"), threads=threads).check(store.rows)
+    ranks = _ranks(options.ranks, store.rows)
+    search, encode = options.search_execution(), options.encode_execution()
+    SearchSettings(k=ranks[-1], rerank=options.rerank, threads=search.thread_count).check(store.rows)
     return Setup(
         vectors=vectors,
         queries=queries,
@@ -196,13 +224,14 @@ def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, An
         query_count=open_rows(queries).shape[0],
         fingerprint=store.fingerprint,
         ranks=ranks,
-        rerank=options.get("rerank"),
-        seeds=seeds,
-        resources={"threads": threads, "workers": workers, "memory": options.get("memory")},
+        rerank=options.rerank,
+        seeds=options.seeds,
+        search=replace(search, threads=search.thread_count),
+        encode=replace(encode, threads=encode.thread_count),
     )
 
 
-def _ranks(text: str | None, rows: int) -> list[int]:
+def _ranks(text: str | Iterable[int] | None, rows: int) -> list[int]:
     """Return the ranks that a text like 1,10,100 names, or those of the usual ones that a store of ``rows`` has."""
     if text is None:
         return [rank for rank in DEFAULT_RANKS if rank <= rows] or [1]
@@ -219,21 +248,24 @@ def _check(candidates: Sequence[Candidate], store: Vectors, kernel: Kernel) -> N
             raise InputError(f"--encoder {candidate.label}: {error}") from None
 
 
-def _fits(found: Comparison, out: str | None) -> None:
-    """Refuse runs, of those that are not recorded, which would take more than the memory or the disk has."""
-    setup, store = found.setup, found.store
+def check_limits(comparison: Comparison, out: str | None) -> None:
+    """Refuse runs that are not recorded yet and would take more than the memory or the disk has."""
+    setup, store = comparison.setup, comparison.store
     known = {record["key"] for record in read_records(Path(out) / RECORDED)} if out else set()
     folder = Path(out or tempfile.gettempdir())
-    for kernel in found.kernels:
-        undone = [each for each in found.candidates if not known.issuperset(_keys(setup, kernel, each))]
+    for kernel in comparison.kernels:
+        undone = [each for each in comparison.candidates if not known.issuperset(_keys(setup, kernel, each))]
         if not undone:
             continue
         if not (out and exists(folder / setup.truth_file(kernel.kernel))):
-            least = SearchOptions(k=setup.k, batch=1, threads=setup.resources["threads"])
+            least = SearchSettings(k=setup.k, batch=1, threads=setup.search.thread_count)
             needed = search_bytes(store, least, queries=setup.query_count)
-            check_budget("searching", needed, setup.resources["memory"], "fewer --threads")
+            check_budget("searching", needed, setup.search.memory, "fewer --threads")
         for candidate in undone:
-            fits_encode(lay_out(store, kernel.kernel, candidate.spec), folder / "codes", setup.resources)
+            options = EncodeOptions(kernel=kernel.options, encoder=candidate.spec, execution=setup.encode)
+            codes = str(folder / "codes")
+            plan = lay_out(store, kernel.kernel, candidate.spec)
+            EncodeTask(vectors=store, kernel=kernel.kernel, codes=codes, options=options, plan=plan).check_limits()
 
 
 def _keys(setup: Setup, kernel: Similarity, candidate: Candidate) -> Iterator[str]:

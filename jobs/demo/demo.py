@@ -13,7 +13,9 @@ from sklearn.datasets import load_sample_images
 from mercore.jobs import api
 from mercore.jobs.demo import tiles as tiling
 from mercore.jobs.demo.gallery import Gallery, GalleryRow, Table, render_gallery
-from mercore.jobs.options import available_cores
+from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.verbs.evaluate import recalls
+from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
@@ -84,18 +86,18 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     click.echo(f"{len(held.base):,} tiles to search, {len(held.queries)} held out", err=True)
     folder.mkdir(parents=True)
     began = time.perf_counter()
-    api.ingest_rows(TileSource(held.base, "tiles of sample photographs"), folder / "vectors.zarr")
-    api.ingest_rows(TileSource(held.queries, "held-out tiles"), folder / "queries.zarr")
+    _ingest(TileSource(held.base, "tiles of sample photographs"), folder / "vectors.zarr")
+    _ingest(TileSource(held.queries, "held-out tiles"), folder / "queries.zarr")
     gist_seconds = time.perf_counter() - began
     base, queries, codes = (str(folder / name) for name in ("vectors.zarr", "queries.zarr", "codes.zarr"))
-    encoded = api.encode(base, codes, kernel=kernel, atoms=atoms, sparsity=SPARSITY)
+    encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
     searches = {
         "codes": api.search(codes, queries, k=FOUND, threads=available_cores()),
         f"codes, {RERANKED} reranked": api.search(codes, queries, k=FOUND, rerank=RERANKED, threads=available_cores()),
         "every vector": api.search(base, queries, k=FOUND, kernel=kernel, threads=available_cores()),
     }
     truth = searches["every vector"][1]
-    recall = {name: api.recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth}
+    recall = {name: recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth}
     report: Report = {
         "page": str((folder / "index.html").resolve()),
         "kernel": kernel,
@@ -110,6 +112,11 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     gallery = _gallery(held, report, searches["codes"][1], truth)
     publish(folder / "index.html", render_gallery(gallery).encode())
     return report
+
+
+def _ingest(tiles: TileSource, store: Path) -> None:
+    """Ingest the GIST of tiles."""
+    IngestTask(source=tiles, target=store, options=IngestOptions()).run()
 
 
 def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
@@ -128,8 +135,8 @@ def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
 
 def tell(report: Report) -> None:
     """Print the recalls, and where the page is."""
-    for search, recalls in report["recall"].items():
-        figures = ", ".join(f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls)
+    for search, rows in report["recall"].items():
+        figures = ", ".join(f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in rows)
         click.echo(f"{search}: {figures}", err=True)
     click.echo("The page:", err=True)
     click.echo(report["page"])

@@ -138,7 +138,7 @@ def _check_table(table: Table) -> None:
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
     """Load the page's template, which lies beside this module; every value put into it is escaped."""
-    source = resources.files("mercore.jobs.demo.demo").joinpath("gallery.html.j2").read_text(encoding="utf-8")
+    source = resources.files("mercore.jobs.demo").joinpath("gallery.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

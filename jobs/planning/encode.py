@@ -12,28 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.background.checks import begun_codes, encoded_bytes, execution_to_encode
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.encoder_options import make_spec
-from mercore.jobs.encoder_parameters import CHOOSE
-from mercore.jobs.options import available_cores
 from mercore.jobs.planning.report import Report, process_seconds, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
 from mercore.jobs.planning.search import codes_runs
 from mercore.jobs.planning.timing import Timing, measure, on_cores
 from mercore.jobs.progress import waiting
+from mercore.jobs.resources.disk import encoded_bytes
+from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
-from mercore.jobs.verbs.choose_bound import chosen_bound
-from mercore.jobs.verbs.inputs import kernel_of
-from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
+from mercore.jobs.verbs.encode import EncodeTask, begun_codes
+from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.parallel import over_parts
 from mercore.stores.codes import CodeStore, create_or_resume
 from mercore.stores.location.resolve import location_of
-from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.sizes import chunk_files, forget
-from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, VectorStore, gather
 
 SECONDS = 0.6  # that a repeat of a measurement takes
@@ -79,16 +74,18 @@ class EncodedSample:
         return {name: np.concatenate([columns[name] for columns in made]) for name in made[0]}
 
 
-def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
-    """Return what encoding would take, as ``mercore encode`` would do it; nothing is written beside temporary files."""
+def plan(task: EncodeTask, cores: int | None) -> Report:
+    """Return what encoding would take; nothing is written but temporary files."""
     loaded, began = process_seconds(), time.perf_counter()
-    rows = open_vectors(vectors)
-    work = _planned(rows, codes, options)
+    task = task.with_bound()
+    work, codes, execution = task.plan, task.codes, task.execution
+    assert work is not None
     found = begun_codes(work, codes)
-    cores = _connect(work, options)
+    with connect(execution) as client:
+        here = sum(client.nthreads().values())
     loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
-    memory = INTERPRETER_BYTES + encode_bytes(work, cores)
-    if options.get("memory") is not None and memory > options["memory"]:  # measuring would exceed it too
+    memory = INTERPRETER_BYTES + encode_bytes(work, here)
+    if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too
         size = encoded_bytes(work)["total"]
         return {"path": codes, "bytes": size, "free": location_of(codes).free_bytes(), "memory": memory, "times": []}
     with threadpool_limits(1), waiting("measuring a sample"):
@@ -98,10 +95,10 @@ def plan(vectors: str, codes: str, **options: Any) -> Report:  # noqa: ANN401
     parts = work.unfitted.parts - (found.store.parts_done if found else 0)
     fixed = loaded + sample.model_seconds + max(pace.first for pace in paces.values())
     report = _sizes(sample, codes, around)
-    report |= {"memory": memory, "rows": rows.rows, "parts": work.unfitted.parts, "parts_left": parts}
+    report |= {"memory": memory, "rows": work.vectors.rows, "parts": work.unfitted.parts, "parts_left": parts}
     report["seconds_before_encoding"] = round(fixed, 2)
     seconds = _seconds(sample, paces, around, parts)
-    report["times"] = times(cores, options.get("cores"), lambda count: {"seconds": fixed + seconds(count)})
+    report["times"] = times(here, cores, lambda count: {"seconds": fixed + seconds(count)})
     return report | search
 
 
@@ -112,19 +109,6 @@ def _runs(sample: EncodedSample) -> dict[str, Callable[[int], None]]:
         return lambda blocks: sample.encode(blocks, threads)
 
     return {str(threads): run(threads) for threads in sorted({1, available_cores()}, reverse=True)}
-
-
-def _planned(rows: Vectors, codes: str, options: Mapping[str, Any]) -> EncodePlan:
-    kernel, choose = kernel_of(options, rows), options.get("encoder") == CHOOSE
-    encoder = chosen_bound(rows, kernel, codes, options) if choose else make_spec(options)
-    compressor = check_compressor(options.get("compressor") or "none")
-    return lay_out(rows, kernel, encoder, part_rows=options.get("part_rows"), compressor=compressor)
-
-
-def _connect(work: EncodePlan, options: Mapping[str, Any]) -> int:
-    """Return how many cores encode, here or on a cluster, once all are connected to."""
-    with connect(execution_to_encode(work, options)) as client:
-        return sum(client.nthreads().values())
 
 
 def _sample(work: EncodePlan, found: CodeStore | None) -> EncodedSample:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.jobs.background.checks import ingested_bytes
 from mercore.jobs.planning.report import Report, process_seconds, times
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
+from mercore.jobs.resources.disk import ingested_bytes
 from mercore.jobs.resources.limits import INTERPRETER_BYTES, ingest_bytes
+from mercore.jobs.verbs.ingest import IngestTask
 from mercore.pipeline.ingest import ingest
 from mercore.stores.distinct import DistinctCounter
-from mercore.stores.formats import open_source
 from mercore.stores.formats.source import Source
 from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
@@ -52,19 +52,17 @@ class Pieces:
         return self.source.fingerprint()
 
 
-def plan(source: str, store: str, **options: Any) -> Report:  # noqa: ANN401
-    """Return what ingesting would take; nothing is written beside temporary files."""
+def plan(task: IngestTask, cores: int | None) -> Report:
+    """Return what ingesting would take; nothing is written but temporary files."""
     loaded = process_seconds()
-    rows = open_source(source)
-    location_of(store).check_new()
-    compressor = options.get("compressor") or "none"
+    rows, store, options = task.source, task.target, task.options
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
-        run, seen = _runs(rows, Path(folder), compressor, drop=bool(options.get("drop_zero_rows")))
+        run, seen = _runs(rows, Path(folder), options.compressor, drop=options.drop_zero_rows)
         chunk = min(rows.shape[0], chunk_rows(rows.shape[1], rows.dtype))
         pace = measure({"one": run}, max(1, rows.shape[0] // chunk), SECONDS)["one"]
     kept = int(rows.shape[0] * (1 - seen["dropped"]))
-    found = ingested_bytes(rows, max(1, kept), compressor)
-    if compressor != "none":
+    found = ingested_bytes(rows, max(1, kept), options.compressor)
+    if options.compressor != "none":
         found["vectors"] = int(seen["row_bytes"] * kept)
     found["total"] = sum(size for name, size in found.items() if name != "total")
     seconds = loaded + pace.first + pace.of(max(1, rows.shape[0] // chunk))

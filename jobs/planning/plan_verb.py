@@ -1,18 +1,13 @@
-"""``mercore plan``: each verb that can be planned, with the very options of its own."""
+"""``mercore plan``: what another verb would take, with that verb's own arguments and options."""
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
 
 import click
 
 from mercore.jobs.options import as_json, echo_json
 
-VERBS = {
-    "encode": "mercore.jobs.planning.encode",
-    "search": "mercore.jobs.planning.search",
-    "ingest": "mercore.jobs.planning.ingest",
-}
+VERBS = ("encode", "search", "ingest")
 
 
 def plan_of(verbs: click.Group) -> click.Group:
@@ -22,17 +17,17 @@ def plan_of(verbs: click.Group) -> click.Group:
         help="Say what a verb would take before it runs: bytes on disk, memory, and time, measured on a sample. "
         "Exit 1 if that is more than --memory or the disk allows.",
     )
-    for name, module in VERBS.items():
-        group.add_command(_planning(verbs.commands[name], module))
+    for name in VERBS:
+        group.add_command(_planning(verbs.commands[name], name))
     return group
 
 
-def _planning(verb: click.Command, module: str) -> click.Command:
+def _planning(verb: click.Command, name: str) -> click.Command:
     """Return the command that plans a verb."""
     shared = [parameter for parameter in verb.params if parameter.name != "json"]
     planned = click.Command(
         verb.name,
-        callback=_body(module, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]),
+        callback=_body(name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]),
         params=shared,
         help=f"Plan mercore {verb.name}, whose arguments and options these are. Nothing is written.",
     )
@@ -42,15 +37,17 @@ def _planning(verb: click.Command, module: str) -> click.Command:
     return as_json(cores(planned))
 
 
-def _body(module: str, names: list[str | None]) -> Callable[..., None]:
-    """Return what plans by a module, given a verb's arguments of those names and its options."""
+def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
+    """Return the body of the command that plans a verb, whose arguments have these names."""
 
-    def body(*, json: bool, **options: Any) -> None:  # noqa: ANN401
-        from mercore.jobs.planning import report as forecast
+    def body(*, json: bool, cores: int | None, **values: object) -> None:
+        from mercore.jobs.planning import report as printing
+        from mercore.jobs.verbs.registry import open_task
 
-        arguments = [options.pop(str(name)) for name in names]
-        report = import_module(module).plan(*arguments, **options)
-        echo_json(report) if json else forecast.tell_plan(report)
-        forecast.refuse_excess(report, options.get("memory"))
+        arguments = [str(values.pop(str(name))) for name in names]
+        report = import_module(f"mercore.jobs.planning.{verb}").plan(open_task(verb, arguments, values), cores)
+        echo_json(report) if json else printing.tell_plan(report)
+        memory = values.get("memory")
+        printing.refuse_excess(report, memory if isinstance(memory, int) else None)
 
     return body

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mercore.jobs.options import available_cores
+from mercore.jobs.resources.execution import available_cores
 from mercore.stores.errors import BudgetError
 
 Report = dict[str, Any]

@@ -1,6 +1,5 @@
 """What searching takes, from a sample of the store: from the disk, and with what is scanned in memory."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.planning.planned import Planned, open_search
 from mercore.jobs.planning.report import Report, process_seconds, times
 from mercore.jobs.planning.samples import FirstParts, FirstRows
 from mercore.jobs.planning.timing import measure, on_cores, repeated
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.exact import ExactTask
+from mercore.jobs.verbs.search_task import SearchTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.search.exact import ExactSearch
@@ -33,21 +33,19 @@ RERANKED_PARTS = 8
 Run = Callable[[int], object]
 
 
-def plan(store: str, queries: str, **options: Any) -> Report:  # noqa: ANN401
-    """Return what searching would take, as ``mercore search`` would do it; nothing is written."""
+def plan(task: SearchTask, cores: int | None) -> Report:
+    """Return what searching would take; nothing is written."""
     loaded = process_seconds()
-    began = time.perf_counter()
-    search = open_search(store, queries, options)
-    loaded += time.perf_counter() - began
-    report: Report = {"bytes": _answer_bytes(search), "path": options.get("out") or "", "free": None}
-    if options.get("out"):
-        report["free"] = location_of(options["out"]).free_bytes()
-    report["memory"] = INTERPRETER_BYTES + search.needed + min(search.settings.cache_bytes, search.scanned_bytes)
-    nq, size = search.queries.shape[0], search.settings.batch
-    report |= {"rows": search.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
-    if options.get("memory") is None or report["memory"] <= options["memory"]:  # else measuring would exceed it too
+    report: Report = {"bytes": _answer_bytes(task), "path": task.out or "", "free": None}
+    if task.out:
+        report["free"] = location_of(task.out).free_bytes()
+    report["memory"] = INTERPRETER_BYTES + task.needed + min(task.settings.cache_bytes, task.scanned_bytes)
+    nq, size = task.queries.shape[0], task.settings.batch
+    report |= {"rows": task.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
+    memory = task.execution.memory
+    if memory is None or report["memory"] <= memory:  # else measuring would exceed it too
         with threadpool_limits(1), waiting("measuring a sample"):
-            report["times"] = _times(search, loaded, options.get("cores"))
+            report["times"] = _times(task, loaded, cores)
     return report
 
 
@@ -66,12 +64,14 @@ def codes_runs(codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int
     }
 
 
-def _times(search: Planned, loaded: float, cores: int | None) -> list[Report]:
+def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]:
     """Return the seconds of the whole command, by the number of cores."""
-    pace = measure(_runs(search), search.parts, SECONDS, before={"streamed": lambda parts: _forget(search, parts)})
+    pace = measure(
+        _runs(search), search.scanned.parts, SECONDS, before={"streamed": lambda parts: _forget(search, parts)}
+    )
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
     batches = max(1.0, nq / size)
-    here, one, streamed = (pace[name].of(search.parts) for name in ("resident", "one", "streamed"))
+    here, one, streamed = (pace[name].of(search.scanned.parts) for name in ("resident", "one", "streamed"))
     disk = max(0.0, streamed - here)  # what reading a pass from the disk adds, whatever the cores
     again = disk * (1 - _kept(search))
     more, more_alone = _reranking(search)
@@ -88,7 +88,7 @@ def _times(search: Planned, loaded: float, cores: int | None) -> list[Report]:
     return times(threads, cores, seconds)
 
 
-def _runs(search: Planned) -> dict[str, Run]:
+def _runs(search: SearchTask) -> dict[str, Run]:
     """Return searches of one batch in so many parts: from the disk, from memory, and that on one thread."""
     settings, queries = search.settings, search.batch
     if search.exact:
@@ -104,7 +104,7 @@ def _runs(search: Planned) -> dict[str, Run]:
     return _three(run, settings.threads)
 
 
-def _exact_runs(search: Planned, queries: NDArray[Any]) -> dict[str, Run]:
+def _exact_runs(search: SearchTask, queries: NDArray[Any]) -> dict[str, Run]:
     """Return exact searches of one batch in so many parts."""
     codes, k = search.codes, search.settings.k
     encoder = encoder_of(codes, search.settings.custom) if codes is not None else None
@@ -118,7 +118,9 @@ def _exact_runs(search: Planned, queries: NDArray[Any]) -> dict[str, Run]:
         if codes is not None:
             assert encoder is not None
             bounds = OpenCodes(FirstParts(codes, parts), encoder, held)
-        ExactSearch(truth=truth, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
+        ExactSearch(truth=truth, bounds=bounds, beta=search.beta if isinstance(search, ExactTask) else 1.0).prove(
+            queries, min(k, first.rows)
+        )
 
     return _three(run, search.settings.threads)
 
@@ -132,14 +134,14 @@ def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
     }
 
 
-def _first_rows(search: Planned, parts: int) -> FirstRows:
+def _first_rows(search: SearchTask, parts: int) -> FirstRows:
     """Return the vectors of the rows of the first parts."""
     assert search.vectors is not None
     last = search.codes.store.bounds(parts - 1)[1] if search.codes else search.vectors.bounds(parts - 1)[1]
     return FirstRows(search.vectors, last)
 
 
-def _forget(search: Planned, parts: int) -> None:
+def _forget(search: SearchTask, parts: int) -> None:
     """Let the system drop the files of the first parts from memory."""
     if search.codes is not None:
         forget(chunk_files(search.codes.store, range(parts)))
@@ -149,13 +151,13 @@ def _forget(search: Planned, parts: int) -> None:
             forget(chunk_files(search.vectors.store, range(first.parts)))
 
 
-def _kept(search: Planned) -> float:
+def _kept(search: SearchTask) -> float:
     """Return the share of what is scanned that a second pass finds in memory: all, if the system has room for it."""
     size = search.scanned_bytes
     return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
 
 
-def _reranking(search: Planned) -> tuple[float, float]:
+def _reranking(search: SearchTask) -> tuple[float, float]:
     """Return the seconds that scoring a batch's best codes by the true kernel takes on all threads, and on one."""
     vectors, wanted = search.vectors, search.settings.rerank
     if search.codes is None or search.exact or vectors is None or wanted is None:
@@ -173,7 +175,7 @@ def _reranking(search: Planned) -> tuple[float, float]:
     return seconds(search.settings.threads), seconds(1)
 
 
-def _answer_bytes(search: Planned) -> int:
+def _answer_bytes(search: SearchTask) -> int:
     """Return the bytes of the hits: ids in 8, scores in 4 or, by the true kernel, 8."""
     exact = search.codes is None or search.exact or search.settings.rerank
     return search.queries.shape[0] * search.settings.k * (16 if exact else 12)

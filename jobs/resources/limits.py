@@ -1,15 +1,14 @@
-"""What work takes in memory, and the refusal of what would not fit."""
+"""Memory that work takes, and the refusal of work that takes more than it may."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any
 
 import click
 
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
-from mercore.pipeline.search.batch_search import SearchOptions
+from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
 from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
 from mercore.pipeline.search.collect import PairBudget
 from mercore.pipeline.search.exact import SPARE
@@ -20,19 +19,17 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import HELD
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
-from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
-AT_ONCE = 2  # batches, so that workers elsewhere have work while what came back of one is looked through
-INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles the loops; then 190 to 290 MiB
-DEFAULT_BATCH = 1024
-PAIR_BYTES = 64  # of a pair that a bound leaves: listed, joined, and a few numbers more
-FEW_QUERIES = 64  # of a batch: with fewer, a search takes much longer
+AT_ONCE = 2  # batches on remote workers: they work on one while this process merges what came back of the other
+INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
+PAIR_BYTES = 64  # of a pair of a query and a row that a bound leaves
+FEW_QUERIES = 64  # with smaller batches a search takes much longer
 
 
-def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> int:
-    """Refuse work whose planned peak is above ``memory`` bytes, if that is given; return how many it leaves.
+def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
+    """Refuse work that needs more than ``memory`` bytes, the interpreter's included.
 
     Raises
     ------
@@ -44,76 +41,28 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> int:
         raise BudgetError(
             f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Fix: {fix}."
         )
-    return 0 if memory is None else memory - total
 
 
 def taken_at(execution: Execution, one: int) -> int:
-    """Return what a workplace takes beyond this process's interpreter, if this process and each worker take ``one``.
+    """Return the bytes beyond this process's interpreter if this process and each worker take ``one``.
 
-    Processes count, each with an interpreter of its own; a cluster's workers are not this machine's.
+    Processes of this machine count, each with its interpreter; workers of a cluster do not.
     """
     return one + (execution.processes or 0) * (INTERPRETER_BYTES + one)
 
 
-def batches_at(execution: Execution) -> int:
-    """Return how many batches of queries are before each that works."""
-    return AT_ONCE if execution.remote else 1
-
-
-def batch_of(options: Mapping[str, Any]) -> int:
-    """Return the batch that the options name, or the default."""
-    batch = options.get("batch")
-    return DEFAULT_BATCH if batch is None else int(batch)
-
-
-def check_disk(verb: str, where: Where, needed: int) -> None:
-    """Refuse work that would write more than is free there.
-
-    Raises
-    ------
-    BudgetError
-        Before any work.
-    """
-    free = location_of(where).free_bytes()
-    if free is not None and needed > free:
-        raise BudgetError(
-            f"{verb} would write {_gib(needed)}: expected at most {_gib(free)}, which is free for {where}. "
-            "Fix: free space there, or name a path on another disk."
-        )
-
-
-def within_memory(
-    settings: SearchOptions, execution: Execution, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
-) -> SearchOptions:
-    """Return the settings of a search that a workplace's memory allows: what is left of it holds codes.
+def fitted(
+    settings: SearchSettings, needs: Callable[[SearchSettings], int], memory: int | None, keep: Collection[str]
+) -> SearchSettings:
+    """Return the first settings, from the given to the thriftiest, that fit ``memory``; say on stderr what shrank.
 
     Parameters
     ----------
-    needs : what each that works there takes for a batch at a time
-    options : the verb's, which say what the user left open
-
-    Raises
-    ------
-    BudgetError
-        If even the least takes more.
+    needs : the bytes that a search takes with some settings
+    keep : "batch", "threads": settings that the user named, which do not shrink
     """
-
-    def taken(some: SearchOptions) -> int:
-        return taken_at(execution, batches_at(execution) * needs(some))
-
-    settings = fitted(settings, taken, options)
-    fix = "a smaller --batch" + execution.or_fewer
-    return replace(settings, cache_bytes=check_budget("searching", taken(settings), execution.memory, fix))
-
-
-def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:
-    """Return the first settings, from these to the thriftiest, that ``memory`` allows; say on stderr what is less.
-
-    What the user named is kept.
-    """
-    memory = options.get("memory")
     found = settings
-    for found in () if memory is None else _thriftier(settings, needs, options):
+    for found in () if memory is None else _thriftier(settings, needs, keep):
         if _fits(needs(found), memory):
             break
     if found != settings and _fits(needs(found), memory):
@@ -124,29 +73,27 @@ def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], optio
 
 
 def _thriftier(
-    settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
-) -> Iterator[SearchOptions]:
-    """Yield settings that take less and less memory: first what costs little time."""
+    settings: SearchSettings, needs: Callable[[SearchSettings], int], keep: Collection[str]
+) -> Iterator[SearchSettings]:
+    """Yield settings that take less and less memory; those that cost little time come first."""
     found = settings
     yield found
-    while options.get("batch") is None and found.batch > FEW_QUERIES:
+    while "batch" not in keep and found.batch > FEW_QUERIES:
         found = replace(found, batch=found.batch // 2)
         yield found
     while (found.window is None or found.window > 1) and needs(replace(found, window=1)) < needs(found):
         found = replace(found, window=PARTS_AT_ONCE if found.window is None else found.window // 2)
         yield found
-    while options.get("threads") is None and found.threads > 1:
+    while "threads" not in keep and found.threads > 1:
         found = replace(found, threads=found.threads // 2)
         yield found
-    while options.get("batch") is None and found.batch > 1:
+    while "batch" not in keep and found.batch > 1:
         found = replace(found, batch=found.batch // 2)
         yield found
 
 
-def workers_within(needs: Callable[[int], int], given: int | None, cores: int, memory: int | None) -> int:
-    """Return how many workers ``memory`` allows, which is said on stderr where it is less than the cores."""
-    if given is not None:
-        return given
+def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) -> int:
+    """Return the greatest number of workers, at most one per core, that fits ``memory``; say so if it is smaller."""
     workers = cores
     while workers > 1 and not _fits(needs(workers), memory):
         workers -= 1
@@ -161,7 +108,7 @@ def ingest_bytes(source: Source) -> int:
 
 
 def search_bytes(
-    store: CodeStore | Vectors, options: SearchOptions, *, queries: int, reranked: Vectors | None = None
+    store: CodeStore | Vectors, options: SearchSettings, *, queries: int, reranked: Vectors | None = None
 ) -> int:
     """Return what searching takes beyond the interpreter: tables or queries, lists of the best, buffers, and answers.
 
@@ -190,7 +137,7 @@ def search_bytes(
     return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
 
 
-def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOptions, *, queries: int) -> int:
+def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int) -> int:
     """Return what an exact search takes: that of every row's scores, and what bounds leave of a window.
 
     A query whose bounds leave a larger share is answered by every row.

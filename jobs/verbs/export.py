@@ -1,6 +1,5 @@
-"""Codes for other tools: an index of faiss, and the coordinates of queries that it is searched with."""
+"""``mercore export``: codes as a faiss index, and the coordinates of queries to search it with."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -11,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.background.job_spec import real_path
 from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
+from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
@@ -25,106 +25,107 @@ from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.publish import publish
-from mercore.stores.location.resolve import refuse_url
+from mercore.stores.location.resolve import real_path, refuse_url
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
 
-Report = dict[str, Any]
 Points = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
-    """What is to be exported, all checked."""
+class ExportOptions(VerbOptions):
+    """What the user said of an export; ``kernel`` is the file of a custom kernel, if the codes are of one."""
+
+    queries: str | None = None
+    points: str | None = None
+    kernel: str | None = None
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse one of queries and points without the other, and paths at which nothing can be written.
+
+        Points that exist may be those that an export wrote before it was killed.
+
+        Raises
+        ------
+        InputError
+            If only one of queries and points is named, or two paths are one.
+        ExistsError, StorageError
+            If a file cannot be written.
+        """
+        queries, points = self.queries, self.points
+        if (queries is None) != (points is None):
+            raise InputError("--queries and --points go together: found one of them. Fix: name both, or neither.")
+        for path in filter(None, (target, points)):
+            refuse_url(path, "an index or points")
+        self.check_distinct({"INDEX": target, "--queries": queries, "--points": points})
+        if target is not None:
+            LocalLocation(Path(target)).check_new()
+        if points is not None and not Path(points).is_file():
+            LocalLocation(Path(points)).check_new()
+
+    def check_distinct(self, paths: dict[str, str | None]) -> None:
+        """Refuse two paths, by the names of their options, that lead to one file."""
+        seen: dict[str, str] = {}
+        for name, path in paths.items():
+            twin = seen.setdefault(real_path(path), name) if path is not None else name
+            if twin != name:
+                raise InputError(f"{twin} and {name} are one path: found {path} twice. Fix: name another for {name}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportTask:
+    """An export with everything open and checked."""
 
     store: CodeStore
+    index: str
     encoder: Pq
     queries: Source | None
+    points: str | None
+
+    def check_limits(self) -> None:
+        """Do nothing: no limit is known before faiss has the codes."""
+
+    def run(self) -> Report:
+        """Write the points, then the index, so that the same command finishes what was killed in between."""
+        store, encoder = self.store, self.encoder
+        report: Report = {"store": store.where, "rows": store.rows, "written": [self.index]}
+        if self.queries is not None and self.points is not None:
+            with threadpool_limits(1):  # so that the same command makes the same bytes
+                rows = self.queries.read(0, self.queries.shape[0])
+                _write_points(self.points, encoder.embed(rows, label="query"))
+            report["written"].append(self.points)
+        ids = original_ids(np.arange(store.rows), store.dropped) if store.dropped.size else None
+        write_index(Path(self.index), encoder.codebooks, _codes(store), ids, metric=encoder.metric)
+        return report
 
 
-def export(
-    codes: str, index: str, *, queries: str | None = None, points: str | None = None, kernel: str | None = None
-) -> Report:
-    """Write codes as a faiss index, and the coordinates of queries to search it with; return what was written.
-
-    The index is written last: the same command ends what was killed before that.
-
-    Parameters
-    ----------
-    kernel : the file of a user's own kernel, where that of the codes is one
-
-    Raises
-    ------
-    MercoreError
-        As ``exported`` does, or if ``points`` are there already and others.
-    """
-    found = exported(codes, index, {"queries": queries, "points": points, "kernel": kernel})
-    store, encoder = found.store, found.encoder
-    report: Report = {"store": codes, "rows": store.rows, "written": [index]}
-    if found.queries is not None and points is not None:
-        with threadpool_limits(1):  # so that the same command makes the same bytes
-            _write_points(points, encoder.embed(found.queries.read(0, found.queries.shape[0]), label="query"))
-        report["written"].append(points)
-    ids = original_ids(np.arange(store.rows), store.dropped) if store.dropped.size else None
-    write_index(Path(index), encoder.codebooks, _codes(store), ids, metric=encoder.metric)
-    return report
-
-
-def exported(codes: str, index: str, options: Mapping[str, Any]) -> Exported:
-    """Open all that an export reads, and refuse what cannot be exported, before any work.
+def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
+    """Open all that an export reads, and refuse what cannot be exported.
 
     Raises
     ------
     InputError
-        If the codes are not of product quantisation, faiss is not there, only one of queries and points is named, two
-        of the paths are one, or the queries are not such as the codes are of.
+        If the codes are not of product quantisation, faiss is not installed, or the queries do not fit the codes.
     ExistsError, StorageError
         If something lies where the index or other points are to be, or nothing can be written there.
     """
-    check_paths(codes, index, options)
+    options.check_distinct({"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points})
+    options.check(index)
     check_faiss()
     store = open_code_store(codes)
-    custom = custom_kernel_of(store, options.get("kernel"))
+    custom = custom_kernel_of(store, options.kernel)
     encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(
             f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, which faiss knows. "
             "Fix: encode with one of those."
         )
-    if options.get("queries") is None:
-        return Exported(store=store, encoder=encoder, queries=None)
-    queries = open_rows(options["queries"])
-    check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
-    _check_points(options["points"], (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]))
-    return Exported(store=store, encoder=encoder, queries=queries)
-
-
-def check_paths(codes: str, index: str, options: Mapping[str, Any]) -> None:
-    """Refuse paths of which two are one, and those at which an index or points cannot be written.
-
-    Points that are there already may be those that an export wrote before it was killed.
-
-    Raises
-    ------
-    InputError
-        If two paths are one, or only one of queries and points is named.
-    ExistsError, StorageError
-        If they cannot be written.
-    """
-    queries, points = options.get("queries"), options.get("points")
-    if (queries is None) != (points is None):
-        raise InputError("--queries and --points go together: found one of them. Fix: name both, or neither.")
-    for path in filter(None, (index, points)):
-        refuse_url(path, "an index or points")
-    paths = {"CODES": codes, "INDEX": index, "--queries": queries, "--points": points}
-    seen: dict[str, str] = {}
-    for name, path in paths.items():
-        twin = seen.setdefault(real_path(path), name) if path is not None else name
-        if twin != name:
-            raise InputError(f"{twin} and {name} are one path: found {path} twice. Fix: name another for {name}.")
-    LocalLocation(Path(index)).check_new()
-    if points is not None and not Path(points).is_file():
-        LocalLocation(Path(points)).check_new()
+    queries = None
+    if options.queries is not None and options.points is not None:
+        queries = open_rows(options.queries)
+        check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
+        _check_points(options.points, (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]))
+    return ExportTask(store=store, index=index, encoder=encoder, queries=queries, points=options.points)
 
 
 def _check_points(path: str, shape: tuple[int, int]) -> None:

@@ -1,34 +1,88 @@
-"""What verbs open by name: kernels, stores, and the turn to write one; and the options that have no use, refused."""
+"""What several verbs open: kernels, stores, leases, and the executor of a search."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Self, cast, get_type_hints
 
 import click
 
-from mercore.jobs.custom_kernel import checked_custom, names_file
+from mercore.jobs.custom_kernel import checked_custom, load_custom
+from mercore.jobs.options import names_file
+from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.search.executor import Executor
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
-from mercore.stores.formats import Sliced
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import open_header
-from mercore.stores.results.hits import certificate_path, check_hits_path
 from mercore.stores.rows import is_store, open_vectors
 from mercore.stores.vectors import Vectors
 
 
-def refuse(options: Mapping[str, Any], names: Sequence[str], because: str) -> None:
-    """Refuse options that would have no effect."""
-    for name in names:
-        if options.get(name) is not None:
-            raise InputError(f"--{name} has no use here: {because}. Fix: leave --{name} out.")
+class VerbOptions:
+    """Options of a verb: a frozen dataclass whose fields are named as the command's options."""
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> Self:
+        """Return the options that a command line gives by name; an option that is None has its default."""
+        given: dict[str, Any] = {}
+        types = get_type_hints(cls)
+        for field in fields(cast("Any", cls)):
+            group = getattr(types[field.name], "from_values", None)  # KernelOptions and Execution are several options
+            if group is not None:
+                given[field.name] = group(values)
+            elif values.get(field.name) is not None:
+                given[field.name] = values[field.name]
+        return cls(**given)
 
 
-def vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
-    """Return the vector store that codes came from, where it lay then or where it lies now."""
+@dataclass(frozen=True, kw_only=True)
+class KernelOptions:
+    """The kernel that a user names: a built-in one, or a file that declares one."""
+
+    name: str | None = None
+    gamma: float | None = None
+    transform: float | None = None
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> Self:
+        """Return the kernel that the options of a command name."""
+        name, gamma, transform = (cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform"))
+        return cls(name=name, gamma=gamma, transform=transform)
+
+    @property
+    def file(self) -> str | None:
+        """The file of a custom kernel, or None."""
+        return self.name if self.name and names_file(self.name) else None
+
+    def check(self) -> None:
+        """Refuse a kernel that does not exist, without the rows that it is for."""
+        self._make(load_custom(self.file) if self.file else None)
+
+    def open(self, vectors: Vectors) -> Kernel:
+        """Return the kernel; a custom one is tested on rows of ``vectors``."""
+        return self._make(checked_custom(self.file, vectors) if self.file else None)
+
+    def _make(self, custom: Any) -> Kernel:  # noqa: ANN401
+        if not self.name:
+            raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
+        return make_kernel(self.name, gamma=self.gamma, transform=self.transform, custom=custom)
+
+
+def open_kernel_of_search(options: KernelOptions, vectors: Vectors) -> Kernel:
+    """Return the kernel for a search of vectors, which have none of their own."""
+    if not options.name:
+        raise InputError(
+            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
+        )
+    return options.open(vectors)
+
+
+def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
+    """Return the vectors that ``codes`` were encoded from: at their old path, or at ``moved``."""
     try:
         return open_vectors(moved or codes.source_path)
     except NotFoundError as error:
@@ -37,48 +91,33 @@ def vectors_of(codes: CodeStore, moved: str | None) -> Vectors:
         ) from None
 
 
-def kernel_of(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
-    """Return the kernel that the options name; a file's is checked on the vectors it is for."""
-    name, gamma, transform = (options.get(key) for key in ("kernel", "gamma", "transform"))
-    assert name is not None
-    custom = checked_custom(name, vectors) if names_file(name) else None
-    return make_kernel(name, gamma=gamma, transform=transform, custom=custom)
-
-
-def chosen_kernel(options: Mapping[str, Any], vectors: Vectors) -> Kernel:
-    """Return the kernel that the options name for a store of vectors, which has none of its own."""
-    if not options.get("kernel"):
-        raise InputError(
-            f"{vectors.where} holds vectors, and they are searched by a kernel: found none. Fix: --kernel chi2"
-        )
-    return kernel_of(options, vectors)
-
-
-def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that name a kernel."""
-    return {key: options.get(key) for key in ("kernel", "gamma", "transform")}
-
-
-def check_out(options: Mapping[str, Any], queries: str | Sliced) -> None:
-    """Refuse ``out``, if it is given, where the hits, or the certificate of an exact search, cannot be written."""
-    out = options.get("out")
-    if not out:
-        return
-    check_hits_path(out, read=(queries,))
-    if options.get("exact") or options.get("relaxed") is not None:
-        check_hits_path(certificate_path(out), read=(queries,))
-
-
 def kind_of(store: str) -> str:
     """Return "codes", "vectors" or "foreign"."""
-    at = location_of(store)
-    if is_store(at):
-        return open_header(at).kind
-    if not at.exists():
+    location = location_of(store)
+    if is_store(location):
+        return open_header(location).kind
+    if not location.exists():
         raise NotFoundError(f"{store} does not exist: expected a store. Fix: check the path.")
     return "foreign"
 
 
 def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
-    """Have what lies there, or will, to this process alone for the block; what it waits for is said on stderr."""
+    """Hold the exclusive lease of a store, which need not exist yet, for the ``with`` block."""
     return location_of(where).lease(partial(click.echo, err=True))
+
+
+@contextmanager
+def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[Executor | None]:
+    """Yield the executor of a search, or None for threads of this process.
+
+    Processes share the cache of the load; each worker of a cluster has it whole.
+    """
+    if not execution.remote:
+        yield None
+        return
+    from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
+    from mercore.jobs.cluster.search_parts import searching
+
+    load = load._replace(cache_bytes=load.cache_bytes // (execution.processes or 1))
+    with connect(execution) as client, searching(client, stores, load) as executor:
+        yield executor

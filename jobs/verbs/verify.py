@@ -1,8 +1,8 @@
-"""Verify anyone's neighbours from the command line: a verdict a query, and what is nearer where one is refuted."""
+"""``mercore verify``: one verdict per query on anyone's neighbours, and the nearer row where one is refuted."""
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.jobs.options import Report, check_whole
 from mercore.jobs.progress import progress
-from mercore.jobs.resources.execution import custom_kernel_file, execution_of
-from mercore.jobs.resources.limits import batch_of
-from mercore.jobs.verbs.exact import ExactTask, check_bounds, ready
-from mercore.jobs.verbs.inputs import kernel_of
+from mercore.jobs.resources.execution import Execution
+from mercore.jobs.verbs.exact import ExactTask, check_bounds, checked
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
+from mercore.jobs.verbs.search_task import DEFAULT_BATCH
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.batch_search import SearchOptions
-from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
@@ -30,63 +30,125 @@ from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import canonical_json
 from mercore.stores.vectors import Vectors, original_ids, stored_rows
 
-Report = dict[str, Any]
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(VerbOptions):
+    """What the user said of a verification; ``bounds`` saves most kernels, ``k`` is the number of ranks to verify."""
+
+    kernel: KernelOptions
+    bounds: str | None = None
+    k: int | None = None
+    batch: int | None = None
+    execution: Execution = Execution()  # noqa: RUF009 - it is frozen
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse a kernel that does not exist and counts that are not whole numbers."""
+        check_whole(k=self.k, batch=self.batch)
+        self.kernel.check()
+        self.execution.check()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claims:
-    """What is claimed of a search that is ready to run: ``ids`` int64[nq, k], and their scores if they say any."""
+class VerifyTask:
+    """A verification with everything open: the exact search beside it, and the claims.
 
-    job: ExactTask
+    ``ids`` int64[nq, k] and ``scores`` [nq, k] are claimed; ``scores`` is None where none are.
+    """
+
+    search: ExactTask
+    hits: AnyHits
     ids: NDArray[np.int64]
     scores: NDArray[np.floating[Any]] | None
 
+    def check_limits(self) -> None:
+        """Refuse a verification that takes more memory than it may."""
+        self.search.check_limits()
 
-def verify(vectors: str, queries: str | Sliced, hits: AnyHits, **options: Any) -> Report:  # noqa: ANN401
-    """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not."""
-    began = time.perf_counter()
-    claimed = claims(vectors, queries, hits, options)
-    verdicts = list(_verdicts(claimed))
-    seconds = time.perf_counter() - began
-    k, rows = claimed.job.settings.k, claimed.job.vectors.rows
-    return (
-        ({"hits": hits} if isinstance(hits, str) else {})
-        | {"queries": len(verdicts), "k": k, "rows": rows, "seconds": round(seconds, 3)}
-        | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
-        | {"verdicts": verdicts}
-    )
+    def run(self) -> Report:
+        """Return a verdict per query, and the nearer row where one is refuted."""
+        self.check_limits()
+        began = time.perf_counter()
+        verdicts = list(self._verdicts())
+        seconds = time.perf_counter() - began
+        k, rows = self.search.settings.k, self.search.vectors.rows
+        return (
+            ({"hits": self.hits} if isinstance(self.hits, str) else {})
+            | {"queries": len(verdicts), "k": k, "rows": rows, "seconds": round(seconds, 3)}
+            | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
+            | {"verdicts": verdicts}
+        )
+
+    def _verdicts(self) -> Iterator[Report]:
+        """Yield one verdict per query."""
+        task, nq, size = self.search, len(self.ids), self.search.settings.batch
+        dropped = task.vectors.dropped
+        stored = stored_rows(self.ids, dropped)
+        stored[stored >= task.vectors.rows] = -1
+        starts = range(0, nq, size)
+        batches = (
+            (
+                task.queries.read(start, min(start + size, nq)),
+                stored[start : start + size],
+                None if self.scores is None else self.scores[start : start + size],
+            )
+            for start in starts
+        )
+        with threadpool_limits(1), progress("verify", nq, "queries") as advance, task.searching() as search:
+            every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
+            for start, verdicts in zip(starts, every, strict=True):
+                scores = task.kernel.from_ranking(verdicts.proved.scores.copy())
+                better = original_ids(verdicts.proved.ids, dropped)
+                for query, word in enumerate(verdicts.words()):
+                    claimed = self.ids[start + query]
+                    refutation = _refutation(verdicts, query, claimed, better[query], scores[query])
+                    yield {"query": start + query, "verdict": word} | refutation
+                advance(len(better))
+            search.executor.check_rest()
 
 
-def claims(vectors: str, queries: str | Sliced, hits: AnyHits, options: Mapping[str, Any]) -> Claims:
-    """Open all that verifying reads, and refuse what cannot be verified, before any work.
+def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: VerifyOptions) -> VerifyTask:
+    """Open all that a verification reads, and refuse what cannot be verified.
 
     Raises
     ------
     MercoreError
-        If something is not there, does not belong together, or would take more than ``memory``.
+        If something does not exist, or does not belong together.
     """
-    named = hits if isinstance(hits, str) else "the array of hits"
-    found = _first(open_hits(hits), options.get("k"), named)
+    options.check()
+    name = hits if isinstance(hits, str) else "the array of hits"
+    claimed = _first(open_hits(hits), options.k, name)
     rows = open_vectors(vectors)
-    kernel = kernel_of(options, rows)
+    kernel = options.kernel.open(rows)
     check_domain(rows, kernel)
-    codes = _bounds(options.get("bounds"), rows, kernel)
-    execution = execution_of(options)
-    settings = SearchOptions(
-        k=found.ids.shape[1],
-        batch=batch_of(options),
-        threads=execution.threads,
-        custom=kernel.ranking if isinstance(kernel.ranking, CustomKernel) else None,
-    )
+    codes = _bounds(options.bounds, rows, kernel)
     source = open_rows(queries)
-    if source.shape[0] != len(found.ids):
+    if source.shape[0] != len(claimed.ids):
         raise InputError(
-            f"{named} holds hits of {len(found.ids)} queries: expected {source.shape[0]}, as {source.name} has. "
+            f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as {source.name} has. "
             "Fix: name the queries that they are of."
         )
-    job = ready(ExactScorer(vectors=rows, kernel=kernel), codes, source, settings, options)
-    job = replace(job, custom_kernel_file=custom_kernel_file(options))
-    return Claims(job=job, ids=found.ids, scores=found.scores if kernel.ranking is kernel else None)
+    settings = SearchSettings(
+        k=claimed.ids.shape[1],
+        batch=DEFAULT_BATCH if options.batch is None else int(options.batch),
+        threads=options.execution.thread_count,
+        custom=kernel.ranking if isinstance(kernel.ranking, CustomKernel) else None,
+    )
+    search = ExactTask(
+        store=vectors,
+        codes=codes,
+        vectors=rows,
+        kernel=kernel,
+        queries=source,
+        settings=settings,
+        execution=options.execution,
+        custom_file=options.kernel.file,
+    )
+    return VerifyTask(
+        search=checked(search, batch=options.batch),
+        hits=hits,
+        ids=claimed.ids,
+        scores=claimed.scores if kernel.ranking is kernel else None,
+    )
 
 
 def tell(report: Report) -> None:
@@ -111,33 +173,6 @@ def _first(hits: Hits, k: int | None, named: str) -> Hits:
             f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Fix: leave -k out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
-
-
-def _verdicts(found: Claims) -> Iterator[Report]:
-    """Yield a verdict a query."""
-    job, claimed, said = found.job, found.ids, found.scores
-    nq, size, dropped = len(claimed), job.settings.batch, job.vectors.dropped
-    stored = stored_rows(claimed, dropped)
-    stored[stored >= job.vectors.rows] = -1
-    starts = range(0, nq, size)
-    batches = (
-        (
-            job.queries.read(start, min(start + size, nq)),
-            stored[start : start + size],
-            None if said is None else said[start : start + size],
-        )
-        for start in starts
-    )
-    with threadpool_limits(1), progress("verify", nq, "queries") as advance, job.searching() as search:
-        every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
-        for start, verdicts in zip(starts, every, strict=True):
-            scores = job.kernel.from_ranking(verdicts.proved.scores.copy())
-            better = original_ids(verdicts.proved.ids, dropped)
-            for query, word in enumerate(verdicts.words()):
-                told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
-                yield {"query": start + query, "verdict": word} | told
-            advance(len(better))
-        search.executor.check_rest()
 
 
 def _refutation(

@@ -1,5 +1,6 @@
 """From a path or a URL to the location that it names."""
 
+import os
 import re
 from pathlib import Path
 
@@ -61,3 +62,8 @@ def refuse_url(path: str, what: str) -> None:
             f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this machine. "
             "Fix: name a file here."
         )
+
+
+def real_path(path: str) -> str:
+    """Return the one path that a file has, whatever links lead to it; a URL stays as it is."""
+    return path if "://" in path else os.path.realpath(path)

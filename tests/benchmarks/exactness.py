@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mercore.jobs import api
-from mercore.jobs.options import available_cores
+from mercore.jobs.resources.execution import available_cores
 from mercore.stores.rows import open_rows
 from tests.benchmarks.tables import Row
 from tests.independent import exact_truth

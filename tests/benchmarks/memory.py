@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mercore.jobs.options import size
+from mercore.jobs.options import parse_bytes
 from tests.benchmarks.tables import Row
 from tests.support.peaks import measured
 
@@ -36,7 +36,7 @@ def _line(name: str, budget: str, words: Sequence[object]) -> Row:
         "command": name,
         "--memory": budget,
         "peak, MB": ran.peak / 1e6,
-        "of the budget": ran.peak / size(budget),
+        "of the budget": ran.peak / parse_bytes(budget),
         "seconds": ran.seconds,
         "said": told[0] if told else "",
     }

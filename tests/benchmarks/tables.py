@@ -9,9 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mercore.jobs import api
-from mercore.jobs.options import available_cores
+from mercore.jobs.encoder_options import spec_of_options
+from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate, recalls
+from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.part_reader import PartReader
+from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import open_vector_store
 
 Row = dict[str, Any]
@@ -36,12 +40,15 @@ def recall_rows(store: str, queries: str, kernel: str, weights: list[str], param
     for dtype in weights:
         with TemporaryDirectory() as folder:
             codes = str(Path(folder) / "codes.zarr")
-            made = api.encode(store, codes, kernel=kernel, weights=dtype, **parameters)
+            made = api.encode(
+                store, codes, kernel=kernel, encoder=spec_of_options("aska", {"weights": dtype, **parameters})
+            )
             _, hits = api.search(codes, queries, k=FOUND, threads=threads)
-            hits = api.rescored(hits, store, queries, kernel=kernel)
-        found = {
-            f"{row['definition']}@{row['rank']}": row["value"] for row in api.recalls(hits, truth, exact_scores=True)
-        }
+            options = EvaluateOptions(vectors=store, queries=queries, kernel=KernelOptions(name=kernel))
+            task = open_evaluate(hits, truth, options)
+            assert task.rescoring is not None
+            hits = Hits(scores=task.rescoring.scores(), ids=hits.ids)
+        found = {f"{row['definition']}@{row['rank']}": row["value"] for row in recalls(hits, truth, exact_scores=True)}
         name = {"kernel": kernel, "weights": dtype, "bytes a row": made["bytes_per_row"]}
         rows.append({**name, "ratio": _ratios(store, made["bytes"]), **found})
     return rows
@@ -56,7 +63,7 @@ def compressor_rows(
     for compressor in compressors:
         vectors, codes = (str(folder / f"{kind}-{compressor.replace(':', '-')}") for kind in ("vectors", "codes"))
         api.ingest(base, vectors, compressor=compressor)
-        api.encode(vectors, codes, kernel=kernel, compressor=compressor, **parameters)
+        api.encode(vectors, codes, kernel=kernel, compressor=compressor, encoder=spec_of_options("aska", parameters))
         stores[compressor] = vectors, codes
     times: dict[str, list[tuple[float, float, float]]] = {compressor: [] for compressor in compressors}
     for _ in range(REPEATS):

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from mercore.jobs.cli import main
-from mercore.jobs.encoder_options import make_spec
+from mercore.jobs.encoder_options import spec_of_options
 from mercore.jobs.encoder_parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
@@ -22,6 +22,12 @@ from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import AS_BITS, KpcaLshSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
 from mercore.stores.errors import InputError
+
+
+def make_spec(options: dict[str, Any]) -> EncoderSpec:
+    """Return the spec of an encoder that is named among its options."""
+    return spec_of_options(options.get("encoder") or "aska", options)
+
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 

@@ -6,8 +6,8 @@ import click
 import pytest
 from click.core import ParameterSource
 
-from mercore.jobs.background.job_spec import given_options, job_id, sources_of, target_of, words_in, words_of
-from mercore.jobs.cli import compare, encode, main, search
+from mercore.jobs.background.job_spec import given_options, job_id, sources_of, words_in, words_of, written_by
+from mercore.jobs.cli import check, compare, encode, export, ingest, main, search
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 
 VERBS = {"encode": encode, "search": search, "compare": compare}
@@ -58,12 +58,14 @@ def test_the_id_is_of_what_decides_the_result() -> None:
 
 def test_what_a_job_writes_and_reads() -> None:
     options = {"store": "/codes", "queries": "/q", "vectors": "/v", "out": "/hits", "k": 3}
-    assert target_of("search", options) == "/hits"
-    assert sorted(sources_of("search", options)) == ["/codes", "/q", "/v"]
-    assert target_of("check", {"store": "/codes"}) is None
-    assert sources_of("ingest", {"source": "/s", "store": "/t"}) == ["/s"]
-    assert sources_of("search", {"store": "/codes", "queries": "/q", "vectors": None}) == ["/codes", "/q"]
-    assert sources_of("export", {"codes": "/c", "index": "/i", "queries": "/q", "points": "/p"}) == ["/c", "/q"]
+    assert written_by(search, options) == ["/hits"]
+    assert sorted(sources_of(search, options)) == ["/codes", "/q", "/v"]
+    assert written_by(check, {"store": "/codes"}) == []
+    assert sources_of(ingest, {"source": "/s", "store": "/t"}) == ["/s"]
+    assert sources_of(search, {"store": "/codes", "queries": "/q", "vectors": None}) == ["/codes", "/q"]
+    exported = {"codes": "/c", "index": "/i", "queries": "/q", "points": "/p"}
+    assert sources_of(export, exported) == ["/c", "/q"]
+    assert written_by(export, exported) == ["/i", "/p"]
 
 
 def test_a_path_has_one_spelling(tmp_path: Path) -> None:
@@ -77,8 +79,8 @@ def test_a_path_has_one_spelling(tmp_path: Path) -> None:
         for spelling in spellings:
             given = options_of(encode, "base.npy", spelling, "--kernel", "chi2", folder=folder_now)
             assert (given["vectors"], given["codes"]) == (str(folder / "base.npy"), str(folder / "codes"))
-            assert sources_of("encode", given) == [str(folder / "blob")]
-            assert target_of("encode", given) == str(folder / "codes")
+            assert sources_of(encode, given) == [str(folder / "blob")]
+            assert written_by(encode, given) == [str(folder / "codes")]
     assert options_of(encode, "..", ".", "--kernel", "chi2", folder=folder)["vectors"] == str(tmp_path)
 
 

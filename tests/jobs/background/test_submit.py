@@ -160,7 +160,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
         "searching would take 0.",
     ),
     "a store to check that is missing": (("check", "no"), "no does not exist: expected a store. Fix: check the path."),
-    "what has nothing to check": (("check", "q.npy"), "q.npy is not a store of mercore: expected a Zarr group "),
+    "what has nothing to check": (("check", "q.npy"), "q.npy has no receipts to check against. Fix: "),
     "an index that exists": (
         ("export", "pq", "q.npy"),
         "q.npy exists: expected a new path. Fix: name another, or remove it.",

@@ -20,6 +20,8 @@ from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels, pa
 from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
 from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, EncodeTask, open_encode
+from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.recall import evaluate
@@ -51,7 +53,7 @@ def run(folder: Path) -> Run:
     """Run a comparison of the module's data."""
 
     def run(**options: Any) -> dict[str, Any]:
-        return compare.run(str(folder / "vectors"), str(folder / "queries.npy"), **{**OPTIONS, **options})
+        return api.compare(str(folder / "vectors"), str(folder / "queries.npy"), **{**OPTIONS, **options})
 
     return run
 
@@ -61,20 +63,21 @@ def whole(folder: Path) -> tuple[Path, dict[str, Any]]:
     """A comparison of two encoders with two seeds, reranked too, and where it is recorded."""
     out = folder / "whole"
     options = {**OPTIONS, "seeds": 2, "rerank": 60, "out": str(out)}
-    return out, compare.run(str(folder / "vectors"), str(folder / "queries.npy"), **options)
+    return out, api.compare(str(folder / "vectors"), str(folder / "queries.npy"), **options)
 
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The encoder and seed of every store that is encoded meanwhile."""
     seen = []
-    encode = api.encode
+    opened = open_encode
 
-    def watched(vectors: str, codes: str, **options: Any) -> Any:
-        seen.append((options["encoder"], options["random_state"]))
-        return encode(vectors, codes, **options)
+    def watched(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
+        assert not isinstance(options.encoder, BoundChoice)
+        seen.append((options.encoder.name, options.encoder.random_state))  # type: ignore[attr-defined]
+        return opened(vectors, codes, options)
 
-    monkeypatch.setattr(api, "encode", watched)
+    monkeypatch.setattr(compare, "open_encode", watched)
     return seen
 
 
@@ -186,16 +189,16 @@ def test_what_is_recorded_is_not_done_again(
 def test_an_interrupted_comparison_goes_on_where_it_stopped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[tuple[str, int]]
 ) -> None:
-    recalls = api.recalls
+    original = recalls
 
     def interrupted(*sides: Any, **options: Any) -> Any:
         if len(encoded) == 2:
             raise KeyboardInterrupt
-        return recalls(*sides, **options)
+        return original(*sides, **options)
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(api, "recalls", interrupted)
+        patch.setattr(compare, "recalls", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(seeds=2, out=str(out))
     (truth_file,) = out.glob("truth-*.npz")
@@ -220,7 +223,7 @@ def test_other_queries_are_another_comparison(folder: Path, tmp_path: Path, enco
     for row in (0, 33):  # of which a fingerprint would read neither
         rows[row] = rows[row][::-1]
         np.save(path, rows)
-        compare.run(str(folder / "vectors"), str(path), **options)
+        api.compare(str(folder / "vectors"), str(path), **options)
     assert len(encoded) == 2
     assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
 
@@ -399,10 +402,10 @@ def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_
     np.save(queries, negative(QUERIES, seed=1))
     options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(out)}
     with pytest.raises(InputError, match=r"^query 0 has a negative value: "):
-        compare.run(str(folder / "vectors"), str(queries), **options)
+        api.compare(str(folder / "vectors"), str(queries), **options)
     np.save(queries, histograms(QUERIES, DIMS + 1))
     with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Fix: "):
-        compare.run(str(folder / "vectors"), str(queries), **options)
+        api.compare(str(folder / "vectors"), str(queries), **options)
     assert not encoded
     assert not out.exists()
 
@@ -415,7 +418,7 @@ def test_rows_that_a_later_kernel_does_not_take_are_refused_before_the_first_run
     rows[500] = -1
     options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(tmp_path / "out")}
     with pytest.raises(InputError, match=r"^row 500 has a negative value: "):
-        compare.run(str(tmp_path / "foreign"), str(folder / "queries.npy"), **options)
+        api.compare(str(tmp_path / "foreign"), str(folder / "queries.npy"), **options)
     assert not encoded
 
 

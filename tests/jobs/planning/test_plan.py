@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from mercore.jobs.background.checks import check_fits
 from mercore.jobs.cli import main
 from mercore.jobs.planning.report import refuse_excess
+from mercore.jobs.verbs.registry import open_task
 from mercore.stores.errors import BudgetError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.resolve import location_of
@@ -142,21 +142,22 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vectors, bounds, queries = (str(folder / name) for name in ("vectors", "bounds", "queries.npy"))
-    encode: dict[str, Any] = {"vectors": vectors, "codes": str(tmp_path / "new"), "kernel": "chi2", "atoms": 64}
-    search: dict[str, Any] = {"store": bounds, "queries": queries, "k": 5}
-    ingest: dict[str, Any] = {"source": str(folder / "rows.npy"), "store": str(tmp_path / "new")}
-    for verb, options in (("encode", encode), ("search", search), ("ingest", ingest), ("info", {})):
-        check_fits(verb, options)
-    for options in (encode, encode | {"encoder": "bound", "atoms": None}):
+    new = str(tmp_path / "new")
+    encode, search, ingest = [vectors, new], [bounds, queries], [str(folder / "rows.npy"), new]
+    small: dict[str, object] = {"kernel": "chi2", "atoms": 64}
+    few: dict[str, object] = {"k": 5}
+    for task in (open_task("encode", encode, small), open_task("search", search, few), open_task("ingest", ingest, {})):
+        task.check_limits()
+    for options in (small, {"kernel": "chi2", "encoder": "bound"}):
         with pytest.raises(BudgetError, match=r"would take 0\.\d\d GiB"):
-            check_fits("encode", options | {"memory": 1 << 20})
-    for options in (search, search | {"exact": True}, search | {"rerank": 9}):
+            open_task("encode", encode, {**options, "memory": 1 << 20}).check_limits()
+    for options in (few, {**few, "exact": True}, {**few, "rerank": 9}):
         with pytest.raises(BudgetError, match=r"searching would take"):
-            check_fits("search", options | {"memory": 1 << 20})
+            open_task("search", search, {**options, "memory": 1 << 20}).check_limits()
     monkeypatch.setattr(LocalLocation, "free_bytes", lambda self: 1000)
-    for verb, options in (("encode", encode), ("ingest", ingest)):
+    for task in (open_task("encode", encode, small), open_task("ingest", ingest, {})):
         with pytest.raises(BudgetError, match="which is free for"):
-            check_fits(verb, options)
+            task.check_limits()
     assert names_in(tmp_path) == []
 
 

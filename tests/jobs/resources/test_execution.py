@@ -1,58 +1,61 @@
-"""Where the options say that work is done: one place, and the memory that it counts."""
+"""Where work runs: one place, and the memory that it counts."""
 
 from typing import Any
 
 import pytest
 
-from mercore.jobs.options import available_cores
-from mercore.jobs.resources.execution import Execution, Stores, execution_of
+from mercore.jobs.resources.execution import Execution, Stores, available_cores
 from mercore.jobs.resources.limits import INTERPRETER_BYTES, check_budget, taken_at
 from mercore.stores.errors import BudgetError, InputError
 
 SCHEDULER = "tcp://127.0.0.1:1"
 
 
-def test_threads_are_one_in_the_library_and_the_cores_where_none_is_said() -> None:
-    assert execution_of({}) == Execution(threads=1)
-    assert execution_of({"threads": None}) == Execution(threads=available_cores())
-    assert execution_of({"threads": 3, "memory": 5}) == Execution(threads=3, memory=5)
-    assert execution_of({"workers": 3}, "workers") == Execution(threads=3, counted="workers")
-    assert not execution_of({"threads": 3}).remote
+def test_threads_are_the_cores_if_none_are_named() -> None:
+    assert Execution().thread_count == available_cores()
+    assert Execution(threads=3).thread_count == 3
+    assert not Execution(threads=3).remote
 
 
-def test_elsewhere_a_worker_counts_as_one_of_one_thread() -> None:
-    assert execution_of({"threads": None, "processes": 3}) == Execution(processes=3, counted="processes")
-    assert execution_of({"threads": None, "scheduler": SCHEDULER}) == Execution(scheduler=SCHEDULER)
-    assert execution_of({"processes": 3}).remote
-    assert execution_of({"scheduler": SCHEDULER}).remote
+def test_the_options_of_a_command_are_read_by_name() -> None:
+    named = Execution.from_values({"threads": 3, "processes": None, "scheduler": None, "memory": 5, "k": 7})
+    assert named == Execution(threads=3, memory=5)
+    assert Execution.from_values({"workers": 3}) == Execution(threads=3, threads_option="workers")
+
+
+def test_a_remote_worker_has_one_thread() -> None:
+    for execution in (Execution(processes=3), Execution(scheduler=SCHEDULER)):
+        execution.check()
+        assert execution.remote
+        assert execution.thread_count == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "counted", "refused"),
+    ("options", "option", "refused"),
     [
         ({"threads": 2, "processes": 2}, "threads", "threads"),
-        ({"workers": 2, "processes": 2}, "workers", "workers"),
+        ({"threads": 2, "processes": 2}, "workers", "workers"),
         ({"threads": 2, "scheduler": SCHEDULER}, "threads", "threads"),
         ({"processes": 2, "scheduler": SCHEDULER}, "threads", "processes"),
     ],
 )
-def test_two_places_are_refused(options: dict[str, Any], counted: str, refused: str) -> None:
+def test_two_places_are_refused(options: dict[str, Any], option: str, refused: str) -> None:
     because = (
-        "a cluster that exists has its own workers"
+        "an existing cluster has its own workers"
         if "scheduler" in options
-        else "--processes says how many work, each on one thread"
+        else "--processes is the number of workers, and each has one thread"
     )
     with pytest.raises(InputError, match=f"^--{refused} has no use here: {because}. Fix: leave --{refused} out.$"):
-        execution_of(options, counted)
+        Execution(**options, threads_option=option).check()
 
 
 def test_processes_count_with_their_interpreters() -> None:
     one, most = 1 << 20, 3 * (INTERPRETER_BYTES + (1 << 20))
-    assert check_budget("searching", taken_at(Execution(processes=2), one), most, "less") == 0
-    assert check_budget("searching", taken_at(Execution(scheduler=SCHEDULER), one), most, "less") == 2 * most // 3
+    check_budget("searching", taken_at(Execution(processes=2), one), most, "less")
+    check_budget("searching", taken_at(Execution(scheduler=SCHEDULER), one), most // 3, "less")
     with pytest.raises(BudgetError, match=r"^searching would take .* Fix: less\.$"):
         check_budget("searching", taken_at(Execution(processes=2), one), most - 1, "less")
-    assert Execution(processes=2, counted="processes").or_fewer == ", or fewer --processes"
+    assert Execution(processes=2).or_fewer == ", or fewer --processes"
     assert Execution(scheduler=SCHEDULER).or_fewer == ""
 
 

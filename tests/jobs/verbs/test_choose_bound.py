@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import zarr
 
-from mercore.jobs.encoder_options import make_spec
+from mercore.jobs.encoder_options import spec_of_options
 from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
 from tests.support.running import Outcome, histograms, invoke, succeed
 
 ROWS, DIMS = 600, 16
 TITLE = "expected of exact searches for 10 neighbours in batches of 100 queries:"
 CHI2 = ("--kernel", "chi2", "--encoder", CHOOSE)
-HEADINGS = "bound size bytes a row rows scored ns a row and query"
+HEADINGS = "bound size bytes per row rows scored ns per row and query"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def about(codes: Path) -> dict[str, Any]:
 def test_the_choice_is_no_encoder() -> None:
     assert CHOOSE not in PARAMETERS
     with pytest.raises(KeyError):
-        make_spec({"encoder": CHOOSE})
+        spec_of_options(CHOOSE, {})
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("intersection", "bin-bound"), ("cosine", "kpca-bound")])
@@ -179,8 +179,8 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Pat
     said = " ".join(outcome.err.split())
     assert re.search(
         rf"bounds rule too little out of {vectors} under kernel rbf: the best leaves \d+\.\d% of the rows and is "
-        r"expected to take \d+\.\d ns a row and query, every row's score \d+\.\d\. Exact searches will score every row "
-        r"where that is faster; for approximate ones use another --encoder\.",
+        r"expected to take \d+\.\d ns per row and query, every row's score \d+\.\d\. "
+        r"Exact searches will score every row where that is faster; for approximate ones use another --encoder\.",
         said,
     )
     searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")

@@ -9,7 +9,6 @@ import pytest
 
 from mercore.jobs import api
 from mercore.jobs.verbs import export as exporting
-from mercore.jobs.verbs.export import export
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import make_kernel
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["chi2", "raw", "product"])
 def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     index, points, queries = folder / f"{name}.faiss", folder / f"{name}.npy", str(folder / "queries.npy")
-    report = export(str(folder / name), str(index), queries=queries, points=str(points))
+    report = api.export(str(folder / name), str(index), queries=queries, points=str(points))
     assert report["written"] == [str(index), str(points)]
     found: Any = faiss.read_index(str(index))
     theirs, ids = found.search(np.load(points), 20)
@@ -55,11 +54,11 @@ def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "index"
     with pytest.raises(InputError, match="--queries and --points go together: found one of them"):
-        export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
+        api.export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
     with pytest.raises(InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Fix:"):
-        export(str(folder / "aska"), str(target))
+        api.export(str(folder / "aska"), str(target))
     with pytest.raises(ExistsError):
-        export(str(folder / "chi2"), str(folder / "queries.npy"))
+        api.export(str(folder / "chi2"), str(folder / "queries.npy"))
     assert not target.exists()
 
 
@@ -77,7 +76,7 @@ def test_queries_that_the_codes_are_not_for_are_refused_before_anything_is_writt
         queries = tmp_path / f"{name}.npy"
         np.save(queries, rows)
         with pytest.raises(InputError, match=message):
-            export(str(folder / "chi2"), str(tmp_path / "x"), queries=str(queries), points=str(tmp_path / "p.npy"))
+            api.export(str(folder / "chi2"), str(tmp_path / "x"), queries=str(queries), points=str(tmp_path / "p.npy"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["negative.npy", "none.npy", "wide.npy"]
 
 
@@ -92,7 +91,7 @@ def test_two_paths_that_are_one_are_refused(folder: Path, tmp_path: Path, monkey
         (queries, "x", f"INDEX and --queries are one path: found {queries} twice. Fix: name another for --queries."),
     ):
         with pytest.raises(InputError) as error:
-            export(codes, index, queries=queries, points=points)
+            api.export(codes, index, queries=queries, points=points)
         assert str(error.value) == message
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
@@ -109,10 +108,10 @@ def test_the_same_command_ends_an_export_that_stopped_between_points_and_index(
     with monkeypatch.context() as patch:
         patch.setattr(exporting, "write_index", full)
         with pytest.raises(StorageError):
-            export(codes, str(index), queries=queries, points=str(points))
+            api.export(codes, str(index), queries=queries, points=str(points))
     assert (points.exists(), index.exists()) == (True, False)
     written = points.stat().st_mtime_ns
-    export(codes, str(index), queries=queries, points=str(points))
+    api.export(codes, str(index), queries=queries, points=str(points))
     assert index.exists()
     assert points.stat().st_mtime_ns == written
 
@@ -131,7 +130,7 @@ def test_other_points_are_not_overwritten(folder: Path, tmp_path: Path, there: s
         points.write_bytes(b"text")
     before = points.read_bytes()
     with pytest.raises(ExistsError) as error:
-        export(str(folder / "chi2"), str(tmp_path / "x"), queries=queries, points=str(points))
+        api.export(str(folder / "chi2"), str(tmp_path / "x"), queries=queries, points=str(points))
     message = f"{points} exists and holds other points: expected a new path. Fix: name another, or remove it."
     assert str(error.value) == message
     assert points.read_bytes() == before

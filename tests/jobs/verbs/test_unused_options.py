@@ -1,6 +1,7 @@
 """No option is parsed and ignored: one that would have no effect is refused, with its mend."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("vectors", {"kernel": "chi2", "vectors": "x"}, "--vectors has no use here: {folder}/vectors is the vectors."),
     ],
 )
-def test_search(folder: Path, store: str, options: dict[str, object], because: str) -> None:
+def test_search(folder: Path, store: str, options: dict[str, Any], because: str) -> None:
     with pytest.raises(InputError) as error:
         api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
     name = next(reversed(options))
@@ -43,13 +44,13 @@ def test_search(folder: Path, store: str, options: dict[str, object], because: s
 def test_evaluate(folder: Path, option: str) -> None:
     hits = str(folder / "hits.npz")
     with pytest.raises(InputError, match=f"--{option} has no use here: it says how to re-score the hits"):
-        api.evaluate(hits, hits, **{option: "chi2"})
+        api.evaluate(hits, hits, **{option: "chi2"})  # type: ignore[arg-type]
 
 
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
-    options = {"kernel": "chi2", "atoms": 8, "sparsity": 2, "workers": 2, "scheduler": "tcp://127.0.0.1:1"}
-    with pytest.raises(InputError, match="--workers has no use here: a cluster that exists has its own workers"):
-        api.encode(str(folder / "vectors"), str(folder / "new"), **options)
+    vectors, new = str(folder / "vectors"), str(folder / "new")
+    with pytest.raises(InputError, match="--workers has no use here: an existing cluster has its own workers"):
+        api.encode(vectors, new, kernel="chi2", encoder="aska:atoms=8", workers=2, scheduler="tcp://127.0.0.1:1")
     assert not (folder / "new").exists()
 
 

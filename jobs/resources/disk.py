@@ -1,0 +1,50 @@
+"""Bytes that a store takes on disk, and the refusal of work that the disk has no room for."""
+
+from mercore.pipeline.encode import EncodePlan
+from mercore.stores.codes import KIND as CODES
+from mercore.stores.errors import BudgetError
+from mercore.stores.formats.source import Source
+from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.part_store.header import Header, Layout, column_fields
+from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes
+from mercore.stores.spec import to_json
+from mercore.stores.vector_writer import chunk_rows
+from mercore.stores.vectors import KIND as VECTORS
+
+
+def check_disk(verb: str, where: Where, needed: int) -> None:
+    """Refuse work that would write more bytes than are free at ``where``.
+
+    Raises
+    ------
+    BudgetError
+        Before any work.
+    """
+    free = location_of(where).free_bytes()
+    if free is not None and needed > free:
+        raise BudgetError(
+            f"{verb} would write {needed / 2**30:.2f} GiB: expected at most {free / 2**30:.2f} GiB, "
+            f"which is free for {where}. Fix: free space there, or name a path on another disk."
+        )
+
+
+def encoded_bytes(plan: EncodePlan) -> dict[str, int]:
+    """Return the bytes of a code store's files by content; compressed columns and an unfitted model count 0."""
+    fitted = "model" in vars(plan)
+    layout = plan.layout if fitted else plan.unfitted
+    plain = all(fields["compressor"] == "none" for fields in layout.columns)
+    return _with_total(Header(kind=CODES, spec=to_json(plan.spec), layout=layout), plain=plain)
+
+
+def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:
+    """Return the bytes of a vector store's files by content; compressed columns count 0."""
+    dims, dtype = source.shape[1], source.dtype
+    fields = column_fields("vectors", dtype.name, dims, compressor)
+    layout = Layout(rows=rows, part_rows=chunk_rows(dims, dtype), columns=[fields], model={})
+    return _with_total(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")
+
+
+def _with_total(header: Header, *, plain: bool) -> dict[str, int]:
+    columns = column_bytes(header.layout) if plain else dict.fromkeys(header.layout.column_names, 0)
+    sizes = {**columns, **skeleton_bytes(header)}
+    return {**sizes, "total": sum(sizes.values())}

@@ -1,0 +1,238 @@
+"""``mercore encode``: a vector store into a code store, or the parts that are missing or wrong."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import click
+import numpy as np
+
+from mercore.jobs.encoder_options import CHOOSE, option_names, refuse_options, spec_of_options
+from mercore.jobs.options import Report, check_whole
+from mercore.jobs.progress import progress, waiting
+from mercore.jobs.resources.disk import check_disk, encoded_bytes
+from mercore.jobs.resources.execution import Execution
+from mercore.jobs.resources.limits import check_budget, taken_at, workers_within
+from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
+from mercore.jobs.verbs.info import describe_codes
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
+from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.search.choose_bound import choose_bytes
+from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.location.resolve import location_of
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.rows import open_vectors
+from mercore.stores.vectors import Vectors, VectorStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundChoice:
+    """In the place of an encoder: the bound whose exact search is cheapest, as measured on a sample."""
+
+    random_state: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeOptions(VerbOptions):
+    """What the user said of an encode."""
+
+    kernel: KernelOptions
+    encoder: EncoderSpec | BoundChoice = AskaSpec()  # noqa: RUF009 - it is frozen
+    part_rows: int | None = None
+    compressor: str = "none"
+    execution: Execution = Execution(threads_option="workers")  # noqa: RUF009
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> Self:
+        """Return the options that a command line gives by name."""
+        plain = ("part_rows", "compressor")
+        given: dict[str, Any] = {name: values[name] for name in plain if values.get(name) is not None}
+        return cls(
+            kernel=KernelOptions.from_values(values),
+            encoder=encoder_of(str(values.get("encoder") or AskaSpec.name), values),
+            execution=Execution.from_values({"workers": None, **values}),
+            **given,
+        )
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse what needs no vectors: the kernel's name, the compressor, and a target that holds something else."""
+        check_whole(part_rows=self.part_rows)
+        check_compressor(self.compressor)
+        self.kernel.check()
+        self.execution.check()
+        if target is not None:
+            _check_target(target)
+
+
+def encoder_of(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
+    """Return the encoder of that name with the options that belong to it; others are refused."""
+    given = {option: values.get(option) for option in option_names()}
+    if name != CHOOSE:
+        return spec_of_options(name, given)
+    refuse_options(given, CHOOSE, ("random_state",))
+    seed = given["random_state"]
+    return BoundChoice(random_state=seed if isinstance(seed, int) else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodeTask:
+    """An encode with its vectors open and its parameters checked; ``plan`` is None until a bound is chosen."""
+
+    vectors: Vectors
+    kernel: Kernel
+    codes: str
+    options: EncodeOptions
+    plan: EncodePlan | None
+
+    @property
+    def execution(self) -> Execution:
+        """Where the parts are encoded: on the number of threads that the memory allows."""
+        execution, plan = self.options.execution, self.plan
+        if execution.remote or execution.threads is not None or plan is None:
+            return execution
+        threads = workers_within(lambda n: encode_bytes(plan, n), execution.thread_count, execution.memory)
+        return replace(execution, threads=threads)
+
+    def check_limits(self) -> None:
+        """Refuse an encode that exceeds the memory, or codes that the disk has no room for."""
+        self._check_limits(self.execution)
+
+    def _check_limits(self, execution: Execution) -> None:
+        if self.plan is None:
+            needed = choose_bytes(self.vectors, self.kernel)
+            check_budget("choosing a bound", needed, execution.memory, "name an --encoder")
+            return
+        check_disk("encoding", self.codes, encoded_bytes(self.plan)["total"] - location_of(self.codes).held_bytes())
+        needed = taken_at(execution, encode_bytes(self.plan, execution.thread_count))
+        check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
+
+    def with_bound(self) -> "EncodeTask":
+        """Return the task with a bound chosen on a sample, if one is to be chosen."""
+        if self.plan is not None:
+            return self
+        assert isinstance(self.options.encoder, BoundChoice)
+        self.check_limits()
+        spec = chosen_bound(self.vectors, self.kernel, random_state=self.options.encoder.random_state)
+        return replace(self, plan=_laid_out(self.vectors, self.kernel, spec, self.options))
+
+    def run(self) -> Report:
+        """Encode what is missing or wrong; return what was done."""
+        began = time.perf_counter()
+        if self.plan is None:
+            return self.with_bound().run()
+        if not isinstance(self.vectors, VectorStore):
+            check_every_row(self.vectors, self.kernel)
+        execution = self.execution
+        self._check_limits(execution)
+        store, done_now = encode_missing(self.plan, self.codes, self.options.kernel.file, execution)
+        seconds = round(time.perf_counter() - began, 3)
+        return {**describe_codes(store), "parts_done_now": done_now, "seconds": seconds}
+
+
+def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
+    """Open the vectors, and refuse parameters that do not fit them and a target that holds something else."""
+    options.check()
+    rows = open_vectors(vectors)
+    kernel = options.kernel.open(rows)
+    encoder = options.encoder
+    if isinstance(encoder, BoundChoice):
+        begun = begun_bound(codes, encoder.random_state)
+        if begun is None:
+            location_of(codes).check_new()
+            smallest = KpcaBoundSpec(n_landmarks=1, n_components=1)
+            _laid_out(rows, kernel, smallest, options)  # refuse now what would be refused of any bound
+            return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
+        encoder = begun
+    plan = _laid_out(rows, kernel, encoder, options)
+    begun_codes(plan, codes)
+    return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=plan)
+
+
+def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
+    """Return the codes of this very spec that lie at ``codes``, or None if nothing does.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies there; it names what differs.
+    StorageError
+        If nothing can be made there.
+    """
+    found = resume(codes, plan.spec, plan.unfitted)
+    if found is None:
+        try:
+            location_of(codes).check_new()
+        except ExistsError:  # another process made it a moment ago: the same codes, or the error that says so
+            found = resume(codes, plan.spec, plan.unfitted)
+            if found is None:
+                raise
+    return found
+
+
+def encode_missing(
+    plan: EncodePlan, codes: str, custom_file: str | None, execution: Execution
+) -> tuple[CodeStore, int]:
+    """Encode the parts that are missing or wrong; return the store and the number of parts done now."""
+    from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
+    from mercore.jobs.cluster.encode_parts import Sources, encode_parts
+
+    with exclusive(codes) as lease, connect(execution) as client:
+        store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
+        undone = _restored(store, plan)
+        if undone:
+            lease.check()  # fitting took its time
+            rows = sum(np.diff(store.store.bounds(part))[0] for part in undone)
+            with progress("encode", rows, "rows") as advance:
+                sources = Sources(str(plan.vectors.where), custom_file)
+                encode_parts(client, codes, sources, undone, lease.checked(advance))
+            store.store.sweep()  # a worker that was killed may have left scratch files
+    return store, len(undone)
+
+
+def _laid_out(vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, options: EncodeOptions) -> EncodePlan:
+    return lay_out(vectors, kernel, encoder, part_rows=options.part_rows, compressor=options.compressor)
+
+
+def _check_target(codes: str) -> None:
+    """Refuse a path that holds something other than codes, or at which nothing can be made."""
+    with suppress(NotFoundError):
+        try:
+            open_code_store(codes)
+        except FormatError:
+            raise ExistsError(
+                f"{codes} exists and holds no codes: expected codes that are begun, or a new path. Fix: name another."
+            ) from None
+        return
+    location_of(codes).check_new()
+
+
+def _created(codes: str, plan: EncodePlan) -> CodeStore:
+    """Fit the model and make a code store of it, unless nothing can be made there."""
+    location_of(codes).check_new()
+    with waiting(f"fitting {plan.encoder.name}"):
+        model = plan.model
+    source = location_of(plan.vectors.where).resolved()
+    return create_or_resume(codes, plan.spec, plan.layout, model, source_path=source)
+
+
+def _restored(store: CodeStore, plan: EncodePlan) -> list[int]:
+    """Restore the files around the parts, say what is wrong with any part, and return the parts to be done."""
+    store.store.sweep()
+    for key in store.restore(lambda: plan.model):
+        click.echo(f"writing {key} again: it was missing or damaged", err=True)
+    undone = store.undone_parts()
+    for part, reason in undone.items():
+        if reason:
+            click.echo(f"doing part {part} again: {reason}", err=True)
+    wrong = sum(map(bool, undone.values()))
+    if 0 < len(undone) < store.parts:
+        done = store.parts - len(undone)
+        click.echo(f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong", err=True)
+    return list(undone)

@@ -1,0 +1,71 @@
+"""``mercore info``: what a store or a file is."""
+
+from dataclasses import dataclass
+
+from mercore.jobs.options import Report
+from mercore.jobs.verbs.inputs import kind_of
+from mercore.pipeline.kernels import is_custom, kernel_from_spec
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.formats import open_source
+from mercore.stores.vectors import KIND as VECTORS
+from mercore.stores.vectors import VectorStore, open_vector_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoTask:
+    """A store or file, and its kind."""
+
+    path: str
+    kind: str
+
+    def check_limits(self) -> None:
+        """Do nothing: a description takes no memory."""
+
+    def run(self) -> Report:
+        """Return the description."""
+        if self.kind == "codes":
+            return describe_codes(open_code_store(self.path))
+        if self.kind == VECTORS:
+            return describe_vectors(open_vector_store(self.path))
+        source = open_source(self.path)
+        rows, dims = source.shape
+        return {"kind": "foreign", "path": self.path, "rows": rows, "dims": dims, "dtype": source.dtype.name}
+
+
+def open_info(store: str) -> InfoTask:
+    """Find out the kind of a store or file."""
+    return InfoTask(path=store, kind=kind_of(store))
+
+
+def describe_vectors(vectors: VectorStore) -> Report:
+    """Return the description of a vector store."""
+    return {
+        "kind": VECTORS,
+        "path": vectors.where,
+        "rows": vectors.rows,
+        "parts": vectors.parts,
+        "bytes": sum(vectors.store.stored_bytes.values()),
+        "fingerprint": vectors.fingerprint,
+        **{key: value for key, value in vars(vectors.spec).items() if key not in ("name", "version", "content")},
+    }
+
+
+def describe_codes(codes: CodeStore) -> Report:
+    """Return the description of a code store, which may be unfinished."""
+    columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
+    total = sum(columns.values())
+    rows_done = min(codes.rows, parts_done * codes.store.layout.part_rows)
+    kernel = dict(codes.spec.kernel)
+    return {
+        "kind": "codes",
+        "path": codes.where,
+        "rows": codes.rows,
+        "parts": codes.parts,
+        "parts_done": parts_done,
+        "kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec(),
+        "encoder": codes.spec.encoder,
+        "bytes": total,
+        "bytes_per_row": round(total / max(1, rows_done), 3),
+        "columns": columns,
+        "source": codes.source_path,
+    }

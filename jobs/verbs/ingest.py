@@ -1,0 +1,75 @@
+"""``mercore ingest``: copy a foreign source into a vector store."""
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from mercore.jobs.options import Report
+from mercore.jobs.progress import progress
+from mercore.jobs.resources.disk import check_disk, ingested_bytes
+from mercore.jobs.verbs.info import describe_vectors
+from mercore.jobs.verbs.inputs import VerbOptions, exclusive
+from mercore.pipeline.ingest import ingest as ingest_source
+from mercore.stores.distinct import DistinctCounter
+from mercore.stores.formats import Sliced, open_source
+from mercore.stores.formats.source import Source
+from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.vector_writer import VectorWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(VerbOptions):
+    """What the user said of an ingest."""
+
+    drop_zero_rows: bool = False
+    compressor: str = "none"
+
+    def check(self, target: Where | None = None) -> None:
+        """Refuse an unknown compressor, and a target at which no store can be made."""
+        check_compressor(self.compressor)
+        if target is not None:
+            location_of(target).check_new()
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestTask:
+    """An ingest whose source is open."""
+
+    source: Source
+    target: Where
+    options: IngestOptions
+
+    def check_limits(self) -> None:
+        """Refuse rows that the disk has no room for; compressed rows may take less, and pass."""
+        if self.options.compressor == "none":
+            needed = ingested_bytes(self.source, self.source.shape[0])["total"]
+            check_disk("ingesting", self.target, needed)
+
+    def run(self) -> Report:
+        """Write the vector store; return what is in it."""
+        self.check_limits()
+        began = time.perf_counter()
+        n, d = self.source.shape
+        location = location_of(self.target)
+        location.check_new()  # before waiting for another process
+        with (
+            exclusive(self.target) as lease,
+            VectorWriter(self.target, dims=d, dtype=self.source.dtype, compressor=self.options.compressor) as writer,
+            closing(DistinctCounter(location.spill_folder())) as counter,
+            progress("ingest", n, "rows") as advance,
+        ):
+            made = ingest_source(
+                self.source,
+                writer,
+                counter,
+                drop_zero_rows=self.options.drop_zero_rows,
+                advance=lease.checked(advance),
+            )
+        return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
+
+
+def open_ingest(source: str | Sliced, store: Where, options: IngestOptions) -> IngestTask:
+    """Open a file or an array [n, d], and refuse a target at which no store can be made."""
+    options.check(store)
+    return IngestTask(source=open_source(source), target=store, options=options)
