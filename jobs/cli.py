@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mercore.jobs.background import queue_verbs
-from mercore.jobs.background.runner import wake_quietly
+from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
 from mercore.jobs.options import (
     BATCH,
@@ -70,7 +70,7 @@ def main(context: click.Context) -> None:
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
     keep_freed_blocks()
     if context.invoked_subcommand != "runner":
-        wake_quietly()
+        start_runner_quietly()
 
 
 @main.command()
@@ -89,7 +89,7 @@ def ingest(source: str, store: str, *, drop_zero_rows: bool, compressor: str, js
     from mercore.jobs import api, printing
 
     report = api.ingest(source, store, drop_zero_rows=drop_zero_rows, compressor=compressor)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -116,7 +116,7 @@ def encode(vectors: str, codes: str, *, json: bool, **options: Any) -> None:  # 
     from mercore.jobs import api, printing
 
     report = api.encode(vectors, codes, **options)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -156,7 +156,7 @@ def search(store: str, queries: str, *, json: bool, **options: Any) -> None:  # 
     if json:
         echo_json(report if options["out"] else {**report, **api.hits_json(hits)})
     else:
-        printing.tell_search(report, hits)
+        printing.print_search(report, hits)
 
 
 @main.command()
@@ -178,11 +178,10 @@ def verify(vectors: str, queries: str, hits: str, *, json: bool, **options: Any)
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from mercore.jobs import api
-    from mercore.jobs.verbs.verify import tell
+    from mercore.jobs import api, printing
 
     report = api.verify(vectors, queries, hits, **options)
-    echo_json(report) if json else tell(report)
+    echo_json(report) if json else printing.print_verdicts(report)
     if report["refuted"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -200,7 +199,7 @@ def evaluate(hits: str, truth: str, *, json: bool, **options: Any) -> None:  # n
     from mercore.jobs import api, printing
 
     report = api.evaluate(hits, truth, **options)
-    echo_json(report) if json else printing.tell_evaluation(report)
+    echo_json(report) if json else printing.print_evaluation(report)
 
 
 @main.command()
@@ -211,7 +210,7 @@ def info(store: str, *, json: bool) -> None:
     from mercore.jobs import api, printing
 
     report = api.info(store)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -222,7 +221,7 @@ def check(store: str, *, json: bool) -> None:
     from mercore.jobs import api, printing
 
     report = api.check(store)
-    echo_json(report) if json else printing.tell_check(report)
+    echo_json(report) if json else printing.print_check(report)
     if report["faults"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -239,7 +238,7 @@ def export(codes: str, index: str, *, json: bool, **options: Any) -> None:  # no
     from mercore.jobs import api, printing
 
     report = api.export(codes, index, **options)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -275,11 +274,10 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from mercore.jobs import api
-    from mercore.jobs.comparison import summary
+    from mercore.jobs import api, printing
 
     report = api.compare(vectors, queries, **options)
-    echo_json(report) if json else summary.tell(report)
+    echo_json(report) if json else printing.print_comparison(report)
 
 
 @main.command()
@@ -290,10 +288,11 @@ def compare(vectors: str, queries: str, *, json: bool, **options: Any) -> None: 
 @as_json
 def demo(*, json: bool, **options: Any) -> None:  # noqa: ANN401
     """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
+    from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 
     report = demonstration.run(**options)
-    echo_json(report) if json else demonstration.tell(report)
+    echo_json(report) if json else printing.print_demo(report)
 
 
 SUBMITTED = (ingest, encode, search, verify, compare, check, export)

@@ -46,11 +46,12 @@ def _body(module: str, names: list[str | None]) -> Callable[..., None]:
     """Return what plans by a module, given a verb's arguments of those names and its options."""
 
     def body(*, json: bool, **options: Any) -> None:  # noqa: ANN401
-        from mercore.jobs.planning import report as forecast
+        from mercore.jobs import printing
+        from mercore.jobs.planning.report import refuse_excess
 
         arguments = [options.pop(str(name)) for name in names]
         report = import_module(module).plan(*arguments, **options)
-        echo_json(report) if json else forecast.tell_plan(report)
-        forecast.refuse_excess(report, options.get("memory"))
+        echo_json(report) if json else printing.print_plan(report)
+        refuse_excess(report, options.get("memory"))
 
     return body

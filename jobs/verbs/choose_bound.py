@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from mercore.jobs.encoder_options import refuse_options
+from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import check_budget
 from mercore.pipeline.encode import check_every_row, lay_out, spec_of
@@ -16,7 +15,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, Measured, choose_bound, choose_bytes
+from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound, choose_bytes
 from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
@@ -45,7 +44,7 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, codes: str, options: Mapping[
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=options.get("random_state") or 0)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
-    _tell(measured, every)
+    print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
         click.echo(
             f"bounds rule too little out of {vectors.where} under kernel {kernel.name}: the best leaves "
@@ -106,17 +105,3 @@ def _refuse(vectors: Vectors, kernel: Kernel, options: Mapping[str, Any]) -> Non
     compressor = check_compressor(options.get("compressor") or "none")
     some = KpcaBoundSpec(n_landmarks=1, n_components=1)
     lay_out(vectors, kernel, some, part_rows=options.get("part_rows"), compressor=compressor)
-
-
-def _tell(measured: list[Measured], every: float) -> None:
-    """Print a row a bound on stderr, the chosen one first, and one for the search without any."""
-    click.echo(f"expected of exact searches for {NEIGHBOURS} neighbours in batches of {BATCH} queries:", err=True)
-    table = Table(box=None)
-    for name in ("bound", "size", "bytes a row", "rows scored", "ns a row and query"):
-        table.add_column(name, justify="left" if name == "bound" else "right")
-    for bound in measured:
-        fields = vars(bound.spec)
-        size = str(fields.get("n_components", fields.get("n_groups")))
-        table.add_row(bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}")
-    table.add_row("every row", "", "", "100%", f"{every:.2f}")
-    Console(stderr=True).print(table)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -87,18 +86,6 @@ def claims(vectors: str, queries: str | Sliced, hits: AnyHits, options: Mapping[
     job = ready(ExactScorer(vectors=rows, kernel=kernel), codes, source, settings, options)
     job = replace(job, custom_kernel_file=custom_kernel_file(options))
     return Claims(job=job, ids=found.ids, scores=found.scores if kernel.ranking is kernel else None)
-
-
-def tell(report: Report) -> None:
-    """Print query, verdict and, where one is refuted, rank, claimed id, better id and its score; counts on stderr."""
-    click.echo("query\tverdict\trank\tclaimed\tbetter\tscore")
-    for verdict in report["verdicts"]:
-        fields = (verdict.get(name, "") for name in ("query", "verdict", "rank", "claimed", "better", "score"))
-        click.echo("\t".join(map(str, fields)))
-    counts = ", ".join(f"{report[word]:,} {word}" for word in (PROVED, TIED, REFUTED))
-    click.echo(
-        f"{report['queries']:,} queries × {report['rows']:,} rows in {report['seconds']:.2f} s: {counts}", err=True
-    )
 
 
 def _first(hits: Hits, k: int | None, named: str) -> Hits:

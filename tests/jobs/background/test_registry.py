@@ -53,12 +53,12 @@ def test_a_job_that_ended_is_queued_again_behind_the_others(path: Path, state: s
     registry = Registry(path)
     registry.submit("old", SPEC)
     registry.claim()
-    registry.change("old", state=state, exit_code=1, why="so", deaths=2, cancel=1, peak_bytes=7)
+    registry.change("old", state=state, exit_code=1, why="so", crashes=2, cancel=1, peak_bytes=7)
     registry.submit("new", SPEC)
     job, before = registry.submit("old", {**SPEC, "options": {"atoms": 8, "workers": 3}})
     assert before is not None
     assert (before.state, before.why) == (state, "so")
-    assert (job.state, job.why, job.exit_code, job.deaths, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
+    assert (job.state, job.why, job.exit_code, job.crashes, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
     assert job.options == {"atoms": 8, "workers": 3}
     assert [found.id for found in registry.jobs(QUEUED)] == ["new", "old"]
 
@@ -129,7 +129,9 @@ def test_settings(path: Path) -> None:
 
 def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(FormatError, match=r"registry\.sqlite is no registry of jobs: file is not a database\. Fix: "):
+    with pytest.raises(
+        FormatError, match=r"registry\.sqlite is not a registry of jobs: file is not a database\. Fix: "
+    ):
         Registry(path)
     newer = tmp_path / "newer"
     connection = sqlite3.connect(newer)
