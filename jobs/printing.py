@@ -219,7 +219,7 @@ def jobs_table(reports: Sequence[Report]) -> Table:
     """Return the table of jobs: id, state, done, rate, left, target."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("id", "state", "done", "rate", "left", "target"):
-        table.add_column(name, no_wrap=name == "id", overflow="fold")
+        table.add_column(name, no_wrap=name != "target", overflow="fold")
     for report in reports:
         left = report["seconds_left"]
         table.add_row(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of the store that a foreground encode writes."""
+    """The files of the store that an undisturbed encode in the foreground writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
     succeed("encode", vectors, store, *OPTIONS)
     return files_of(store)
@@ -50,6 +50,7 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     reports = [queue.status(job) for job in (ingest, encode, search)]
     assert [(report["state"], report["exit_code"], report["runs"]) for report in reports] == [("done", 0, 1)] * 3
     assert (reports[1]["parts_done"], reports[1]["parts"]) == (1, 1)
+    assert (reports[1]["progress"]["done"], reports[1]["progress"]["total"]) == (500, 500)
     assert all(report["peak_bytes"] > 50 << 20 for report in reports)
     assert reports[0]["ended"] <= reports[1]["began"]
     succeed(

@@ -1,4 +1,4 @@
-"""The registry: a queue in order, one owner a job, whatever processes do to it at once."""
+"""The registry is an ordered queue and gives each job to one process, however many use it."""
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +87,19 @@ def test_jobs_are_found_by_the_beginning_of_their_ids(path: Path) -> None:
     assert [job.id for job in registry.find("encode-1")] == ["encode-1"]
     assert [job.id for job in registry.find("encode")] == ["encode-12", "encode-1"]
     assert registry.find("%") == []
+
+
+def test_the_columns_on_disk_keep_their_names(path: Path) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+    registry.change("one", heartbeat=5.0, crashes=2)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT place, beat, deaths FROM jobs").fetchall() == [(1, 5.0, 2)]
+    connection.execute("UPDATE jobs SET place = 7, beat = 8, deaths = 9")
+    connection.commit()
+    connection.close()
+    (job,) = registry.jobs()
+    assert (job.position, job.heartbeat, job.crashes) == (7, 8.0, 9)
 
 
 def test_many_threads_claim_each_job_once(path: Path) -> None:
