@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mercore.jobs.background import queue_verbs
-from mercore.jobs.background.runner import wake_quietly
+from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
 from mercore.jobs.options import (
     BATCH,
@@ -82,7 +82,7 @@ def main(context: click.Context) -> None:
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
     keep_freed_blocks()
     if context.invoked_subcommand != "runner":
-        wake_quietly()
+        start_runner_quietly()
 
 
 @main.command()
@@ -101,7 +101,7 @@ def ingest(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("ingest", values)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -128,7 +128,7 @@ def encode(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("encode", values)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -174,7 +174,7 @@ def search(*, json: bool, **values: object) -> None:
     if json:
         echo_json(report if values["out"] else {**report, **printing.hits_json(hits)})
     else:
-        printing.tell_search(report, hits)
+        printing.print_search(report, hits)
 
 
 @main.command()
@@ -198,10 +198,10 @@ def verify(*, json: bool, **values: object) -> None:
     HITS are anyone's: .ivecs, big-ann's .ibin, .npz or .parquet. A query is proved, tied (right, but others would be,
     for their scores tie), or refuted: then the first wrong rank, the id that belongs there, and its score.
     """
-    from mercore.jobs.verbs.verify import tell
+    from mercore.jobs import printing
 
     report = _run("verify", values)
-    echo_json(report) if json else tell(report)
+    echo_json(report) if json else printing.print_verdicts(report)
     if report["refuted"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -221,7 +221,7 @@ def evaluate(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("evaluate", values)
-    echo_json(report) if json else printing.tell_evaluation(report)
+    echo_json(report) if json else printing.print_evaluation(report)
 
 
 @main.command()
@@ -232,7 +232,7 @@ def info(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("info", values)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -243,7 +243,7 @@ def check(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("check", values)
-    echo_json(report) if json else printing.tell_check(report)
+    echo_json(report) if json else printing.print_check(report)
     if report["faults"]:
         sys.exit(ANSWER_IS_NO)
 
@@ -262,7 +262,7 @@ def export(*, json: bool, **values: object) -> None:
     from mercore.jobs import printing
 
     report = _run("export", values)
-    echo_json(report) if json else printing.tell_mapping(report)
+    echo_json(report) if json else printing.print_report(report)
 
 
 @main.command()
@@ -308,10 +308,10 @@ def compare(*, json: bool, **values: object) -> None:
     recall@R, ns of searching a row for a query (its tables and the choice of the k best included), µs of encoding a row
     (fitting included). --out also keeps all figures in compare.json, and the curves in recall.png and recall.svg.
     """
-    from mercore.jobs.comparison import summary
+    from mercore.jobs import printing
 
     report = _run("compare", values)
-    echo_json(report) if json else summary.tell(report)
+    echo_json(report) if json else printing.print_comparison(report)
 
 
 @main.command()
@@ -322,10 +322,11 @@ def compare(*, json: bool, **values: object) -> None:
 @as_json
 def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
     """Search real photographs from end to end: tiles, GIST, encode, search, and a page to look at."""
+    from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 
     report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles)
-    echo_json(report) if json else demonstration.tell(report)
+    echo_json(report) if json else printing.print_demo(report)
 
 
 SUBMITTED = (ingest, encode, search, verify, compare, check, export)

@@ -1,4 +1,4 @@
-"""A user's own kernel: a Python file that is read and run where it is named, and of which no store keeps the code."""
+"""Custom kernels: Python files of users, run by each command; no store keeps their code."""
 
 import sys
 from contextlib import redirect_stdout
@@ -18,7 +18,7 @@ MOST_ROUNDING = 2**53  # K is at most one
 
 
 def load_custom(path: str) -> CustomKernel:
-    """Run a file that declares a kernel, and return that kernel.
+    """Run a file that declares a kernel; return that kernel.
 
     Raises
     ------
@@ -52,12 +52,12 @@ def load_custom(path: str) -> CustomKernel:
 
 
 def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
-    """Return the kernel that a file declares, checked on the first rows of a store.
+    """Return the kernel of a file, checked on the first rows of a store.
 
     Raises
     ------
     InputError
-        If it is not what it declares to be.
+        If the kernel does not have the properties that the file declares.
     """
     kernel = load_custom(path)
     _, rows = next(iter(blocks(vectors, 0, min(vectors.rows, SAMPLE_ROWS), SAMPLE_ROWS)))
@@ -66,12 +66,12 @@ def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
 
 
 def custom_kernel_of(codes: CodeStore, name: str | None) -> CustomKernel | None:
-    """Return the user's kernel that codes are of, from the file that --kernel names; codes of another want none.
+    """Return the custom kernel of codes from the file that --kernel names; None for other codes.
 
     Raises
     ------
     InputError
-        If one is named that is not wanted.
+        If a kernel is named for codes of a kernel that is built in.
     """
     if name and names_file(name) and is_custom(codes.spec.kernel):
         return load_custom(name)
@@ -81,19 +81,19 @@ def custom_kernel_of(codes: CodeStore, name: str | None) -> CustomKernel | None:
 
 
 def _check_declared(path: str, declared: dict[str, Any]) -> None:
-    """Refuse a file that does not declare what it must."""
+    """Refuse a file in which a declaration is missing or wrong."""
     rounding = declared.get("ROUNDING")
     number = isinstance(rounding, int | float) and not isinstance(rounding, bool)
     useful = number and 0 < (rounding or 0) < MOST_ROUNDING
     expectations = {
         "SEMIDEFINITE": (
             declared.get("SEMIDEFINITE") is True,
-            "True, for only the kernels for which it holds have neighbours that codes can find",
+            "True, since codes find the neighbours of positive semi-definite kernels only",
             "declare it if K is positive semi-definite, or use a kernel that is",
         ),
         "ROUNDING": (
             useful,
-            "a positive number, that of units of 2^−53 by which K is rounded at most",
+            "a positive number: the largest rounding error of K in units of 2^−53",
             "ROUNDING = 300",
         ),
         "ROWS": (declared.get("ROWS") in NORMALISED, f"one of {', '.join(NORMALISED)}", 'ROWS = "l1"'),

@@ -1,4 +1,4 @@
-"""The process of one job: runs its verb as the command line would, and tells the registry how it goes and ends."""
+"""The process of one job: runs its verb as a command line does; keeps the registry up to date."""
 
 import json
 import os
@@ -10,41 +10,51 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mercore.jobs.background.parts_done import parts_done
-from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job, Registry
-from mercore.jobs.background.state_folder import State, open_state
+from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job
+from mercore.jobs.background.state_folder import StateFolder, open_state
+from mercore.jobs.background.status import parts_done
 from mercore.jobs.cli import INTERRUPTED, main
-from mercore.jobs.progress import FILE
+from mercore.jobs.progress import LISTENER
 from mercore.stores.errors import MercoreError
 
-BEAT_SECONDS = 1.0
-PREFIX = "mercore: "  # of the one paragraph that an error is
+HEARTBEAT_SECONDS = 1.0
+PREFIX = "mercore: "  # the first word of an error on stderr
 
 
-class Pulse:
-    """A thread that tells the registry every moment that a job lives, how far it is, and what it takes."""
+class Heartbeat:
+    """A thread that writes to the registry every second that the job lives, and its progress."""
 
-    def __init__(self, state: State, job: str) -> None:
-        self._state, self._job = state, job
+    def __init__(self, folder: StateFolder, job: str) -> None:
+        self._folder, self._job = folder, job
+        self._progress: dict[str, Any] = {}
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> "Heartbeat":
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
 
-    def _beat(self) -> None:
-        registry = self._state.registry()
-        while not self._end.wait(BEAT_SECONDS):
-            with suppress(MercoreError):  # a full disk may be mended before the job ends
-                registry.change(self._job, beat=time.time(), **measured(self._state, self._job))
+    def listen(self, progress: dict[str, Any]) -> None:
+        """Take the mapping in which the verb keeps its progress from now on."""
+        self._progress = progress
+
+    def measured(self) -> dict[str, Any]:
+        """Return the progress of the job, if any, and the peak memory of this process."""
+        return {"peak_bytes": _peak_bytes(), "progress": dict(self._progress)}
+
+    def _run(self) -> None:
+        registry = self._folder.registry()
+        while not self._end.wait(HEARTBEAT_SECONDS):
+            with suppress(MercoreError):  # a full disk may have space again before the job ends
+                registry.change(self._job, heartbeat=time.time(), **self.measured())
         registry.close()
 
 
-def run(state: State, job_id: str) -> int:
+def run(folder: StateFolder, job_id: str) -> int:
     """Run a job's verb in this process; return its exit code.
 
     Raises
@@ -52,55 +62,50 @@ def run(state: State, job_id: str) -> int:
     MercoreError
         If the registry cannot be used.
     """
-    registry = state.registry()
-    state.progress(job_id).unlink(missing_ok=True)
-    job = registry.change(job_id, pid=os.getpid(), beat=time.time())
-    said = state.log(job_id).stat().st_size
-    os.environ[FILE] = str(state.progress(job_id))
-    with Pulse(state, job_id):
+    registry = folder.registry()
+    job = registry.change(job_id, pid=os.getpid(), heartbeat=time.time())
+    offset = folder.log(job_id).stat().st_size
+    with Heartbeat(folder, job_id) as heartbeat:
+        LISTENER.set(heartbeat.listen)
         code = _run_verb(job)
     sys.stdout.flush()
     sys.stderr.flush()
-    end(registry, state, job_id, code, _text_from(state.log(job_id), said))
+    (job,) = registry.find(job_id)  # as it is now: perhaps it is to be cancelled
+    state, why = _outcome(folder, job, code, _text_from(folder.log(job_id), offset))
+    measured, now = heartbeat.measured(), time.time()
+    if parts := parts_done(job):
+        measured["progress"] |= {"parts_done": parts[0], "parts": parts[1]}
+    registry.change(
+        job_id,
+        state=state,
+        why=why,
+        exit_code=code,
+        ended=now,
+        heartbeat=now,
+        pid=None,
+        crashes=0,
+        cancel=0,
+        **measured,
+    )
     return code
 
 
-def end(registry: Registry, state: State, job_id: str, code: int, said: str) -> None:
-    """Write down how a run ended; a verb whose answer is no has a result all the same."""
-    (job,) = registry.find(job_id)
-    columns = measured(state, job_id)
-    parts = parts_done(job)
-    if parts:
-        columns["progress"] = columns.get("progress", {}) | {"parts_done": parts[0], "parts": parts[1]}
-    if _is_report(state.report(job_id)):
-        ended, why = DONE, ""
-    elif job.cancel:
-        ended, why = CANCELLED, "cancelled"
-    else:
-        ended, why = FAILED, reason(said, code)
-    now = time.time()
-    registry.change(
-        job_id, state=ended, why=why, exit_code=code, ended=now, beat=now, pid=None, deaths=0, cancel=0, **columns
-    )
-
-
-def measured(state: State, job_id: str) -> dict[str, Any]:
-    """Return how far a job says it is, and the most memory that this process has taken."""
-    columns: dict[str, Any] = {"peak_bytes": _peak_bytes()}
-    with suppress(FileNotFoundError):  # until the verb begins to count
-        columns["progress"] = json.loads(state.progress(job_id).read_bytes())
-    return columns
-
-
 def reason(said: str, code: int) -> str:
-    """Return why a run failed, as its log has it: the last thing that mercore said, or the last line of all."""
+    """Return why a run failed: the last error of mercore in its log, else the last line."""
     lines = [line for line in said.splitlines() if line.strip()]
-    custom = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-    return (custom or lines or [f"it ended with exit code {code} and said nothing"])[-1]
+    errors = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+    return (errors or lines or [f"it ended with exit code {code} and said nothing"])[-1]
+
+
+def _outcome(folder: StateFolder, job: Job, code: int, said: str) -> tuple[str, str]:
+    """Return the last state of a run, and why: done if it printed a report, whatever its code."""
+    if _is_report(folder.report(job.id)):
+        return DONE, ""
+    return (CANCELLED, "cancelled") if job.cancel else (FAILED, reason(said, code))
 
 
 def _run_verb(job: Job) -> int:
-    """Run the command line of a job, as in a shell."""
+    """Run the command line of a job; return its exit code."""
     verb, *words = job.words
     try:
         main([verb, "--json", *words], prog_name="mercore")
@@ -108,7 +113,7 @@ def _run_verb(job: Job) -> int:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception:  # noqa: BLE001 - whatever a defect raises ends the job, not what writes that down
+    except Exception:  # noqa: BLE001 - any defect ends the job, but its end must still be written
         import traceback
 
         traceback.print_exc()
@@ -117,7 +122,7 @@ def _run_verb(job: Job) -> int:
 
 
 def _peak_bytes() -> int:
-    """Return the most resident memory that this process has had."""
+    """Return the peak resident memory of this process, 0 if the system does not say."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) << 10
@@ -125,7 +130,7 @@ def _peak_bytes() -> int:
 
 
 def _is_report(path: Path) -> bool:
-    """Return whether a verb printed its whole report."""
+    """Return whether a file holds whole JSON, which a verb prints at its end."""
     try:
         json.loads(path.read_bytes())
     except ValueError:
@@ -140,6 +145,6 @@ def _text_from(path: Path, offset: int) -> str:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background work with it ignored
-    os.set_inheritable(int(sys.argv[2]), False)  # the lock is this process's: its children may outlive it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background shells ignore it
+    os.set_inheritable(int(sys.argv[2]), False)  # its children may live longer than the lock
     sys.exit(run(open_state(), sys.argv[1]))

@@ -1,22 +1,54 @@
-"""Reports as people read them: data on stdout, remarks on stderr."""
+"""Reports as text for people: data on stdout, remarks on stderr; formats of sizes and times."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
-from mercore.stores.results.hits import Hits
+if TYPE_CHECKING:
+    from mercore.pipeline.search.choose_bound import Measured
+    from mercore.stores.results.hits import Hits
 
 Report = dict[str, Any]
 
+UNBROKEN = 1 << 20  # the width of a table that no terminal shows: none of its lines is broken
+PLAN_LABELS = {
+    "bytes": "bytes on disk",
+    "bytes_there": "already there",
+    "free": "free there",
+    "memory": "memory, at most",
+}
 
-def tell_mapping(report: Report) -> None:
-    """Print a report, a line a field."""
-    width = max(map(len, report))
-    for key, value in report.items():
-        click.echo(f"{key:<{width}}  {_shown(value)}")
+
+def format_size(count: float) -> str:
+    """Return a number of bytes with three digits and a decimal unit: 1.23 GB."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+    return f"{count / 1000:.3g} TB"
 
 
-def tell_check(report: Report) -> None:
+def format_seconds(seconds: float) -> str:
+    """Return a time in the unit that suits it: 12.3 ms, 4.56 s, 34 min, 5.6 h."""
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def print_report(report: Report) -> None:
+    """Print a report, one line per field."""
+    _print_fields({key: _format(value) for key, value in report.items()})
+
+
+def print_check(report: Report) -> None:
     """Print each fault, then the verdict."""
     for fault in report["faults"]:
         click.echo(fault)
@@ -24,8 +56,11 @@ def tell_check(report: Report) -> None:
     click.echo(f"{report['path']}: {report['parts']} parts: {verdict}", err=True)
 
 
-def tell_search(report: Report, hits: Hits) -> None:
-    """Print query, rank, id and score, tab-separated, unless the hits went to a file; say on stderr what it took."""
+def print_search(report: Report, hits: "Hits") -> None:
+    """Print query, rank, id and score, tab-separated, unless the hits are in a file.
+
+    The cost goes to stderr.
+    """
     if "written" not in report:
         assert hits.scores is not None
         click.echo("query\trank\tid\tscore")
@@ -37,17 +72,216 @@ def tell_search(report: Report, hits: Hits) -> None:
                 )
             )
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
-    click.echo(
-        f"{report['queries']:,} queries × {report['rows']:,} rows in {report['seconds']:.2f} s, "
-        f"{report['ns_per_row_and_query']:.2f} ns a row and query{written}",
-        err=True,
-    )
+    cost = f"{report['ns_per_row_and_query']:.2f} ns per row and query"
+    click.echo(f"{_work(report)}, {cost}{written}", err=True)
     if "rows_scored" in report:
         click.echo(_proof(report), err=True)
 
 
+def print_verdicts(report: Report) -> None:
+    """Print one line per query, tab-separated; the numbers of verdicts go to stderr.
+
+    Only a refuted query has a rank, the id claimed there, a better id and the score of that.
+    """
+    columns = ("query", "verdict", "rank", "claimed", "better", "score")
+    click.echo("\t".join(columns))
+    for verdict in report["verdicts"]:
+        click.echo("\t".join(str(verdict.get(name, "")) for name in columns))
+    counts = ", ".join(f"{report[word]:,} {word}" for word in ("proved", "tied", "refuted"))
+    click.echo(f"{_work(report)}: {counts}", err=True)
+
+
+def print_evaluation(report: Report) -> None:
+    """Print the recalls as a table: definition, rank, value."""
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify)
+    for row in report["recall"]:
+        table.add_row(row["definition"], str(row["rank"]), f"{row['value']:.4f}")
+    _print_table(table)
+
+
+def print_comparison(report: Report) -> None:
+    """Print one table per kernel.
+
+    Times are ns per row and query, tables included, and µs per encoded row, fitting included.
+    """
+    kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
+    for number, kernel in enumerate(kernels):
+        data = f"{report['rows']:,} rows, {report['query_count']:,} queries, k = {report['ranks'][-1]}"
+        click.echo("\n" * bool(number) + f"{kernel}: {data}")
+        ranks = [f"R@{rank}" for rank in report["ranks"]]
+        table = _table("encoder", "bytes per row", *ranks, "search ns", "encode µs")
+        for entry in report["summary"]:
+            if entry["kernel"] == kernel:
+                table.add_row(*_comparison_cells(entry, report["ranks"]))
+        _print_table(table)
+    for path in report.get("written", []):
+        click.echo(f"written: {path}", err=True)
+
+
+def encoder_label(entry: Report) -> str:
+    """Return the name of a line or curve: the encoder, and the number of reranked hits."""
+    return f"{entry['encoder']}, {entry['reranked']} reranked" if entry["reranked"] else str(entry["encoder"])
+
+
+def print_run(record: Report, recall: Mapping[int, float], *, known: bool) -> None:
+    """Print recalls and times of one run on stderr; ``known``: the run was recorded before."""
+    figures = ", ".join(f"R@{rank} {value:.3f}" for rank, value in recall.items())
+    times = [format_seconds(seconds) for seconds in (record["encode_seconds"], record["search"]["seconds"])]
+    took = "recorded before" if known else "encoded in {}, searched in {}".format(*times)
+    click.echo(f"{record['kernel_label']}: {record['label']}, seed {record['seed']}: {figures}; {took}", err=True)
+
+
+def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, batch: int) -> None:
+    """Print the cost of exact searches on stderr: by each bound, the best first, and by none.
+
+    ``every_row`` is the cost of scoring every row, in ns per row and query.
+    """
+    setting = f"{k} neighbours in batches of {batch} queries"
+    click.echo(f"expected cost of exact searches for {setting}:", err=True)
+    table = _table("bound", "size", "bytes per row", "rows scored", "ns per row and query")
+    for bound in measured:
+        fields = vars(bound.spec)
+        size = str(fields.get("n_components", fields.get("n_groups")))
+        table.add_row(bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}")
+    table.add_row("every row", "", "", "100%", f"{every_row:.2f}")
+    _print_table(table, err=True)
+
+
+def print_plan(report: Report) -> None:
+    """Print a plan: bytes, memory, and the time per number of cores."""
+    fields = {label: format_size(report[name]) for name, label in PLAN_LABELS.items() if report.get(name) is not None}
+    if "bytes_of" in report:
+        sizes = (f"{name} {format_size(size)}" for name, size in report["bytes_of"].items() if size)
+        fields["of which"] = ", ".join(sizes)
+    for name in ("rows", "parts", "parts_left", "passes", "batch"):
+        if name in report:
+            fields[name.replace("_", " ")] = f"{report[name]:,}"
+    for entry in report["times"]:
+        times = (
+            f"{key.removeprefix('seconds').strip('_')} {format_seconds(value)}".lstrip()
+            for key, value in entry.items()
+            if key.startswith("seconds")
+        )
+        label = f"on {entry['cores']} core" + "s" * (entry["cores"] > 1)
+        fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
+    if "search" in report:
+        search = report["search"]
+        times = (f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items())
+        settings = f"k = {search['k']}, batches of {search['batch']}, {search['threads']} threads"
+        fields["per query of these codes"] = f"{', '.join(times)} ({settings})"
+    _print_fields(fields)
+
+
+def print_submitted(report: Report, command: str, *, queued: bool, why: str) -> None:
+    """Print the id of a submitted job; its status and command line go to stderr.
+
+    Parameters
+    ----------
+    report : ``id``, and ``before``: the state that the job had before, or None
+    queued : whether it is queued again; else it is left as it was
+    why : the reason of the state before
+    """
+    before = report["before"]
+    if before is None:
+        status = "queued"
+    elif not queued:
+        status = f"{before} already: nothing was queued again"
+    else:
+        again = "is checked, and what is missing or wrong done again" if before == "done" else "goes on"
+        status = f"was {before}{f' ({why})' if why else ''}: {again}"
+    click.echo(report["id"])
+    click.echo(f"{report['id']} {status}: {command}", err=True)
+
+
+def print_status(report: Report) -> None:
+    """Print the status of a job, one line per field that has a value."""
+    left, peak = report["seconds_left"], report["peak_bytes"]
+    fields = {
+        **{key: report[key] for key in ("id", "state", "why", "command")},
+        "parts": f"{report['parts_done']:,} of {report['parts']:,}" if report["parts"] is not None else "",
+        "progress": _progress(report),
+        "rate": _rate(report),
+        "left": "" if left is None else format_seconds(left),
+        "peak memory": format_size(peak) if peak else "",
+        **{key: report[key] for key in ("target", "runs", "exit_code", "submitted", "began", "ended", "log", "report")},
+    }
+    _print_fields({key: str(value) for key, value in fields.items() if value not in (None, "")})
+
+
+def print_jobs(reports: Sequence[Report]) -> None:
+    """Print a table of jobs."""
+    _print_table(jobs_table(reports))
+
+
+def jobs_table(reports: Sequence[Report]) -> Table:
+    """Return the table of jobs: id, state, done, rate, left, target."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("id", "state", "done", "rate", "left", "target"):
+        table.add_column(name, no_wrap=name != "target", overflow="fold")
+    for report in reports:
+        left = report["seconds_left"]
+        table.add_row(
+            report["id"],
+            report["state"],
+            _progress(report) if report["parts"] is None else f"{report['parts_done']:,}/{report['parts']:,} parts",
+            _rate(report) if report["state"] == "running" else "",
+            "" if left is None else format_seconds(left),
+            report["target"] or "",
+        )
+    return table
+
+
+def print_demo(report: Report) -> None:
+    """Print the path of the page; the recalls go to stderr."""
+    for search, recalls in report["recall"].items():
+        figures = ", ".join(f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls)
+        click.echo(f"{search}: {figures}", err=True)
+    click.echo("The page:", err=True)
+    click.echo(report["page"])
+
+
+def _print_fields(fields: Mapping[str, str]) -> None:
+    """Print one line per field, the values below each other."""
+    width = max(map(len, fields))
+    for key, value in fields.items():
+        click.echo(f"{key:<{width}}  {value}")
+
+
+def _table(first: str, *others: str) -> Table:
+    """Return a table without lines: a column of names, and columns of figures."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
+
+
+def _print_table(table: Table, *, err: bool = False) -> None:
+    """Print a table; only a terminal breaks its long cells, so programs read whole lines."""
+    console = Console(stderr=err, markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = UNBROKEN
+    console.print(table)
+
+
+def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
+    """Return the cells of an encoder's line in the table of a comparison."""
+    figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
+    spread = entry["seeds"] > 1
+    recall = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks]
+    speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
+    return [encoder_label(entry), str(entry["bytes_per_row"]), *recall, *speed]
+
+
+def _work(report: Report) -> str:
+    """Return how many queries and rows a search had, and its time."""
+    return f"{report['queries']:,} queries × {report['rows']:,} rows in {format_seconds(report['seconds'])}"
+
+
 def _proof(report: Report) -> str:
-    """Return what an exact search proved, or a relaxed one did not, and what it took."""
+    """Return whether the hits are proved, and the shares of rows scored to find them."""
     relaxed, claim = report["approximate"], "proved"
     if relaxed is not None:
         missed = f"{relaxed['failure_probability']:.3f}"
@@ -56,19 +290,23 @@ def _proof(report: Report) -> str:
     return f"{claim}; rows scored by the true kernel: {shares}; {report['queries_with_ties']:,} queries with ties"
 
 
-def tell_evaluation(report: Report) -> None:
-    """Print the recalls as a table."""
-    width = max(len(row["definition"]) for row in report["recall"])
-    for row in report["recall"]:
-        click.echo(f"{row['definition']:<{width}}  {row['rank']:>6}  {row['value']:.4f}")
+def _progress(report: Report) -> str:
+    """Return how many units of its work a job has done, "" if it has not said so."""
+    progress = report["progress"]
+    return f"{progress['done']:,}/{progress['total']:,} {progress['unit']}" if progress and "unit" in progress else ""
 
 
-def _shown(value: object) -> str:
-    """Return a value with thousands separated, nested mappings on one line."""
+def _rate(report: Report) -> str:
+    """Return the units that a job does per second, "" if they are not known."""
+    return f"{report['rate']:,.0f} {report['progress']['unit']}/s" if report["rate"] else ""
+
+
+def _format(value: object) -> str:
+    """Return a value with thousands separated, and a nested mapping on one line."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
+        return ", ".join(f"{key} {_format(entry)}" for key, entry in value.items())
     return str(value)
 
 

@@ -1,1 +1,1 @@
-"""Background jobs: the queue, its runner, and what can be asked of a job."""
+"""Background jobs: the queue, the runner, and the status of jobs."""

@@ -1,4 +1,4 @@
-"""Cancel and resume jobs: signals to their processes, states in the registry."""
+"""Cancel and resume jobs: signals to their processes, and states in the registry."""
 
 import os
 import signal
@@ -7,16 +7,20 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from mercore.jobs.background.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, Registry
-from mercore.jobs.background.runner import wake
-from mercore.jobs.background.state_folder import State
-from mercore.jobs.background.status import STALLED, state_of
+from mercore.jobs.background.runner import start_runner
+from mercore.jobs.background.state_folder import StateFolder
+from mercore.jobs.background.status import STALLED, current_state
 from mercore.stores.errors import InputError
 
-POLITE_SECONDS, LOOK_SECONDS = 10, 0.05
+GRACE_SECONDS = 10  # from Ctrl-C to kill -9
+POLL_SECONDS = 0.05
+SPEC = ("verb", "options", "words", "target", "sources")
 
 
-def cancel_job(state: State, registry: Registry, job: Job) -> Job:
-    """Cancel a job: a queued one at once, a running one by Ctrl-C, and by kill -9 if it does not end.
+def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
+    """Cancel a job; return it as it is afterwards.
+
+    A queued job is cancelled at once. A running one gets Ctrl-C, and kill -9 if it does not end.
 
     Raises
     ------
@@ -26,61 +30,59 @@ def cancel_job(state: State, registry: Registry, job: Job) -> Job:
     if job.state in ENDED:
         raise InputError(f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs")
     registry.change(job.id, cancel=1)
-    gone = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
-    job = registry.change(job.id, when=QUEUED, **gone)
+    cancelled = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
+    job = registry.change(job.id, when=QUEUED, **cancelled)
     if job.state == RUNNING:
-        _end_process(state, registry, job)
-        registry.change(job.id, when=RUNNING, **gone)  # if it was killed, it could not say so itself
+        _end_process(folder, registry, job)
+        registry.change(job.id, when=RUNNING, **cancelled)  # a killed process did not write its end
     return registry.find(job.id)[0]
 
 
-def resume_job(state: State, registry: Registry, job: Job) -> Job:
-    """Queue a job again that has ended or is stalled; one whose process gives no sign of life is killed first.
+def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
+    """Queue a job again that has ended or is stalled; the process of a stalled one is killed first.
 
     Raises
     ------
     InputError
         If it is queued or running.
     """
-    current = state_of(state, job)
+    current = current_state(folder, job)
     if current in (QUEUED, RUNNING):
         raise InputError(f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs")
     if current == STALLED:
-        _kill(state, job)
+        _kill(folder, job)
         registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)
     else:
-        registry.submit(
-            job.id, {name: getattr(job, name) for name in ("verb", "options", "words", "target", "sources")}
-        )
-    wake(state)
+        registry.submit(job.id, {name: getattr(job, name) for name in SPEC})
+    start_runner(folder)
     return registry.find(job.id)[0]
 
 
-def _end_process(state: State, registry: Registry, job: Job) -> None:
-    """Ask a running job's process to end, and make it end; return when it is gone."""
-    give_up = time.monotonic() + POLITE_SECONDS
+def _end_process(folder: StateFolder, registry: Registry, job: Job) -> None:
+    """Send Ctrl-C to a job's process, then kill it if it does not end; return when it is gone."""
+    give_up = time.monotonic() + GRACE_SECONDS
     asked = False
-    while state.alive(job.id):
-        pid = registry.find(job.id)[0].pid  # none until the process has begun to work
+    while folder.alive(job.id):
+        pid = registry.find(job.id)[0].pid  # None until the process begins to work
         if pid and not asked:
-            _signal(state, job, pid, signal.SIGINT)
+            _signal(folder, job, pid, signal.SIGINT)
             asked = True
         if time.monotonic() > give_up:
-            _kill(state, registry.find(job.id)[0])
+            _kill(folder, registry.find(job.id)[0])
             return
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _kill(state: State, job: Job) -> None:
-    """Kill a job's process and all that it started; return when it is gone."""
-    while state.alive(job.id) and job.pid:
-        _signal(state, job, job.pid, signal.SIGKILL)
-        time.sleep(LOOK_SECONDS)
+def _kill(folder: StateFolder, job: Job) -> None:
+    """Kill a job's process and its children; return when the process is gone."""
+    while folder.alive(job.id) and job.pid:
+        _signal(folder, job, job.pid, signal.SIGKILL)
+        time.sleep(POLL_SECONDS)
 
 
-def _signal(state: State, job: Job, pid: int, number: signal.Signals) -> None:
-    """Send a signal to a job's process; to its whole group, if it is to be killed."""
+def _signal(folder: StateFolder, job: Job, pid: int, number: signal.Signals) -> None:
+    """Send a signal to a job's process; SIGKILL goes to its whole process group."""
     send: Callable[[int, int], None] = os.killpg if number == signal.SIGKILL else os.kill
     with suppress(ProcessLookupError):
-        if state.alive(job.id):  # while it lives nobody else has its number
+        if folder.alive(job.id):  # while it lives, no other process has its number
             send(pid, number)

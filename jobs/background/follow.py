@@ -1,4 +1,4 @@
-"""Watch jobs: a live table, a log that is followed, and the wait for an end."""
+"""Follow jobs: a live table, the lines of a log as they are written, and waiting for the end."""
 
 import time
 from collections.abc import Iterator
@@ -6,34 +6,34 @@ from contextlib import suppress
 
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from mercore.jobs.background.registry import ENDED, Job, Registry
-from mercore.jobs.background.runner import wake
-from mercore.jobs.background.state_folder import State
-from mercore.jobs.background.status import STALLED, job_status, state_of, table
+from mercore.jobs.background.runner import start_runner
+from mercore.jobs.background.state_folder import StateFolder
+from mercore.jobs.background.status import STALLED, current_state, job_status
+from mercore.jobs.printing import jobs_table
 
-REDRAW_SECONDS, LOOK_SECONDS = 1.0, 0.2
-GAVE_UP = 3  # wait's exit code at its timeout
+REDRAW_SECONDS, POLL_SECONDS = 1.0, 0.2
+TIMED_OUT = 3  # the exit code of ``wait`` at its timeout
 
 
-def watch_jobs(state: State, registry: Registry) -> None:
-    """Draw the table of jobs every second until Ctrl-C; the newest where not all fit."""
-    console = Console()
+def watch_jobs(folder: StateFolder, registry: Registry) -> None:
+    """Draw the table of jobs every second until Ctrl-C; the newest ones if not all fit."""
+    console = Console(markup=False, emoji=False)
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
         while True:
-            wake(state)
-            fitting = registry.jobs()[-max(1, console.height - 2) :]
-            live.update(Text("\n".join(table([job_status(state, job) for job in fitting]))), refresh=True)
+            start_runner(folder)
+            newest = registry.jobs()[-max(1, console.height - 2) :]
+            live.update(jobs_table([job_status(folder, job) for job in newest]), refresh=True)
             time.sleep(REDRAW_SECONDS)
 
 
-def log_lines(state: State, registry: Registry, job_id: str, *, follow: bool) -> Iterator[str]:
-    """Yield the lines of a job's log; with ``follow`` until the job ends."""
-    path = state.log(job_id)
+def log_lines(folder: StateFolder, registry: Registry, job_id: str, *, follow: bool) -> Iterator[str]:
+    """Yield the lines of a job's log; with ``follow``, go on until the job ends."""
+    path = folder.log(job_id)
     offset, rest = 0, ""
     while True:
-        ended = not follow or registry.find(job_id)[0].state in ENDED  # looked at before the last read
+        ended = not follow or registry.find(job_id)[0].state in ENDED  # asked before the last read
         with suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(offset)
             data = file.read()
@@ -42,18 +42,18 @@ def log_lines(state: State, registry: Registry, job_id: str, *, follow: bool) ->
             yield from lines
         if ended:
             break
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     if rest:
         yield rest
 
 
-def wait_for(state: State, registry: Registry, job_id: str, timeout: float | None) -> tuple[Job, int]:
-    """Wait until a job ends; return it and the exit code to end with, ``GAVE_UP`` if it had not ended by then."""
+def wait_for(folder: StateFolder, registry: Registry, job_id: str, timeout: float | None) -> tuple[Job, int]:
+    """Wait until a job ends; return it and its exit code, or ``TIMED_OUT`` at the timeout."""
     give_up = time.monotonic() + timeout if timeout is not None else None
     while (job := registry.find(job_id)[0]).state not in ENDED:
         if give_up is not None and time.monotonic() > give_up:
-            return job, GAVE_UP
-        if state_of(state, job) == STALLED:
-            wake(state)
-        time.sleep(LOOK_SECONDS)
+            return job, TIMED_OUT
+        if current_state(folder, job) == STALLED:
+            start_runner(folder)
+        time.sleep(POLL_SECONDS)
     return job, 1 if job.exit_code is None else job.exit_code

@@ -6,55 +6,70 @@ from contextlib import contextmanager
 
 import click
 
-from mercore.jobs.background.registry import Registry
-from mercore.jobs.background.state_folder import State, open_state
+from mercore.jobs.background.registry import Job, Registry
+from mercore.jobs.background.state_folder import StateFolder, open_state
 from mercore.jobs.options import FINITE, as_json, echo_json
 
 JOB = click.argument("job")
 
 
 @contextmanager
-def _opened() -> Iterator[tuple[State, Registry]]:
-    """Yield the state folder and its registry; a runner that a crash or a reboot ended is started again."""
-    from mercore.jobs.background.runner import wake
+def _opened() -> Iterator[tuple[StateFolder, Registry]]:
+    """Yield the state folder and its registry, once a runner is started if one is needed."""
+    from mercore.jobs.background.runner import start_runner
 
-    state = open_state()
-    registry = state.registry()
+    folder = open_state()
+    registry = folder.registry()
     try:
-        wake(state)
-        yield state, registry
+        start_runner(folder)
+        yield folder, registry
     finally:
         registry.close()
 
 
+def _print_state(folder: StateFolder, job: Job, *, as_json: bool) -> None:
+    """Print the state of a job on stderr, or its status as JSON."""
+    from mercore.jobs.background.status import job_status
+
+    if as_json:
+        echo_json(job_status(folder, job))
+    else:
+        click.echo(f"{job.id} {job.state}", err=True)
+
+
 @click.command()
-@click.option("--watch", is_flag=True, help="Draw the table anew every second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Redraw the table every second, until Ctrl-C.")
 @as_json
 def jobs(*, watch: bool, json: bool) -> None:
-    """List the jobs: state, parts done, rate, time left, and where the store is."""
+    """List all jobs: state, parts done, rate, time left, and the path that each job writes."""
     from mercore.jobs.background.follow import watch_jobs
-    from mercore.jobs.background.status import job_status, table
+    from mercore.jobs.background.status import job_status
+    from mercore.jobs.printing import print_jobs
 
     if watch and json:
         raise click.UsageError("--watch draws for people: --json has no use beside it.")
-    with _opened() as (state, registry):
+    with _opened() as (folder, registry):
         if watch:
-            watch_jobs(state, registry)
+            watch_jobs(folder, registry)
             return
-        reports = [job_status(state, job) for job in registry.jobs()]
-        echo_json(reports) if json else click.echo("\n".join(table(reports)))
+        reports = [job_status(folder, job) for job in registry.jobs()]
+        echo_json(reports) if json else print_jobs(reports)
 
 
 @click.command()
 @JOB
 @as_json
 def status(job: str, *, json: bool) -> None:
-    """Say how JOB stands, why, and what it took so far; JOB is an id, or as much of one as no other begins with."""
-    from mercore.jobs.background.status import chosen_job, job_status, tell
+    """Print the status of JOB: its state and the reason, its progress, and the memory that it took.
 
-    with _opened() as (state, registry):
-        report = job_status(state, chosen_job(registry, job))
-        echo_json(report) if json else tell(report)
+    JOB is an id, or the beginning of only one id.
+    """
+    from mercore.jobs.background.status import find_job, job_status
+    from mercore.jobs.printing import print_status
+
+    with _opened() as (folder, registry):
+        report = job_status(folder, find_job(registry, job))
+        echo_json(report) if json else print_status(report)
 
 
 @click.command()
@@ -62,12 +77,12 @@ def status(job: str, *, json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the job ends.")
 @as_json
 def logs(job: str, *, follow: bool, json: bool) -> None:
-    """Print what the runs of JOB wrote to stderr."""
+    """Print the log of JOB: the stderr of all its runs."""
     from mercore.jobs.background.follow import log_lines
-    from mercore.jobs.background.status import chosen_job
+    from mercore.jobs.background.status import find_job
 
-    with _opened() as (state, registry):
-        lines = log_lines(state, registry, chosen_job(registry, job).id, follow=follow)
+    with _opened() as (folder, registry):
+        lines = log_lines(folder, registry, find_job(registry, job).id, follow=follow)
         if json:
             echo_json(list(lines))
         else:
@@ -77,20 +92,21 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
 
 @click.command()
 @JOB
-@click.option("--timeout", type=FINITE, metavar="SECONDS", help="Give up after so long, with exit code 3.")
+@click.option("--timeout", type=FINITE, metavar="SECONDS", help="Give up then, with exit code 3.")
 @as_json
 def wait(job: str, *, timeout: float | None, json: bool) -> None:
-    """Wait until JOB ends; exit with its exit code."""
+    """Wait until JOB ends, then exit with its exit code."""
     from mercore.jobs.background.follow import wait_for
-    from mercore.jobs.background.status import chosen_job, job_status
+    from mercore.jobs.background.status import find_job, job_status
 
-    with _opened() as (state, registry):
-        ended, code = wait_for(state, registry, chosen_job(registry, job).id, timeout)
-        report = job_status(state, ended)
+    with _opened() as (folder, registry):
+        ended, code = wait_for(folder, registry, find_job(registry, job).id, timeout)
+        report = job_status(folder, ended)
         if json:
             echo_json(report)
         else:
-            click.echo(f"{ended.id} {report['state']}" + (f": {report['why']}" if report["why"] else ""), err=True)
+            why = f": {report['why']}" if report["why"] else ""
+            click.echo(f"{ended.id} {report['state']}{why}", err=True)
     sys.exit(code)
 
 
@@ -98,40 +114,46 @@ def wait(job: str, *, timeout: float | None, json: bool) -> None:
 @JOB
 @as_json
 def cancel(job: str, *, json: bool) -> None:
-    """End JOB, or take it out of the queue; what it did stays, and resume goes on from there."""
+    """Cancel JOB, queued or running. Finished parts are kept; mercore resume does the others."""
     from mercore.jobs.background.control import cancel_job
-    from mercore.jobs.background.status import chosen_job, job_status
+    from mercore.jobs.background.status import find_job
 
-    with _opened() as (state, registry):
-        after = cancel_job(state, registry, chosen_job(registry, job))
-        echo_json(job_status(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
+    with _opened() as (folder, registry):
+        _print_state(folder, cancel_job(folder, registry, find_job(registry, job)), as_json=json)
 
 
 @click.command()
 @JOB
 @as_json
 def resume(job: str, *, json: bool) -> None:
-    """Queue JOB again: what it did is checked, and only what is missing or wrong done again."""
+    """Queue JOB again. It checks the finished parts and does only missing or wrong ones again."""
     from mercore.jobs.background.control import resume_job
-    from mercore.jobs.background.status import chosen_job, job_status
+    from mercore.jobs.background.status import find_job
 
-    with _opened() as (state, registry):
-        after = resume_job(state, registry, chosen_job(registry, job))
-        echo_json(job_status(state, after)) if json else click.echo(f"{after.id} {after.state}", err=True)
+    with _opened() as (folder, registry):
+        _print_state(folder, resume_job(folder, registry, find_job(registry, job)), as_json=json)
 
 
 @click.command()
-@click.option("--concurrent", type=click.IntRange(min=1), help="Run so many jobs at once, from now on. [default: 1]")
+@click.option(
+    "--concurrent",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run up to N jobs at once, from now on. [default: 1]",
+)
 def runner(*, concurrent: int | None) -> None:
-    """Drain the queue here until it is empty: for service managers; every other verb starts a runner by itself."""
+    """Run the queued jobs in this process until none is left.
+
+    This is for service managers: every other verb starts a runner of its own if jobs are queued.
+    """
     from mercore.jobs.background.runner import CONCURRENT, drain
 
-    state = open_state()
+    folder = open_state()
     if concurrent is not None:
-        registry = state.registry()
+        registry = folder.registry()
         registry.set(CONCURRENT, concurrent)
         registry.close()
-    if not drain(state):
+    if not drain(folder):
         click.echo("another runner drains the queue already", err=True)
 
 

@@ -1,4 +1,4 @@
-"""The registry of jobs: what was submitted, how far it is and how it ended, for any number of processes at once."""
+"""The registry of jobs: specs, states and progress in SQLite, shared by many processes."""
 
 import json
 import sqlite3
@@ -12,7 +12,7 @@ from typing import Any
 from mercore.stores.errors import FormatError, StorageError
 
 VERSION = 1
-BUSY_SECONDS = 30  # how long a process waits for another's transaction
+BUSY_SECONDS = 30  # to wait for the transaction of another process
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 ENDED = (DONE, FAILED, CANCELLED)
 
@@ -45,16 +45,22 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
 
+# Fields with another name on disk.
+COLUMNS = {"position": "place", "heartbeat": "beat", "crashes": "deaths"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A job as the registry has it; times are seconds since 1970, ``progress`` what its last run said of itself.
+    """A job of the registry; times are in seconds since 1970.
 
-    ``sources`` are the paths that it reads, ``target`` the one that it writes. ``deaths`` counts runs in a row whose
-    process went without a result and without new parts; ``reached`` is how many parts there were at the last of them.
+    ``position`` is its rank in the queue. ``sources`` are the paths that it reads, ``target`` is
+    the path that it writes. ``progress`` is the progress of its last run. ``crashes`` counts the
+    runs in a row whose process died without a result and without new parts; ``reached`` is the
+    number of parts at the last of them.
     """
 
     id: str
-    place: int
+    position: int
     verb: str
     options: dict[str, Any]
     words: list[str]
@@ -65,10 +71,10 @@ class Job:
     submitted: float
     began: float | None
     ended: float | None
-    beat: float | None
+    heartbeat: float | None
     pid: int | None
     runs: int
-    deaths: int
+    crashes: int
     reached: int
     cancel: bool
     exit_code: int | None
@@ -77,12 +83,12 @@ class Job:
 
 
 class Registry:
-    """The jobs of one state folder, in SQLite: every change is a transaction, and survives a power cut.
+    """The jobs of one state folder: every change is an SQLite transaction and survives a power cut.
 
     Raises
     ------
     FormatError
-        If the file is no registry, or of another format version.
+        If the file is not a registry, or is of another format version.
     StorageError
         If the operating system or SQLite refuses.
     """
@@ -101,11 +107,16 @@ class Registry:
         self._connection.close()
 
     def submit(self, job_id: str, spec: Mapping[str, Any]) -> tuple[Job, Job | None]:
-        """Queue a job behind all others, again if it ended; return it, and what it was before, if anything.
+        """Queue a job behind all others, unless it is already queued or running.
 
         Parameters
         ----------
         spec : ``verb``, ``options``, ``words``, ``target`` and ``sources`` of a ``Job``
+
+        Returns
+        -------
+        tuple
+            The job, and the job as it was before, or None if it is new.
         """
         with self.transaction():
             before = self._find(job_id)
@@ -116,7 +127,10 @@ class Registry:
         return after, before
 
     def claim(self) -> Job | None:
-        """Take the first queued job whose sources no earlier job is still to write; it is then running."""
+        """Set the next job to running; return it, or None if there is none.
+
+        It is the first queued job whose sources no earlier job has yet to write.
+        """
         with self.transaction():
             waiting = self._select("state IN (?, ?)", QUEUED, RUNNING)
             unfinished: set[str | None] = set()
@@ -124,31 +138,38 @@ class Registry:
                 if job.state == QUEUED and unfinished.isdisjoint(job.sources):
                     now = time.time()
                     return self._change(
-                        job.id, state=RUNNING, runs=job.runs + 1, began=now, beat=now, why="", ended=None, progress={}
+                        job.id,
+                        state=RUNNING,
+                        runs=job.runs + 1,
+                        began=now,
+                        heartbeat=now,
+                        why="",
+                        ended=None,
+                        progress={},
                     )
                 unfinished.add(job.target)
         return None
 
-    def change(self, job_id: str, *, when: str | None = None, **columns: Any) -> Job:  # noqa: ANN401 - of the columns' types
-        """Set columns of a job, if ``when`` is None or its state; return it."""
+    def change(self, job_id: str, *, when: str | None = None, **values: Any) -> Job:  # noqa: ANN401 - the fields' types
+        """Set fields of a job if ``when`` is None or its state; return the job."""
         with self.transaction():
             job = self._find(job_id)
             assert job is not None, job_id
-            return self._change(job_id, **columns) if when in (None, job.state) else job
+            return self._change(job_id, **values) if when in (None, job.state) else job
 
     def jobs(self, *states: str) -> list[Job]:
-        """Return the jobs, all or those in some states, in the order in which they were queued."""
+        """Return the jobs in some states, or all without any, in the order of the queue."""
         with self._errors():
             return self._select(f"state IN ({', '.join('?' * len(states))})", *states) if states else self._select("1")
 
     def find(self, text: str) -> list[Job]:
-        """Return the jobs whose id begins with ``text``; one whose id it is, alone."""
+        """Return the job whose id is ``text``, alone; else all whose id begins with it."""
         with self._errors():
             whole = self._find(text)
             return [whole] if whole else self._select("substr(id, 1, ?) = ?", len(text), text)
 
     def setting(self, name: str, default: int) -> int:
-        """Return a number that was set for all runners."""
+        """Return a setting of all runners, a number."""
         with (
             self._errors(),
             closing(self._connection.execute("SELECT value FROM settings WHERE name = ?", [name])) as rows,
@@ -157,13 +178,13 @@ class Registry:
         return default if row is None else int(row["value"])
 
     def set(self, name: str, value: int) -> None:
-        """Set a number for all runners."""
+        """Change a setting of all runners."""
         with self.transaction():
             self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, str(value)])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Let nobody else write until the block ends; what it wrote is undone if it raises."""
+        """Hold the write lock for the ``with`` block; undo its changes if it raises."""
         with self._errors():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -174,10 +195,10 @@ class Registry:
             self._connection.execute("COMMIT")
 
     def _put(self, job_id: str, spec: Mapping[str, Any]) -> None:
-        """Write a job anew, at the end of the queue; how often it ran stays."""
-        (place,) = self._connection.execute("SELECT coalesce(max(place), 0) + 1 FROM jobs").fetchone()
+        """Write a job at the end of the queue; its number of runs stays."""
+        (position,) = self._connection.execute("SELECT coalesce(max(place), 0) + 1 FROM jobs").fetchone()
         columns = {**spec, **{name: json.dumps(spec[name]) for name in ("options", "words", "sources")}}
-        columns |= {"id": job_id, "place": place, "state": QUEUED, "submitted": time.time()}
+        columns |= {"id": job_id, "place": position, "state": QUEUED, "submitted": time.time()}
         fresh = {"why": "", "ended": None, "exit_code": None, "deaths": 0, "cancel": 0}
         updates = ", ".join(f"{name} = excluded.{name}" for name in (*columns, *fresh))
         columns |= fresh
@@ -187,10 +208,10 @@ class Registry:
             list(columns.values()),
         )
 
-    def _change(self, job_id: str, **columns: Any) -> Job:  # noqa: ANN401
-        values = [json.dumps(value) if isinstance(value, dict) else value for value in columns.values()]
-        names = ", ".join(f"{name} = ?" for name in columns)
-        self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", [*values, job_id])  # noqa: S608 - our names
+    def _change(self, job_id: str, **values: Any) -> Job:  # noqa: ANN401
+        columns = [json.dumps(value) if isinstance(value, dict) else value for value in values.values()]
+        names = ", ".join(f"{COLUMNS.get(name, name)} = ?" for name in values)
+        self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", [*columns, job_id])  # noqa: S608 - our names
         job = self._find(job_id)
         assert job is not None
         return job
@@ -203,7 +224,7 @@ class Registry:
         return [_job(row) for row in rows.fetchall()]
 
     def _make(self) -> None:
-        """Make the tables unless they are there."""
+        """Make the tables if the file has none; refuse a file of another version."""
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with self.transaction():
@@ -220,7 +241,7 @@ class Registry:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours."""
+        """Raise SQLite's errors as errors of mercore."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -228,11 +249,11 @@ class Registry:
                 f"cannot use {self.path}: {error}. Fix: free space or grant access there, then run the same again."
             ) from error
         except sqlite3.DatabaseError as error:
-            raise FormatError(f"{self.path} is no registry of jobs: {error}. Fix: move it away.") from error
+            raise FormatError(f"{self.path} is not a registry of jobs: {error}. Fix: move it away.") from error
 
 
 def _job(row: sqlite3.Row) -> Job:
-    """Return a row of the table as a job."""
-    values = {field.name: row[field.name] for field in fields(Job)}
+    """Return the job that a row of the table holds."""
+    values = {field.name: row[COLUMNS.get(field.name, field.name)] for field in fields(Job)}
     values |= {name: json.loads(values[name]) for name in ("options", "words", "sources", "progress")}
     return Job(**values | {"cancel": bool(values["cancel"])})

@@ -1,4 +1,4 @@
-"""The state folder: where the registry of jobs lies, and beside it what each job says."""
+"""The state folder: the registry of jobs, and a folder per job with its log, report and lock."""
 
 import os
 from dataclasses import dataclass
@@ -11,44 +11,40 @@ from mercore.stores.errors import StorageError
 from mercore.stores.location.file_lock import held
 from mercore.stores.location.publish import storage_errors
 
-FOLDER = "MERCORE_STATE"  # the environment's name for another state folder
+FOLDER = "MERCORE_STATE"  # the environment variable that names another state folder
 PRIVATE = 0o700
 
 
 @dataclass(frozen=True)
-class State:
-    """The paths of a state folder, which is its owner's alone."""
+class StateFolder:
+    """The paths in a state folder, which nobody but its owner can read."""
 
-    folder: Path
+    path: Path
 
     @property
     def runner_lock(self) -> Path:
-        """What the runner holds for as long as it lives."""
-        return self.folder / "runner.lock"
+        """The file that the runner keeps locked while it lives."""
+        return self.path / "runner.lock"
 
     @property
     def runner_log(self) -> Path:
-        """What runners did."""
-        return self.folder / "runner.log"
+        """The log of all runners."""
+        return self.path / "runner.log"
 
     def log(self, job: str) -> Path:
-        """Return the file of what a job's runs wrote to stderr."""
-        return self.folder / "jobs" / job / "log"
+        """Return the path of the log of a job: the stderr of all its runs."""
+        return self.path / "jobs" / job / "log"
 
     def report(self, job: str) -> Path:
-        """Return the file of what the last run of a job wrote to stdout: a JSON object once it is done."""
-        return self.folder / "jobs" / job / "report.json"
-
-    def progress(self, job: str) -> Path:
-        """Return the file in which the run of a job says how far it is."""
-        return self.folder / "jobs" / job / "progress.json"
+        """Return the path of the stdout of a job's last run: a JSON object once the job is done."""
+        return self.path / "jobs" / job / "report.json"
 
     def lock(self, job: str) -> Path:
-        """Return what the process of a job holds for as long as it lives."""
-        return self.folder / "jobs" / job / "lock"
+        """Return the path of the file that the process of a job keeps locked while it lives."""
+        return self.path / "jobs" / job / "lock"
 
     def make_folder(self, job: str) -> None:
-        """Make a job's folder."""
+        """Make a job's folder if it does not exist."""
         folder = self.lock(job).parent
         with storage_errors("write", folder):
             folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
@@ -59,23 +55,22 @@ class State:
 
     def registry(self) -> Registry:
         """Open the registry."""
-        return Registry(self.folder / "registry.sqlite")
+        return Registry(self.path / "registry.sqlite")
 
 
 def state_folder() -> Path:
-    """Return where the state lies or would lie."""
-    return (
-        Path(os.environ[FOLDER]).absolute() if os.environ.get(FOLDER) else user_state_path("mercore", appauthor=False)
-    )
+    """Return the path of the state folder, whether or not it exists."""
+    named = os.environ.get(FOLDER)
+    return Path(named).absolute() if named else user_state_path("mercore", appauthor=False)
 
 
-def open_state() -> State:
-    """Return the state folder, made if it is not there.
+def open_state() -> StateFolder:
+    """Return the state folder; make it if it does not exist.
 
     Raises
     ------
     StorageError
-        If it cannot be made, is another user's, or others can look into it.
+        If it cannot be made, is another user's, or is open to others.
     """
     folder = state_folder()
     with storage_errors("write", folder):
@@ -88,7 +83,7 @@ def open_state() -> State:
         )
     if status.st_mode & 0o077:
         raise StorageError(
-            f"{folder} is open to others: found mode {status.st_mode & 0o777:o}, expected {PRIVATE:o}. "
-            f"Fix: chmod {PRIVATE:o} {folder}"
+            f"{folder} is open to others: found mode {status.st_mode & 0o777:o}, "
+            f"expected {PRIVATE:o}. Fix: chmod {PRIVATE:o} {folder}"
         )
-    return State(folder)
+    return StateFolder(folder)

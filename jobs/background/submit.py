@@ -16,7 +16,7 @@ from mercore.jobs.background.job_spec import (
     written_by,
 )
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
-from mercore.jobs.background.runner import CONCURRENT, wake
+from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.options import as_json, echo_json
 from mercore.stores.errors import InputError, NotFoundError
@@ -85,7 +85,7 @@ def _submitting(verb: click.Command) -> click.Command:
             registry.set(CONCURRENT, settings["concurrent"])
         registry.close()
         state.make_folder(job.id)
-        wake(state)
+        start_runner(state)
         tell(job, before, as_json=settings["json"])
 
     parameters = [parameter for parameter in verb.params if parameter.name != "json"]
@@ -145,17 +145,11 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
 
 
 def tell(job: Job, before: Job | None, *, as_json: bool) -> None:
-    """Print the id; say what becomes of the job."""
-    if before is None:
-        what = "queued"
-    elif before == job:
-        what = f"{before.state} already: nothing was queued again"
-    else:
-        said = f" ({before.why})" if before.why else ""
-        again = "is checked, and what is missing or wrong done again" if before.state == DONE else "goes on"
-        what = f"was {before.state}{said}: {again}"
+    """Print the id, and what becomes of the job."""
+    report = {"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words}
     if as_json:
-        echo_json({"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words})
+        echo_json(report)
         return
-    click.echo(job.id)
-    click.echo(f"{job.id} {what}: {shown(job.words)}", err=True)
+    from mercore.jobs.printing import print_submitted
+
+    print_submitted(report, shown(job.words), queued=before != job, why=before.why if before else "")

@@ -23,6 +23,7 @@ from mercore.jobs.comparison.setup import (
 )
 from mercore.jobs.comparison.summary import panels, recall_at, summarise
 from mercore.jobs.options import Report
+from mercore.jobs.printing import print_run
 from mercore.jobs.verbs.encode import EncodeOptions, open_encode
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.jobs.verbs.inputs import exclusive
@@ -127,7 +128,8 @@ def _runs(
             if not known:
                 _record(folder / RECORDED, record)
             runs.append({**record, "kernel_label": kernel.label, "label": candidate.label})
-            _say(runs[-1], setup.ranks, known=bool(known))
+            recall = recall_at(record["search"])
+            print_run(runs[-1], {rank: recall[rank] for rank in setup.ranks}, known=bool(known))
     return runs
 
 
@@ -198,15 +200,6 @@ def _few(queries: str, path: Path) -> str:
     rows = open_rows(queries)
     write_npy(path, rows.read(0, min(WARMING, rows.shape[0])))
     return str(path)
-
-
-def _say(record: Report, ranks: Sequence[int], *, known: bool) -> None:
-    """Say on stderr what a run found, and whether it was known already."""
-    values = recall_at(record["search"])
-    figures = ", ".join(f"R@{rank} {values[rank]:.3f}" for rank in ranks)
-    seconds = (record["encode_seconds"], record["search"]["seconds"])
-    took = "recorded before" if known else "encoded in {:.1f} s, searched in {:.1f} s".format(*seconds)
-    click.echo(f"{record['kernel_label']}: {record['label']}, seed {record['seed']}: {figures}; {took}", err=True)
 
 
 def _draw(summary: Sequence[Report], folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Curves of recall against rank, a panel a kernel, as the bytes of a picture."""
+"""Curves of recall against rank, one panel per kernel, as the bytes of a picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MARKS = "os^Dvp*"
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Recall at each rank: its mean, and its standard deviation over seeds, which is zero for a single one."""
+    """Recall at each rank: its mean and its standard deviation over seeds, 0 for a single seed."""
 
     label: str
     ranks: Sequence[int]
@@ -36,14 +36,14 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A kernel's curves; solid and dashed ones of the same encoder follow each other and share a colour."""
+    """The curves of a kernel; an encoder's dashed curve follows its solid one, in its colour."""
 
     title: str
     curves: Sequence[Curve]
 
 
 def draw_recall(panels: Sequence[Panel], form: str) -> bytes:
-    """Return a picture, ``form`` png or svg: the same bytes for the same curves."""
+    """Return a picture in the format ``form``, png or svg; the same curves give the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -65,7 +65,7 @@ def draw_recall(panels: Sequence[Panel], form: str) -> bytes:
 
 
 def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
-    """Return how many labels stand abreast in so many inches, and how many lines they take then."""
+    """Return the number of labels per line of a legend ``inches`` wide, and the number of lines."""
     entry = LETTER_INCHES * (max(map(len, labels)) + HANDLE_LETTERS)
     abreast = min(len(labels), max(1, int(inches / entry)))
     lines = ceil(len(labels) / abreast)
@@ -73,7 +73,7 @@ def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
 
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
-    """Draw one kernel's curves, with a band of one standard deviation to both sides."""
+    """Draw the curves of one kernel with a band of one standard deviation to either side."""
     drawn = -1
     for curve in panel.curves:
         drawn += not curve.dashed

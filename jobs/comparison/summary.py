@@ -1,34 +1,21 @@
-"""What a comparison found: means and deviations over seeds, a table a kernel, and curves."""
+"""The results of a comparison: means and deviations over seeds, and the curves of a picture."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import click
 import numpy as np
 
 from mercore.jobs.comparison.plot import Curve, Panel
+from mercore.jobs.printing import encoder_label
 
 Report = dict[str, Any]
 
 
-def tell(report: Report) -> None:
-    """Print a table a kernel; times are ns a row and query, tables included, and µs a row, fitting included."""
-    for number, kernel in enumerate(dict.fromkeys(entry["kernel"] for entry in report["summary"])):
-        data = f"{report['rows']:,} rows, {report['query_count']:,} queries, k = {report['ranks'][-1]}"
-        click.echo("\n" * bool(number) + f"{kernel}: {data}")
-        entries = [entry for entry in report["summary"] if entry["kernel"] == kernel]
-        header = ["encoder", "bytes a row", *(f"R@{rank}" for rank in report["ranks"]), "search ns", "encode µs"]
-        lines = [header, *(_line(entry, report["ranks"]) for entry in entries)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        for first, *others in lines:
-            figures = (f"{word:>{width}}" for word, width in zip(others, widths[1:], strict=True))
-            click.echo("  ".join([f"{first:<{widths[0]}}", *figures]))
-    for path in report.get("written", []):
-        click.echo(f"written: {path}", err=True)
-
-
 def summarise(runs: Sequence[Report], ways: Sequence[str]) -> list[Report]:
-    """Return the means of every encoder's runs on a kernel, for each way of searching: ``search``, ``reranked``."""
+    """Return means and deviations over the seeds per kernel, encoder and way of searching.
+
+    ``ways`` are ``search``, and ``reranked`` if the hits were also reranked.
+    """
     groups: dict[tuple[str, str], list[Report]] = {}
     for record in runs:
         groups.setdefault((record["kernel_label"], record["label"]), []).append(record)
@@ -36,16 +23,16 @@ def summarise(runs: Sequence[Report], ways: Sequence[str]) -> list[Report]:
 
 
 def recall_at(search: Report) -> dict[int, float]:
-    """Return R@r by rank: the share of queries whose true first is among the first r found."""
+    """Return R@r per rank r: the share of queries whose true nearest is among the first r found."""
     return {row["rank"]: row["value"] for row in search["recall"] if row["definition"] == "texmex"}
 
 
 def panels(summary: Sequence[Report]) -> list[Panel]:
-    """Return what is drawn: a panel a kernel, a curve a line of its table."""
+    """Return one panel per kernel, with one curve per line of its table."""
     curves: dict[str, list[Curve]] = {}
     for entry in summary:
         curve = Curve(
-            label=f"{_name(entry)} ({entry['bytes_per_row']} bytes)",
+            label=f"{encoder_label(entry)} ({entry['bytes_per_row']} bytes)",
             ranks=entry["ranks"],
             means=entry["recall_mean"],
             deviations=entry["recall_std"],
@@ -56,7 +43,7 @@ def panels(summary: Sequence[Report]) -> list[Panel]:
 
 
 def _summary(runs: Sequence[Report], way: str) -> Report:
-    """Return the mean of an encoder's runs, with the standard deviation of R@r over them (of a sample: n − 1)."""
+    """Return the means of an encoder's runs, and the sample standard deviation of R@r."""
     first = runs[0]
     recalls = [recall_at(record[way]) for record in runs]
     values = np.array([list(recall.values()) for recall in recalls])
@@ -74,17 +61,3 @@ def _summary(runs: Sequence[Report], way: str) -> Report:
         "search_ns_per_row_and_query": float(np.mean([record[way]["ns_per_row_and_query"] for record in runs])),
         "encode_us_per_row": float(np.mean([record["encode_us_per_row"] for record in runs])),
     }
-
-
-def _line(entry: Report, ranks: Sequence[int]) -> list[str]:
-    """Return a line of the table."""
-    figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
-    spread = entry["seeds"] > 1
-    recall = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks]
-    speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
-    return [_name(entry), str(entry["bytes_per_row"]), *recall, *speed]
-
-
-def _name(entry: Report) -> str:
-    """Return what a line or a curve is called."""
-    return f"{entry['encoder']}, {entry['reranked']} reranked" if entry["reranked"] else str(entry["encoder"])

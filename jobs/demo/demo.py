@@ -1,4 +1,4 @@
-"""The demonstration: real photographs to tiles, GIST, codes and neighbours, and a page to look at."""
+"""The demonstration: tiles of photographs are encoded and searched, and a page shows the hits."""
 
 import time
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
 MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
 DEFINITIONS = {
-    "k-recall": "k-recall@{}: share of the true {} found among the first {}",
+    "k-recall": "k-recall@{}: share of the true {} among the first {} found",
     "texmex": "R@{}: true first among the first {} found",
     "aska": "Recall@{} of the ASKA paper: first found among the true {}",
 }
@@ -42,7 +42,7 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class TileSource:
-    """Tiles as a source of vectors: their GIST, computed when it is read."""
+    """A source of vectors: the GIST of tiles, computed when it is read."""
 
     tiles: tiling.Tiles
     name: str
@@ -62,12 +62,12 @@ class TileSource:
         return gist(self.tiles.pixels(start, stop), workers=available_cores())
 
     def fingerprint(self) -> str:
-        """Return the name: seed and photographs decide the tiles."""
+        """Return the name, since seed and photographs determine the tiles."""
         return self.name
 
 
 def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
-    """Run the whole path into the folder ``out``; return the figures and where the page is.
+    """Ingest, encode and search in the new folder ``out``; return the figures and the page's path.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     spec = _chosen(kernel, atoms, tiles)
     held = _cut(tiles)
     spec.check_dictionary(len(held.base))
-    click.echo(f"{len(held.base):,} tiles to search, {len(held.queries)} held out", err=True)
+    click.echo(f"{len(held.base):,} tiles to search, {len(held.queries)} held out as queries", err=True)
     folder.mkdir(parents=True)
     began = time.perf_counter()
     _ingest(TileSource(held.base, "tiles of sample photographs"), folder / "vectors.zarr")
@@ -120,7 +120,7 @@ def _ingest(tiles: TileSource, store: Path) -> None:
 
 
 def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
-    """Return the spec of the codes, or refuse options that need no photographs to be found wrong."""
+    """Return the spec of the codes; refuse wrong options before any photograph is read."""
     if kernel not in KERNELS:
         raise InputError(
             f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which need no parameter. "
@@ -133,17 +133,11 @@ def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
     return spec
 
 
-def tell(report: Report) -> None:
-    """Print the recalls, and where the page is."""
-    for search, rows in report["recall"].items():
-        figures = ", ".join(f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in rows)
-        click.echo(f"{search}: {figures}", err=True)
-    click.echo("The page:", err=True)
-    click.echo(report["page"])
-
-
 def _cut(count: int | None) -> tiling.HeldOut:
-    """Return tiles of scikit-learn's photographs and the queries held out; ``count`` thins the tiles evenly."""
+    """Return tiles of scikit-learn's photographs and queries held out of them.
+
+    With ``count``, only so many tiles are kept, evenly spread.
+    """
     photographs = load_sample_images().images
     threshold = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
     held = tiling.hold_out(tiling.add_mirror_images(threshold), QUERIES, random_state=SEED)
@@ -155,18 +149,23 @@ def _cut(count: int | None) -> tiling.HeldOut:
 
 
 def _gallery(held: tiling.HeldOut, report: Report, found: Hits, truth: Hits) -> Gallery:
-    """Return what the page shows."""
+    """Return the content of the page."""
     return Gallery(
         title=f"{report['kernel']} neighbours among {len(held.base):,} tiles",
         paragraphs=(
-            f"Two photographs were cut into tiles of 32 × 32 pixels at {len(tiling.SCALES)} scales, mirrored too. "
-            f"Each tile is a GIST of {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells; it sees no colour), "
-            f"and each GIST {SPARSITY} weighted atoms of a dictionary of {report['encode']['encoder']['n_atoms']:,} "
-            "other tiles. The hits were found from those codes alone.",
-            f"Around {len(held.windows)} windows of 64 × 64 pixels everything was left out of the search: no tile's "
-            "rectangle overlaps a query's. The queries were drawn inside the windows by a seed, in turn; these are the "
-            f"first {SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were dropped before.",
-            f"A green frame: among the true {HITS} nearest, by the kernel on every vector. Gold: the true nearest.",
+            "Two photographs were cut into tiles of 32 × 32 pixels at "
+            f"{len(tiling.SCALES)} scales, and each tile was also mirrored. A tile is described by "
+            f"its GIST, {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells) that ignore "
+            f"colour. A GIST is encoded as {SPARSITY} weighted atoms of a dictionary of "
+            f"{report['encode']['encoder']['n_atoms']:,} other tiles. "
+            "The search used these codes alone.",
+            f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile that "
+            "touches a window was left out of the search, so no tile overlaps a query. The queries "
+            "were drawn from the windows in turn, by a fixed seed; these are the first "
+            f"{SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
+            "dropped.",
+            f"A green frame marks one of the true {HITS} nearest tiles, by the kernel on every "
+            "vector; a gold frame marks the true nearest.",
         ),
         rows=tuple(_row(held, found, truth, query) for query in range(SHOWN)),
         tables=(_recall_table(report), _size_table(report), _speed_table(report)),
@@ -174,7 +173,7 @@ def _gallery(held: tiling.HeldOut, report: Report, found: Hits, truth: Hits) -> 
 
 
 def _row(held: tiling.HeldOut, found: Hits, truth: Hits, query: int) -> GalleryRow:
-    """Return one query's row of pictures."""
+    """Return the pictures of one query and its hits."""
     ids = found.ids[query, :HITS].tolist()
     true = truth.ids[query, :HITS].tolist()
     assert found.scores is not None
@@ -190,7 +189,7 @@ def _row(held: tiling.HeldOut, found: Hits, truth: Hits, query: int) -> GalleryR
 
 
 def _place(place: tiling.TileOrigin) -> str:
-    """Return where a tile is from, in words."""
+    """Return the origin of a tile in words."""
     return (
         f"{PHOTOGRAPHS[place.photograph]}, rows {place.top:.0f}–{place.bottom:.0f}, "
         f"columns {place.left:.0f}–{place.right:.0f}, scale {place.scale:g}{', mirrored' if place.mirrored else ''}"
@@ -198,7 +197,7 @@ def _place(place: tiling.TileOrigin) -> str:
 
 
 def _recall_table(report: Report) -> Table:
-    """Return recall by every definition and rank, a column a way of searching."""
+    """Return the table of recall: a row per definition and rank, a column per way of searching."""
     ways = list(report["recall"])
     values = {way: {(row["definition"], row["rank"]): row["value"] for row in report["recall"][way]} for way in ways}
     keys = list(values[ways[0]])
@@ -210,22 +209,22 @@ def _recall_table(report: Report) -> Table:
 
 
 def _size_table(report: Report) -> Table:
-    """Return bytes a row of vectors and codes."""
+    """Return the table of bytes per row of vectors and codes."""
     raw, coded = report["vectors"]["bytes"] / report["tiles"], report["encode"]["bytes_per_row"]
     rows = (("GIST, float32", f"{raw:,.0f}", "1"), ("codes", f"{coded:.1f}", f"{raw / coded:.1f}"))
-    return Table(title="Compression", header=("", "bytes a row", "ratio"), rows=rows)
+    return Table(title="Compression", header=("", "bytes per row", "ratio"), rows=rows)
 
 
 def _speed_table(report: Report) -> Table:
-    """Return how long each step took on this machine."""
+    """Return the table of the time of each step."""
     tiles, queries = report["tiles"], report["queries"]
     steps = [
         ("GIST and ingest", report["gist_seconds"], tiles + queries),
         ("encode", report["encode"]["seconds"], tiles),
     ]
-    rows = [(name, f"{seconds:.2f}", f"{seconds / count * 1e6:,.0f} µs a tile") for name, seconds, count in steps]
+    rows = [(name, f"{seconds:.2f}", f"{seconds / count * 1e6:,.0f} µs per tile") for name, seconds, count in steps]
     for way, figures in report["search"].items():
         seconds = figures["seconds"]
-        rows.append((f"search {way}", f"{seconds:.2f}", f"{seconds / queries * 1e3:,.2f} ms a query"))
-    note = f"{available_cores()} cores; {queries} queries at once; loading and compiling included."
+        rows.append((f"search {way}", f"{seconds:.2f}", f"{seconds / queries * 1e3:,.2f} ms per query"))
+    note = f"{available_cores()} cores; {queries} queries at once; times include loading and compiling."
     return Table(title="Speed", header=("step", "seconds", "each"), rows=tuple(rows), note=note)

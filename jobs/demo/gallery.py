@@ -1,4 +1,4 @@
-"""One self-contained HTML page that shows queries beside their hits, above tables of figures."""
+"""A self-contained HTML page: queries beside their hits, above tables of figures."""
 
 import base64
 import io
@@ -18,9 +18,10 @@ from mercore.stores.errors import ShapeError
 class GalleryRow:
     """One query and its k best hits, best first.
 
-    ``query`` uint8[h, w, 3]; ``hits`` uint8[k, h, w, 3]; ``scores`` k numbers; ``neighbours`` k booleans: is the hit
-    among the true nearest neighbours; ``nearest`` k booleans: is it the true nearest one. ``place`` and ``hit_places``
-    (k strings, or none) say where the pictures are from.
+    ``query`` is uint8[h, w, 3], ``hits`` uint8[k, h, w, 3]; ``scores`` are k numbers.
+    ``neighbours``, k booleans: the hit is among the true nearest neighbours. ``nearest``, k
+    booleans: the hit is the true nearest neighbour. ``place`` and ``hit_places`` (k strings, or none) are the
+    origins of the pictures.
     """
 
     query: NDArray[np.uint8]
@@ -34,7 +35,7 @@ class GalleryRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A named table of strings: the first column names its row, the others are figures."""
+    """A table of strings with a title: names of rows in the first column, figures in the others."""
 
     title: str
     header: tuple[str, ...]
@@ -44,7 +45,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """All that the page says: a title, paragraphs of explanation, rows of pictures, tables."""
+    """The content of the page: a title, paragraphs of explanation, rows of pictures, tables."""
 
     title: str
     paragraphs: tuple[str, ...]
@@ -53,12 +54,12 @@ class Gallery:
 
 
 def render_gallery(gallery: Gallery) -> str:
-    """Return the page as HTML that needs no other file: pictures and style are inside, and nothing is fetched.
+    """Return the page as HTML with its pictures and style inside: it needs no other file.
 
     Raises
     ------
     ShapeError
-        If a row has not one score, mark and place a hit, or a table's row not one cell a column.
+        If a row does not have one score, mark and place per hit, or one cell per column.
     """
     for number, row in enumerate(gallery.rows):
         _check_row(number, row)
@@ -70,7 +71,7 @@ def render_gallery(gallery: Gallery) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Hit:
-    """One hit as the template needs it."""
+    """One hit as the template shows it."""
 
     rank: int
     source: str
@@ -81,7 +82,7 @@ class _Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
-    """One row as the template needs it."""
+    """One row as the template shows it."""
 
     query: str
     place: str
@@ -90,7 +91,7 @@ class _Shown:
 
 
 def _shown(row: GalleryRow) -> _Shown:
-    """Encode the pictures of one row and put its marks into words."""
+    """Return one row with its pictures encoded and its marks in words."""
     places = row.hit_places or ("",) * len(row.hits)
     marks = [
         "nearest" if first else "neighbour" if near else ""
@@ -106,14 +107,14 @@ def _shown(row: GalleryRow) -> _Shown:
 
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:
-    """Return a picture as a PNG inside its own address."""
+    """Return a picture as a ``data:`` address that holds its PNG."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format="PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
 def _check_row(number: int, row: GalleryRow) -> None:
-    """Refuse a row whose lists do not match its hits."""
+    """Refuse a row whose lists are not as long as its hits."""
     found = {"scores": len(row.scores), "neighbours": len(row.neighbours), "nearest": len(row.nearest)}
     if row.hit_places:
         found["hit_places"] = len(row.hit_places)
@@ -121,7 +122,7 @@ def _check_row(number: int, row: GalleryRow) -> None:
         if length != len(row.hits):
             raise ShapeError(
                 f"row {number} of the gallery has the wrong number of {name}: found {length}, "
-                f"expected {len(row.hits)}, one a hit. Fix: give every hit one."
+                f"expected {len(row.hits)}, one per hit. Fix: give every hit one."
             )
 
 
@@ -131,13 +132,14 @@ def _check_table(table: Table) -> None:
         if len(row) != len(table.header):
             raise ShapeError(
                 f"row {number} of the table “{table.title}” has the wrong number of cells: found {len(row)}, "
-                f"expected {len(table.header)}, one a column. Fix: fill the empty cells with an empty string."
+                f"expected {len(table.header)}, one per column. "
+                "Fix: fill the empty cells with an empty string."
             )
 
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
-    """Load the page's template, which lies beside this module; every value put into it is escaped."""
+    """Load the template of the page from beside this module; it escapes every value."""
     source = resources.files("mercore.jobs.demo").joinpath("gallery.html.j2").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -1,4 +1,4 @@
-"""Cut photographs into small tiles at several scales, and hold some out as queries that overlap none of the rest."""
+"""Cut photographs into tiles at several scales; hold some out as queries that overlap no other."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """One photograph at one scale: ``pixels`` uint8[h, w, 3]; ``shape`` is the photograph's own height and width."""
+    """One photograph at one scale: ``pixels`` uint8[h, w, 3], ``shape`` its original size."""
 
     photograph: int
     scale: float
@@ -28,7 +28,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class TileOrigin:
-    """Where a tile is from: a rectangle of its photograph, in the photograph's pixels."""
+    """The origin of a tile: a rectangle of its photograph, in pixels of the photograph."""
 
     photograph: int
     scale: float
@@ -41,10 +41,10 @@ class TileOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles:
-    """Square tiles, kept as places in their levels: 11 bytes a tile until its pixels are asked for.
+    """Square tiles, kept as positions in their levels: 11 bytes per tile without its pixels.
 
-    ``level`` int16[n] indexes ``levels``; ``y`` and ``x`` int32[n] are the top left corner in the level's pixels;
-    ``mirrored`` bool[n] says that left and right are exchanged.
+    ``level`` int16[n] indexes ``levels``; ``y`` and ``x`` int32[n] are the top left corner in
+    pixels of the level; ``mirrored`` bool[n]: left and right are exchanged.
     """
 
     levels: tuple[Level, ...]
@@ -81,11 +81,11 @@ class Tiles:
         return np.hstack([corner * steps, (corner + self.size) * steps])
 
     def photographs(self) -> NDArray[np.int64]:
-        """Return the number of the photograph of every tile: int64[n]."""
+        """Return the number of each tile's photograph: int64[n]."""
         return np.array([level.photograph for level in self.levels], np.int64)[self.level]
 
     def place(self, row: int) -> TileOrigin:
-        """Say where tile ``row`` is from."""
+        """Return the origin of tile ``row``."""
         level = self.levels[self.level[row]]
         one = np.array([row])
         top, left, bottom, right = self.take(one).rectangles()[0].tolist()
@@ -104,7 +104,7 @@ class Tiles:
 class HeldOut:
     """A base to search, and the queries held out of it.
 
-    ``windows`` float64[w, 5] are where the queries are from: photograph, top, left, bottom, right.
+    ``windows`` float64[w, 5] contain the queries: photograph, top, left, bottom, right.
     """
 
     base: Tiles
@@ -126,14 +126,14 @@ def cut_tiles(
     photographs : list of uint8[h, w, 3]
         In RGB; they may differ in size.
     size, stride : int, ≥ 1
-        In pixels of the scaled photograph, so that a tile of scale 0.5 shows twice the width of one of scale 1.
+        In pixels of the scaled photograph: a tile of scale 0.5 is twice as wide as one of scale 1.
     scales : list of float, 0 < scale ≤ 1
-        A scale at which a photograph is smaller than a tile gives none.
+        A scale at which a photograph is smaller than a tile gives no tiles.
 
     Returns
     -------
     Tiles
-        By photograph, scale, row, column; none mirrored.
+        Ordered by photograph, scale, row, column; none is mirrored.
 
     Raises
     ------
@@ -165,21 +165,21 @@ def cut_tiles(
 
 
 def drop_plain(tiles: Tiles, *, min_texture: float = 0.15, workers: int = 1) -> Tiles:
-    """Leave out tiles of plain sky and out-of-focus ground, which a normalised GIST would compare by their noise.
+    """Drop tiles without texture, such as sky: their normalised GIST is mostly noise.
 
     Parameters
     ----------
     tiles : Tiles
         Of 32 × 32 pixels.
     min_texture : float
-        What `mercore.pipeline.gist.texture` must measure in a tile at least.
+        The least `mercore.pipeline.gist.texture` of a tile that is kept.
     workers : int, ≥ 1
         Threads.
 
     Returns
     -------
     Tiles
-        The others, in their order.
+        The tiles that are kept, in their order.
 
     Raises
     ------
@@ -198,29 +198,31 @@ def drop_plain(tiles: Tiles, *, min_texture: float = 0.15, workers: int = 1) -> 
 
 
 def add_mirror_images(tiles: Tiles) -> Tiles:
-    """Return the tiles and, after them in the same order, each with left and right exchanged."""
+    """Return the tiles followed by their mirror images, in the same order."""
     twice = tiles.take(np.tile(np.arange(len(tiles)), 2))
     return replace(twice, mirrored=np.concatenate([tiles.mirrored, ~tiles.mirrored]))
 
 
 def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int = 24, window: int = 64) -> HeldOut:
-    """Hold out ``n_queries`` tiles, and with them every tile whose rectangle overlaps one of their windows.
+    """Hold out ``n_queries`` tiles as queries, and drop every tile that overlaps their windows.
 
-    Each photograph is laid out in square windows, of which ``n_windows`` are drawn, as many from each photograph, among
-    the half with most tiles. Tiles wholly inside a window may become queries, tiles wholly outside all windows are the
-    base, and the rest are dropped: whatever the scale, no neighbour is the query itself moved by a few pixels. Queries
-    are drawn from the windows in turn, and in each from its scales with equal chance, never mirrored, none twice.
+    Each photograph is divided into square windows. ``n_windows`` of them are drawn, equally many
+    per photograph, among the half with the most tiles. Tiles wholly inside a window may become
+    queries, tiles wholly outside all windows are the base, and the others are dropped: at no scale
+    is a neighbour the query itself, moved by a few pixels. Queries are drawn from the windows in
+    turn, and within a window from its scales with equal probability; none is mirrored, and none is
+    drawn twice.
 
     Parameters
     ----------
     tiles : Tiles
         Of any scales, mirrored or not.
     n_queries : int, ≥ 1
-        The first ``n_windows`` of the queries come from as many different places.
+        The first ``n_windows`` queries come from different windows.
     random_state : int
-        The same number gives the same queries.
+        The seed of the draw.
     n_windows : int
-        Of all photographs together; fewer where they have no more.
+        Of all photographs together; fewer if they do not have so many.
     window : int
         Side of a window in the photograph's pixels.
 
@@ -232,7 +234,7 @@ def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int 
     Raises
     ------
     ShapeError
-        If the windows hold fewer than ``n_queries`` tiles, or leave no base.
+        If the windows hold fewer than ``n_queries`` tiles, or no tile is left as the base.
     """
     random = np.random.default_rng(random_state)
     windows = _draw_windows(tiles, n_windows, window, random)
@@ -249,7 +251,7 @@ def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int 
 
 
 def _check_cut(photographs: Sequence[NDArray[np.uint8]], size: int, stride: int, scales: Sequence[float]) -> None:
-    """Refuse photographs and numbers that cannot be cut by."""
+    """Refuse photographs of another type or shape, and sizes and scales out of range."""
     for number, photograph in enumerate(photographs):
         if photograph.dtype != np.uint8:
             raise InputError(
@@ -272,7 +274,7 @@ def _check_cut(photographs: Sequence[NDArray[np.uint8]], size: int, stride: int,
 
 
 def _level(number: int, photograph: NDArray[np.uint8], scale: float) -> Level:
-    """Scale one photograph down; Pillow widens its filter by the factor, so nothing aliases."""
+    """Scale one photograph down; Pillow widens its filter by the factor, which avoids aliasing."""
     height, width = photograph.shape[:2]
     wanted = (max(1, round(width * scale)), max(1, round(height * scale)))
     scaled = Image.fromarray(photograph).resize(wanted, Image.Resampling.LANCZOS)
@@ -301,14 +303,14 @@ def _draw_windows(tiles: Tiles, n_windows: int, side: int, random: np.random.Gen
 
 
 def _grid(photograph: int, shape: tuple[int, int], side: int) -> NDArray[np.float64]:
-    """Lay a photograph out in whole windows: float64[c, 5]."""
+    """Divide a photograph into whole windows: float64[c, 5]."""
     rows, columns = (range(0, length - side + 1, side) for length in shape)
     corners = [(photograph, top, left, top + side, left + side) for top in rows for left in columns]
     return np.array(corners, np.float64).reshape(-1, 5)
 
 
 def _against_windows(tiles: Tiles, windows: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the window that each tile lies wholly inside (int64[n], or -1), and whether it touches any (bool[n])."""
+    """Return each tile's window (int64[n], -1: not inside any) and if it touches any (bool[n])."""
     top, left, bottom, right = tiles.rectangles().T
     photographs = tiles.photographs()
     inside = np.full(len(tiles), -1, np.int64)
@@ -323,7 +325,7 @@ def _against_windows(tiles: Tiles, windows: NDArray[np.float64]) -> tuple[NDArra
 def _draw_in_turn(
     window: NDArray[np.int64], level: NDArray[np.int16], n_draws: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw rows without repetition: one window after the other, in each every level with equal chance."""
+    """Draw rows without repetition, windows in turn, the levels of a window equally likely."""
     left = {number: np.flatnonzero(window == number) for number in np.unique(window)}
     drawn: list[int] = []
     while len(drawn) < n_draws:

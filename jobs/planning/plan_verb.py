@@ -41,13 +41,14 @@ def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
     """Return the body of the command that plans a verb, whose arguments have these names."""
 
     def body(*, json: bool, cores: int | None, **values: object) -> None:
-        from mercore.jobs.planning import report as printing
+        from mercore.jobs import printing
+        from mercore.jobs.planning.report import refuse_excess
         from mercore.jobs.verbs.registry import open_task
 
         arguments = [str(values.pop(str(name))) for name in names]
         report = import_module(f"mercore.jobs.planning.{verb}").plan(open_task(verb, arguments, values), cores)
-        echo_json(report) if json else printing.tell_plan(report)
+        echo_json(report) if json else printing.print_plan(report)
         memory = values.get("memory")
-        printing.refuse_excess(report, memory if isinstance(memory, int) else None)
+        refuse_excess(report, memory if isinstance(memory, int) else None)
 
     return body

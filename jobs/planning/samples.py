@@ -1,4 +1,4 @@
-"""The first rows of stores, seen as stores of their own, so that a sample runs what the whole will run."""
+"""Samples of stores: their first rows or parts, with the interface of a whole store."""
 
 from functools import cached_property
 from typing import Any
@@ -44,7 +44,7 @@ class FirstParts(CodeStore):
 
 
 def spread_rows(vectors: Vectors, count: int, pieces: int = 16) -> NDArray[np.int64]:
-    """Return up to ``count`` rows, int64, ascending: a run of them in each of some parts from all over the vectors."""
+    """Return up to ``count`` ascending rows, int64: a run in each of ``pieces`` spread parts."""
     parts = np.unique(np.linspace(0, vectors.parts - 1, min(pieces, vectors.parts)).astype(np.int64))
     each = -(-min(count, vectors.rows) // len(parts))
     runs = [np.arange(first, min(first + each, last)) for first, last in map(vectors.bounds, parts.tolist())]

@@ -1,4 +1,4 @@
-"""How long work takes, from samples of it: medians of interleaved runs in two sizes, and what they say of others."""
+"""The time of work, extrapolated from samples: medians of interleaved runs of two sizes."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,12 +8,15 @@ from types import MappingProxyType
 
 Run = Callable[[int], object]
 REPEATS = 3
-LOADING = 1.0  # seconds that loading loops may take: where the first run took longer, it also compiled them
+LOADING = 1.0  # the most seconds for loading jitted functions; compiling them takes longer
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """What ``units`` of work took, and what fewer took; ``first`` is what the first unit took beyond the others."""
+    """Two measured times, in seconds: of ``units`` of work, and of ``fewer`` units.
+
+    ``first`` is the extra time of the very first unit, such as loading.
+    """
 
     units: int
     seconds: float
@@ -22,11 +25,11 @@ class Timing:
     first: float
 
     def of(self, units: int) -> float:
-        """Return the seconds that so many units take, but for the first run's loading."""
+        """Return the seconds of a number of units, without the extra time of the first."""
         if units == self.units:
             return self.seconds
         each = self.seconds / self.units
-        if self.fewer < self.units:  # what does not grow with the work, or grows slower, is in the smaller run too
+        if self.fewer < self.units:  # a fixed cost is in both runs, so the difference is without it
             each = min(each, max(0.05 * each, (self.seconds - self.fewer_seconds) / (self.units - self.fewer)))
         return max(0.0, self.seconds + (units - self.units) * each)
 
@@ -34,10 +37,10 @@ class Timing:
 def measure(
     runs: Mapping[str, Run], units: int, seconds: float, *, before: Mapping[str, Run] = MappingProxyType({})
 ) -> dict[str, Timing]:
-    """Return the pace of each kind of run of up to ``units`` units of work; each is given about ``seconds`` a repeat.
+    """Return the timing of each kind of run, from samples of about ``seconds`` each.
 
-    Kinds take turns, so that whatever else the machine does meets all of them alike. What is to be done ``before`` a
-    run is not timed.
+    A sample has at most ``units`` units. The kinds take turns, so that other work of the machine
+    slows all of them alike. The functions in ``before`` are called before a run and are not timed.
     """
     firsts = {name: _timed(run, 1) for name, run in runs.items()}
     most = _size(next(iter(runs.values())), units, seconds)
@@ -63,13 +66,17 @@ def measure(
 
 
 def repeated(run: Callable[[], object]) -> float:
-    """Return the seconds that a run takes, the median of some after one that is not counted."""
+    """Return the seconds of a run: the median of some repeats, after one that is not counted."""
     run()
     return median(_timed(lambda _: run(), 1) for _ in range(REPEATS))
 
 
 def on_cores(cores: float, one: float, here: tuple[int, float]) -> float:
-    """Return the seconds of work on so many cores, from those on one, and on as many as are here (Amdahl's law)."""
+    """Return the seconds of work on ``cores`` cores by Amdahl's law.
+
+    ``one`` is the seconds on one core; ``here`` is the number of cores of this machine and the
+    seconds on them.
+    """
     count, seconds = here
     if cores == count:
         return seconds
@@ -78,7 +85,7 @@ def on_cores(cores: float, one: float, here: tuple[int, float]) -> float:
 
 
 def _size(run: Run, units: int, seconds: float) -> int:
-    """Return how many units take about so many seconds more than one does, or all if those take less."""
+    """Return the number of units, up to ``units``, that take about ``seconds`` more than one."""
     one, size = _timed(run, 1), 1
     while size < units:
         size = min(units, 4 * size)

@@ -1,21 +1,22 @@
-"""What the C library does with blocks of memory that are freed."""
+"""Settings of the C library for freed blocks of memory."""
 
 import ctypes
 import os
 from contextlib import suppress
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as mallopt numbers them
-KEPT = {  # what is set instead by the environment, and the most that glibc comes to by itself
+# Per environment variable: the parameter of mallopt, and the most that glibc adapts it to.
+KEPT = {
     "MALLOC_MMAP_THRESHOLD_": (MMAP_THRESHOLD, 1 << 25),
     "MALLOC_TRIM_THRESHOLD_": (TRIM_THRESHOLD, 1 << 26),
 }
 
 
 def keep_freed_blocks() -> None:
-    """Have blocks of up to 32 MiB kept for the next when they are freed, unless the environment says otherwise.
+    """Let glibc keep freed blocks of up to 32 MiB for reuse, unless the environment sets this.
 
-    Else those of megabytes, such as searches need again and again, may each come from the system, which clears every
-    page anew: exact search of bags of words took 1.6 times as long. Libraries other than glibc are left as they are.
+    By default the system may provide each block of megabytes anew and clear every page of it: exact
+    search of bags of words took 1.6 times as long. Other C libraries are left as they are.
     """
     if not KEPT.keys() & os.environ.keys():
         with suppress(OSError, AttributeError):

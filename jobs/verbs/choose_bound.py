@@ -3,16 +3,15 @@
 from dataclasses import replace
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, Measured, choose_bound
+from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
 from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
@@ -33,7 +32,7 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> Enco
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=random_state)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
-    _print_measured(measured, every)
+    print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
         click.echo(
             f"bounds rule too little out of {vectors.where} under kernel {kernel.name}: the best leaves "
@@ -71,17 +70,3 @@ def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
         )
     click.echo(f"{codes} is begun with {spec.name}: going on with that", err=True)
     return replace(spec, random_state=seed)
-
-
-def _print_measured(measured: list[Measured], every: float) -> None:
-    """Print one row per bound on stderr, the chosen one first, and one for a search without bounds."""
-    click.echo(f"expected of exact searches for {NEIGHBOURS} neighbours in batches of {BATCH} queries:", err=True)
-    table = Table(box=None)
-    for name in ("bound", "size", "bytes per row", "rows scored", "ns per row and query"):
-        table.add_column(name, justify="left" if name == "bound" else "right")
-    for bound in measured:
-        fields = vars(bound.spec)
-        size = str(fields.get("n_components", fields.get("n_groups")))
-        table.add_row(bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}")
-    table.add_row("every row", "", "", "100%", f"{every:.2f}")
-    Console(stderr=True).print(table)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
@@ -148,18 +147,6 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
         hits=hits,
         ids=claimed.ids,
         scores=claimed.scores if kernel.ranking is kernel else None,
-    )
-
-
-def tell(report: Report) -> None:
-    """Print query, verdict and, where one is refuted, rank, claimed id, better id and its score; counts on stderr."""
-    click.echo("query\tverdict\trank\tclaimed\tbetter\tscore")
-    for verdict in report["verdicts"]:
-        fields = (verdict.get(name, "") for name in ("query", "verdict", "rank", "claimed", "better", "score"))
-        click.echo("\t".join(map(str, fields)))
-    counts = ", ".join(f"{report[word]:,} {word}" for word in (PROVED, TIED, REFUTED))
-    click.echo(
-        f"{report['queries']:,} queries × {report['rows']:,} rows in {report['seconds']:.2f} s: {counts}", err=True
     )
 
 

@@ -294,7 +294,7 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
     out = tmp_path / "gt.npz"
     encoded = run("encode", folder / "vectors", tmp_path / "bounds", "--kernel", "hellinger", "--encoder", "bound")
     assert encoded.code == 0, encoded.err
-    assert "expected of exact searches for 10 neighbours" in encoded.err
+    assert "expected cost of exact searches for 10 neighbours" in encoded.err
     searched = run("search", tmp_path / "bounds", folder / "queries.npy", "-k", K, "--exact", "--out", out)
     assert (searched.code, searched.out) == (0, "")
     assert "\nproved; rows scored by the true kernel: median " in searched.err

@@ -1,4 +1,4 @@
-"""What happens to disks and sources under a job: a clear failure, nothing lost, and resume ends in the same bytes."""
+"""Faults of disks and sources end a job with a clear reason; resume gives the same bytes."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB of its own."""
+    """A separate file system of 8 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of the store that a foreground encode writes."""
+    """The files of the store that an undisturbed encode in the foreground writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
     succeed("encode", vectors, store, *OPTIONS)
     return files_of(store)
@@ -57,7 +57,7 @@ def failed(queue: Queue, job: str, code: int = 1) -> str:
 
 
 def resumed(queue: Queue, job: str) -> dict[str, Any]:
-    """Resume a job; return how it ended."""
+    """Resume a job; return its status at the end."""
     queue.succeed("resume", job)
     return queue.wait(job)
 
@@ -70,7 +70,7 @@ def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queu
             while ballast.write(bytes(1 << 12)):
                 pass
         except OSError as error:
-            assert error.errno == 28  # noqa: PT017 - ENOSPC, which is what is being made
+            assert error.errno == 28  # noqa: PT017 - ENOSPC, the fault of this test
     why = failed(queue, job)
     assert why.startswith(f"cannot write {codes}/")
     assert why.endswith(
@@ -87,7 +87,7 @@ def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queu
 def test_a_disk_that_becomes_read_only(vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path) -> None:
     codes = disk / "codes"
     job = begun(queue, vectors, codes)
-    subprocess.run(["mount", "--bind", disk, disk], check=True)  # over the one whose files are open
+    subprocess.run(["mount", "--bind", disk, disk], check=True)  # over the mount whose files are open
     subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
     assert "Read-only file system" in failed(queue, job)
     queue.succeed("resume", job)
@@ -110,7 +110,7 @@ def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], qu
     assert (report["state"], report["runs"]) == ("done", 3)
     assert done < PARTS
     files = files_of(queue.folder / "codes")
-    assert {**files, "zarr.json": b""} == {**undisturbed, "zarr.json": b""}  # which notes where the source lay
+    assert {**files, "zarr.json": b""} == {**undisturbed, "zarr.json": b""}  # which notes the path of the source
 
 
 def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""Jobs are queued by one command and run by themselves, whatever becomes of terminals, runners and processes."""
+"""Jobs are queued by a command and run by themselves, whatever happens to other processes."""
 
 import json
 import os
@@ -20,19 +20,19 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Every file of the store that a foreground encode writes."""
+    """The files of the store that an undisturbed encode in the foreground writes."""
     store = tmp_path_factory.mktemp("undisturbed") / "codes"
     succeed("encode", vectors, store, *OPTIONS)
     return files_of(store)
 
 
 def wait_for_receipts(store: Path, count: int) -> None:
-    """Look until more than so many parts have a receipt."""
+    """Wait until more than ``count`` parts have a receipt."""
     until(lambda: count_receipts(store) > count)
 
 
 def submit_what_fails(vectors: Path, queue: Queue) -> str:
-    """Submit a check of a store that goes before it is its turn, after the encode that it waits for; return its id."""
+    """Submit a check of a store that is removed before the check begins; return its id."""
     (queue.folder / "copy").symlink_to(vectors)
     queue.submit("encode", vectors, "first", *OPTIONS)
     job = queue.submit("check", "copy")
@@ -50,6 +50,7 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     reports = [queue.status(job) for job in (ingest, encode, search)]
     assert [(report["state"], report["exit_code"], report["runs"]) for report in reports] == [("done", 0, 1)] * 3
     assert (reports[1]["parts_done"], reports[1]["parts"]) == (1, 1)
+    assert (reports[1]["progress"]["done"], reports[1]["progress"]["total"]) == (500, 500)
     assert all(report["peak_bytes"] > 50 << 20 for report in reports)
     assert reports[0]["ended"] <= reports[1]["began"]
     succeed(
@@ -67,7 +68,7 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
         assert {name: there[name].tolist() for name in there} == {name: here[name].tolist() for name in here}
     report = json.loads(Path(reports[2]["report"]).read_text())
     assert report["queries"] == 12
-    assert queue.state.folder.stat().st_mode & 0o777 == 0o700
+    assert queue.state.path.stat().st_mode & 0o777 == 0o700
     until(lambda: not queue.runners())
     again = queue.run("submit", "ingest", "base.npy", "vectors")
     assert (again.code, again.out.strip()) == (0, ingest)
@@ -175,7 +176,7 @@ def test_a_stopped_process_is_stalled_and_resume_kills_it(
     worker.send_signal(signal.SIGSTOP)
     refused = queue.run("resume", job)
     assert (refused.code, "is running: expected a job that has ended or is stalled" in refused.err) == (2, True)
-    queue.state.registry().change(job, beat=0)  # as after a minute of silence
+    queue.state.registry().change(job, heartbeat=0)  # as after a minute of silence
     report = queue.status(job)
     assert report["state"] == "stalled"
     assert report["why"].startswith(f"its process {worker.pid} gives no sign of life.")

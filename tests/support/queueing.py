@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from mercore.jobs.background.state_folder import FOLDER, State
+from mercore.jobs.background.state_folder import FOLDER, StateFolder
 from tests.support.running import Outcome, run
 
 
@@ -27,9 +27,9 @@ class Queue:
     """A state folder of its own, and the processes that belong to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = State(folder / "state")
+        self.state = StateFolder(folder / "state")
         self.folder = folder
-        self.environment = {FOLDER: str(self.state.folder)}
+        self.environment = {FOLDER: str(self.state.path)}
 
     def run(self, *words: object) -> Outcome:
         """Run the real command on this queue, in the folder that holds the data."""
@@ -46,12 +46,12 @@ class Queue:
         return self.succeed("submit", *words).strip()
 
     def status(self, job: str) -> dict[str, Any]:
-        """Return how a job stands."""
+        """Return the status of a job."""
         report: dict[str, Any] = json.loads(self.succeed("status", job, "--json"))
         return report
 
     def wait(self, job: str) -> dict[str, Any]:
-        """Wait until a job ends, and return how it stands."""
+        """Wait until a job ends; return its status."""
         report: dict[str, Any] = json.loads(self.run("wait", job, "--json").out)
         return report
 
@@ -73,7 +73,7 @@ class Queue:
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 belongs = module in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
-                if belongs and process.environ().get(FOLDER) == str(self.state.folder):
+                if belongs and process.environ().get(FOLDER) == str(self.state.path):
                     found.append(process)
         return found
 

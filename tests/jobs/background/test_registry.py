@@ -1,4 +1,4 @@
-"""The registry: a queue in order, one owner a job, whatever processes do to it at once."""
+"""The registry is an ordered queue and gives each job to one process, however many use it."""
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -53,12 +53,12 @@ def test_a_job_that_ended_is_queued_again_behind_the_others(path: Path, state: s
     registry = Registry(path)
     registry.submit("old", SPEC)
     registry.claim()
-    registry.change("old", state=state, exit_code=1, why="so", deaths=2, cancel=1, peak_bytes=7)
+    registry.change("old", state=state, exit_code=1, why="so", crashes=2, cancel=1, peak_bytes=7)
     registry.submit("new", SPEC)
     job, before = registry.submit("old", {**SPEC, "options": {"atoms": 8, "workers": 3}})
     assert before is not None
     assert (before.state, before.why) == (state, "so")
-    assert (job.state, job.why, job.exit_code, job.deaths, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
+    assert (job.state, job.why, job.exit_code, job.crashes, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
     assert job.options == {"atoms": 8, "workers": 3}
     assert [found.id for found in registry.jobs(QUEUED)] == ["new", "old"]
 
@@ -87,6 +87,19 @@ def test_jobs_are_found_by_the_beginning_of_their_ids(path: Path) -> None:
     assert [job.id for job in registry.find("encode-1")] == ["encode-1"]
     assert [job.id for job in registry.find("encode")] == ["encode-12", "encode-1"]
     assert registry.find("%") == []
+
+
+def test_the_columns_on_disk_keep_their_names(path: Path) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+    registry.change("one", heartbeat=5.0, crashes=2)
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT place, beat, deaths FROM jobs").fetchall() == [(1, 5.0, 2)]
+    connection.execute("UPDATE jobs SET place = 7, beat = 8, deaths = 9")
+    connection.commit()
+    connection.close()
+    (job,) = registry.jobs()
+    assert (job.position, job.heartbeat, job.crashes) == (7, 8.0, 9)
 
 
 def test_many_threads_claim_each_job_once(path: Path) -> None:
@@ -129,7 +142,9 @@ def test_settings(path: Path) -> None:
 
 def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(FormatError, match=r"registry\.sqlite is no registry of jobs: file is not a database\. Fix: "):
+    with pytest.raises(
+        FormatError, match=r"registry\.sqlite is not a registry of jobs: file is not a database\. Fix: "
+    ):
         Registry(path)
     newer = tmp_path / "newer"
     connection = sqlite3.connect(newer)

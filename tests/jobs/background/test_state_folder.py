@@ -1,4 +1,4 @@
-"""The state folder is its owner's alone, and whose process lives is told by locks."""
+"""The state folder is private to its owner, and locks show which processes live."""
 
 import os
 import subprocess
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from mercore.jobs.background.runner import wake_quietly
-from mercore.jobs.background.state_folder import FOLDER, State, open_state, state_folder
+from mercore.jobs.background.runner import start_runner_quietly
+from mercore.jobs.background.state_folder import FOLDER, StateFolder, open_state, state_folder
 from mercore.stores.errors import StorageError
 from mercore.stores.location.file_lock import held, take
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the state is to lie."""
+    """The path of a state folder that does not exist."""
     monkeypatch.setenv(FOLDER, str(tmp_path / "deep/state"))
     return tmp_path / "deep/state"
 
 
 def test_it_is_made_for_its_owner_alone(folder: Path) -> None:
     state = open_state()
-    assert state.folder == folder == state_folder()
+    assert state.path == folder == state_folder()
     assert folder.stat().st_mode & 0o777 == 0o700
     state.make_folder("encode-1")
     assert state.lock("encode-1").parent.stat().st_mode & 0o777 == 0o700
@@ -54,11 +54,11 @@ def test_without_the_environment_it_is_the_platforms(monkeypatch: pytest.MonkeyP
 
 
 def test_other_verbs_make_no_state_and_care_for_none_that_is_broken(folder: Path) -> None:
-    wake_quietly()
+    start_runner_quietly()
     assert not folder.exists()
     folder.mkdir(parents=True, mode=0o700)
     (folder / "registry.sqlite").write_bytes(b"no database" * 1000)
-    wake_quietly()
+    start_runner_quietly()
 
 
 def test_a_lock_is_held_for_as_long_as_its_process_lives(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_a_lock_is_held_for_as_long_as_its_process_lives(tmp_path: Path) -> None
     child.kill()
     child.communicate()
     assert not held(path)
-    assert State(tmp_path).alive("encode-1") is False
+    assert StateFolder(tmp_path).alive("encode-1") is False

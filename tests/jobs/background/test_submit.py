@@ -46,8 +46,8 @@ def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (work / path.name).symlink_to(path)
     monkeypatch.chdir(work)
     monkeypatch.setenv(FOLDER, str(tmp_path / "state"))
-    monkeypatch.setattr(submit, "wake", lambda state: None)
-    monkeypatch.setattr("mercore.jobs.cli.wake_quietly", lambda: None)
+    monkeypatch.setattr(submit, "start_runner", lambda folder: None)
+    monkeypatch.setattr("mercore.jobs.cli.start_runner_quietly", lambda: None)
     return work
 
 

@@ -14,11 +14,12 @@ import zarr
 from PIL import Image
 
 from mercore.jobs import api
-from mercore.jobs.comparison import compare, summary
+from mercore.jobs.comparison import compare
 from mercore.jobs.comparison import setup as compared
 from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels, parse_options
 from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
 from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
+from mercore.jobs.printing import print_comparison
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, EncodeTask, open_encode
 from mercore.jobs.verbs.evaluate import recalls
@@ -155,10 +156,10 @@ def test_means_and_deviations_are_those_over_the_seeds(whole: tuple[Path, dict[s
 
 def test_the_table_shows_the_summary(whole: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     _, report = whole
-    summary.tell(report)
+    print_comparison(report)
     title, header, *lines = capsys.readouterr().out.splitlines()
     assert title == "chi2: 600 rows, 40 queries, k = 30"
-    assert header.split() == ["encoder", "bytes", "a", "row", "R@1", "R@5", "R@30", "search", "ns", "encode", "µs"]
+    assert header.split() == ["encoder", "bytes", "per", "row", "R@1", "R@5", "R@30", "search", "ns", "encode", "µs"]
     for line, entry in zip(lines, report["summary"], strict=True):
         shown = [(entry["recall_mean"][place], entry["recall_std"][place]) for place in (0, 2, 5)]
         recall = "  ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in shown)

@@ -141,12 +141,14 @@ def test_lists_that_do_not_match_are_refused() -> None:
     )
     with pytest.raises(
         ShapeError,
-        match=r"^row 0 of the gallery has the wrong number of scores: found 1, expected 2, one a hit\. Fix: .*\.$",
+        match=r"^row 0 of the gallery has the wrong number of scores: found 1, expected 2, "
+        r"one per hit\. Fix: .*\.$",
     ):
         render_gallery(Gallery(title="", paragraphs=(), rows=(wrong,), tables=()))
     table = Table(title="t", header=("a", "b"), rows=(("1",),))
     with pytest.raises(
         ShapeError,
-        match=r"^row 0 of the table “t” has the wrong number of cells: found 1, expected 2, one a column\. Fix: .*\.$",
+        match=r"^row 0 of the table “t” has the wrong number of cells: found 1, expected 2, "
+        r"one per column\. Fix: .*\.$",
     ):
         render_gallery(Gallery(title="", paragraphs=(), rows=(), tables=(table,)))

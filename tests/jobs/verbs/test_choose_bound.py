@@ -14,7 +14,7 @@ from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
 from tests.support.running import Outcome, histograms, invoke, succeed
 
 ROWS, DIMS = 600, 16
-TITLE = "expected of exact searches for 10 neighbours in batches of 100 queries:"
+TITLE = "expected cost of exact searches for 10 neighbours in batches of 100 queries:"
 CHI2 = ("--kernel", "chi2", "--encoder", CHOOSE)
 HEADINGS = "bound size bytes per row rows scored ns per row and query"
 

@@ -195,19 +195,21 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("raise ValueError('no')", "does not run: ValueError: no. Fix: correct the file."),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", ""),
-            "declares no usable SEMIDEFINITE: found none, expected True, for only the kernels for which it holds have "
-            "neighbours that codes can find. Fix: declare it if K is positive semi-definite, or use a kernel that is.",
+            "declares no usable SEMIDEFINITE: found none, expected True, since codes find the "
+            "neighbours of positive semi-definite kernels only. Fix: declare it if K is positive "
+            "semi-definite, or use a kernel that is.",
         ),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", "SEMIDEFINITE = 1"),
-            "declares no usable SEMIDEFINITE: found 1, expected True, for only the kernels for which it holds have "
-            "neighbours that codes can find. Fix: declare it if K is positive semi-definite, or use a kernel that is.",
+            "declares no usable SEMIDEFINITE: found 1, expected True, since codes find the "
+            "neighbours of positive semi-definite kernels only. Fix: declare it if K is positive "
+            "semi-definite, or use a kernel that is.",
         ),
         *(
             (
                 INTERSECTION.replace("ROUNDING = 300", f"ROUNDING = {rounding}"),
-                f"declares no usable ROUNDING: found {shown}, expected a positive number, that of units of 2^−53 by "
-                "which K is rounded at most. Fix: ROUNDING = 300.",
+                f"declares no usable ROUNDING: found {shown}, expected a positive number: the "
+                "largest rounding error of K in units of 2^−53. Fix: ROUNDING = 300.",
             )
             for rounding, shown in (
                 ("0", "0"), ("-1.5", "-1.5"), ("True", "True"), ("'a'", "'a'"), ("float('nan')", "nan"),
@@ -216,8 +218,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ),
         (
             INTERSECTION.replace("ROUNDING = 300", ""),
-            "declares no usable ROUNDING: found none, expected a positive number, that of units of 2^−53 by which K is "
-            "rounded at most. Fix: ROUNDING = 300.",
+            "declares no usable ROUNDING: found none, expected a positive number: the largest "
+            "rounding error of K in units of 2^−53. Fix: ROUNDING = 300.",
         ),
         (
             INTERSECTION.replace('"l1"', '"l3"'),

@@ -1,0 +1,56 @@
+"""Text for people has one format of sizes and times, and no program loses a character of a table."""
+
+from typing import Any
+
+import pytest
+
+from mercore.jobs.printing import format_seconds, format_size, print_jobs, print_verdicts
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1_234_567, "1.23 MB"), (5e9, "5 GB"), (7.5e15, "7.5e+03 TB")],
+)
+def test_sizes(count: float, text: str) -> None:
+    assert format_size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00123, "1.23 ms"), (0.5, "0.5 s"), (119.4, "119 s"), (120, "2 min"), (7100, "118 min"), (9000, "2.5 h")],
+)
+def test_times(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_a_table_that_no_terminal_shows_is_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    target = "/data/" + "[bold]long/" * 40
+    report: dict[str, Any] = {
+        "id": "encode-1",
+        "state": "running",
+        "target": target,
+        "seconds_left": 90.0,
+        "parts": None,
+        "rate": 1234.5,
+        "progress": {"done": 1000, "total": 2000, "unit": "rows"},
+    }
+    print_jobs([report])
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split() == ["id", "state", "done", "rate", "left", "target"]
+    expected = ["encode-1", "running", "1,000/2,000", "rows", "1,234", "rows/s", "90", "s", target]
+    assert line.split() == expected
+
+
+def test_verdicts_are_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
+    refuted = {"query": 1, "verdict": "refuted", "rank": 2, "claimed": 7, "better": 5, "score": 0.25}
+    counts = {"proved": 1, "tied": 0, "refuted": 1}
+    report = {"queries": 2, "rows": 1000, "seconds": 0.5, **counts}
+    print_verdicts({**report, "verdicts": [{"query": 0, "verdict": "proved"}, refuted]})
+    printed = capsys.readouterr()
+    assert printed.out == (
+        "query\tverdict\trank\tclaimed\tbetter\tscore\n0\tproved\t\t\t\t\n1\trefuted\t2\t7\t5\t0.25\n"
+    )
+    assert printed.err == "2 queries × 1,000 rows in 0.5 s: 1 proved, 0 tied, 1 refuted\n"
