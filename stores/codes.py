@@ -141,7 +141,7 @@ def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
             f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         ) from None
     wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=found.layout.model))
-    if found.job != wanted.job:
+    if found.spec_digest != wanted.spec_digest:
         raise ExistsError(
             f"{path} holds another job: it differs in {_difference(found, wanted)}. "
             "Fix: give the options it was made with, or name another path."

@@ -191,7 +191,7 @@ class VectorStore(Vectors):
         self.dims = self.spec.dims
         self.dtype = np.dtype(self.spec.dtype)
         self.where = store.where
-        self.fingerprint = store.header.job
+        self.fingerprint = store.header.spec_digest
         self.part_rows = store.layout.part_rows
         self._receipts: list[Receipt] = store.receipts()
         self.dropped: NDArray[np.int64] = store.read_model().get("dropped", np.empty(0, np.int64))

@@ -68,7 +68,7 @@ def fits_encode(plan: EncodePlan, codes: Where, options: Mapping[str, Any]) -> E
         If even the fewest take more, or the codes more than the disk has.
     """
     execution = execution_to_encode(plan, options)
-    check_disk("encoding", codes, encoded_bytes(plan)["total"] - location_of(codes).held_bytes())
+    check_disk("encoding", codes, encoded_bytes(plan)["total"] - location_of(codes).stored_bytes())
     needed = taken_at(execution, encode_bytes(plan, execution.threads))
     check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
     return execution

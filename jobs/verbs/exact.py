@@ -72,7 +72,7 @@ class ExactTask:
             "ranking": self.kernel.ranking.spec(),  # whose scores a certificate holds: a transform ranks as its κ
             "vectors": self.vectors.fingerprint,
             "queries": content_digest(self.queries),
-            "bounds": self.codes.store.header.job if self.codes else None,
+            "bounds": self.codes.store.header.spec_digest if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
             "k": self.settings.k,
         }

@@ -8,11 +8,11 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import bigann, texmex
 from mercore.stores.formats.array import ArraySource, Sliced
 from mercore.stores.formats.bigann import open_bigann
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.texmex import open_texmex
 from mercore.stores.formats.zarr_array import open_zarr
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinarySource, PositionalFile, RowLayout, open_binary
+from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
+from mercore.stores.location.protocol import PositionalFile
 
 STORED: dict[str, np.dtype[Any]] = {
     ".fbin": np.dtype("<f4"),

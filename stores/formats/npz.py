@@ -12,8 +12,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold

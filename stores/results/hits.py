@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
 from mercore.stores.formats.bigann import read_truth, truth_bytes
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinaryFile
+from mercore.stores.location.local_file import LocalFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +42,7 @@ def read_parquet_hits(path: str) -> dict[str, NDArray[Any]]:
     NotFoundError, StorageError
         If the file is not there, or may not be read.
     """
-    file = BinaryFile(path)
+    file = LocalFile(path)
     table = _read_table(path, file.read_prefix(file.size))
     for name in table.column_names:
         if table.column_names.count(name) > 1:
