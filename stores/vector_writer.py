@@ -1,4 +1,4 @@
-"""Writing a vector store: chunks stream into a draft that becomes the store when all is there."""
+"""Writing of vector stores: chunks go to a draft, which becomes the store at the end."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,13 +22,13 @@ CHUNK_BYTES = 4 << 20
 
 
 def chunk_rows(dims: int, dtype: np.dtype[Any]) -> int:
-    """Return how many rows a chunk holds: the power of two that keeps it within 4 MiB."""
+    """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1."""
     fit = max(1, CHUNK_BYTES // (dims * dtype.itemsize))
     return 1 << (fit.bit_length() - 1)
 
 
 class VectorWriter:
-    """Collect rows into chunks; leaving the ``with`` block without ``finish`` removes all that was written."""
+    """A writer of rows; leaving its ``with`` block without ``finish`` removes what it wrote."""
 
     def __init__(self, where: Where, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
         self.location = location_of(where)
@@ -51,21 +51,21 @@ class VectorWriter:
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows, dtype[any, d]."""
-        at = 0
-        while at < len(rows):
-            count = min(self.part_rows - self._filled, len(rows) - at)
-            self._pending[self._filled : self._filled + count] = rows[at : at + count]
+        done = 0
+        while done < len(rows):
+            count = min(self.part_rows - self._filled, len(rows) - done)
+            self._pending[self._filled : self._filled + count] = rows[done : done + count]
             self._filled += count
-            at += count
+            done += count
             if self._filled == self.part_rows:
                 self._flush()
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
-        """Publish the store under its name.
+        """Publish the store.
 
         Parameters
         ----------
-        report : the fields of ``VectorSpec`` that only the reader of the source knows
+        report : the fields of ``VectorSpec`` that describe the source
         dropped : int64[dropped rows], ascending source rows that were not appended
         """
         rows = len(self._chunks) * self.part_rows + self._filled
@@ -83,7 +83,7 @@ class VectorWriter:
         return VectorStore(PartStore(self.location, header))
 
     def _write_receipts(self, store: PartStore) -> None:
-        """Publish the receipts of all chunks."""
+        """Publish the receipts of all parts."""
 
         def write(part: int) -> None:
             start, stop = store.bounds(part)

@@ -385,7 +385,7 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
         refused(2, message, "encode", here / "vectors", target, *OPTIONS)
     outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
     assert outcome.err.startswith(
-        f"mercore: {there}/vectors holds another job: it differs in kind (vectors, not codes)"
+        f"mercore: {there}/vectors is another store: it differs in kind (vectors, not codes)"
     )
     assert server.objects("there") == before
     assert server.keys("precious") == ["photograph.jpg", "vectors/c/0/0"]

@@ -102,7 +102,7 @@ def test_writing_a_part_again_changes_nothing(store: PartStore) -> None:
 
 
 def test_a_store_opened_again_is_the_same(store: PartStore) -> None:
-    again = PartStore(store.location, open_header(store.place))
+    again = PartStore(store.location, open_header(store.location))
     assert again.header == HEADER
     assert again.receipts() == store.receipts()
 
@@ -447,7 +447,7 @@ def test_another_job_at_the_path_is_refused_by_what_differs(
     make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel(kernel), spec, **{"part_rows": 10, **options})
     fix = "Fix: give the options it was made with, or name another path."
-    message = f"{path} holds another job: it differs in {differs}. {fix}"
+    message = f"{path} is another store: it differs in {differs}. {fix}"
     refused(lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path), ExistsError, message)
 
 
@@ -465,6 +465,6 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     refused(
         lambda: create_or_resume(Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path),
         ExistsError,
-        f"{vectors.where} holds another job: it differs in kind (vectors, not codes). "
+        f"{vectors.where} is another store: it differs in kind (vectors, not codes). "
         "Fix: give the options it was made with, or name another path.",
     )
