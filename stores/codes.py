@@ -62,7 +62,7 @@ class CodeStore:
         return str(self.store.header.notes["source_path"])
 
     def undone_parts(self) -> dict[int, str]:
-        """Check all parts; return the parts to do, each with its fault, or "" if it has no receipt."""
+        """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
         reasons = self.store.each_part(self._why_undone)
         return {part: reason for part, reason in enumerate(reasons) if reason is not None}
 
@@ -118,7 +118,7 @@ def create_or_resume(
     }
     try:
         return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
-    except ExistsError:  # another process has made a store there: the same, or another, which is an error
+    except ExistsError:  # another process has made a store there
         store = resume(path, spec, layout)
         assert store is not None
         return store

@@ -179,7 +179,7 @@ def original_ids(rows: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray
 
 
 def stored_rows(ids: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the stored rows of source ids: the inverse of ``original_ids``; a dropped id gives −1."""
+    """Return the stored rows of source ids, −1 for a dropped id: ``original_ids`` inverted."""
     rows = ids - np.searchsorted(dropped, ids)
     return np.where((ids < 0) | np.isin(ids, dropped), -1, rows)
 

@@ -29,7 +29,7 @@ def open_binary(path: str) -> PositionalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RowLayout:
-    """The layout of a file: ``n`` rows of ``head`` bytes and ``d`` numbers, from byte ``offset`` on."""
+    """The layout of a file: from byte ``offset`` on ``n`` rows of ``head`` bytes and ``d`` numbers."""
 
     kind: str
     n: int

@@ -1,4 +1,4 @@
-"""Kernel locks on files: the system frees a lock when the process that holds it ends, killed or not."""
+"""Kernel locks on files: the system frees a lock when the process that holds it ends."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ TRIES, TRY_SECONDS = 10, 0.01  # `held` takes a lock, too, for a moment
 
 
 def take(path: Path, *, wait: bool = False) -> int | None:
-    """Lock the file ``path``, which is made if it is missing; return a descriptor that holds the lock until closed.
+    """Lock the file ``path``, made if missing; return a descriptor that holds the lock until closed.
 
     Child processes do not hold the lock, except those that the descriptor is passed to.
 
@@ -38,7 +38,7 @@ def held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes that ask do not meet each other
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask do not meet
     except BlockingIOError:
         return True
     finally:
@@ -55,7 +55,7 @@ def lies_at(path: Path, descriptor: int) -> bool:
 
 
 def _try(path: Path, how: int) -> int | None:
-    """Open and lock the file; None if another process holds it, or removed it before the lock was free."""
+    """Open and lock the file; None if another process holds the lock, or has removed the file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     locked = False
     try:

@@ -33,7 +33,7 @@ class LocalLease(LeaseHandle):
         os.pwrite(self._descriptor, self._owner.encode(), 0)
 
     def check(self) -> None:
-        """Raise ``LeaseError`` if the file was removed or replaced: another process may have locked the new one."""
+        """Raise ``LeaseError`` if the file was removed or replaced: then its lock means nothing."""
         with storage_errors("read", self._file):
             if lies_at(self._file, self._descriptor):
                 return
@@ -53,7 +53,7 @@ class LocalLease(LeaseHandle):
 
 @contextmanager
 def lease(path: Path, print_fn: Callable[[str], None] = lambda sentence: None) -> Iterator[LocalLease]:
-    """Hold the exclusive lease of the store, folder or file at ``path``, which need not exist, for the block.
+    """Hold the exclusive lease of ``path``, which need not exist, for the block.
 
     Parameters
     ----------
@@ -91,7 +91,8 @@ def lease_path(path: Path) -> Path:
 
 def this_process() -> str:
     """Return what messages call this process: its number, its host, and the time."""
-    return f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    now = datetime.now(UTC)
+    return f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def owner_in(text: str) -> str:

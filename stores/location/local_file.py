@@ -38,8 +38,8 @@ class LocalFile(PositionalFile):
     def __init__(self, path: str) -> None:
         # Checked before it is opened: opening a pipe would wait for a writer.
         if not stat.S_ISREG(path_status(path).st_mode):
-            message = f"{path}: not a regular file. Fix: name a file; copy a pipe or a device to one first."
-            raise FormatError(message)
+            fix = "Fix: name a file; copy a pipe or a device to one first."
+            raise FormatError(f"{path}: not a regular file. {fix}")
         self.name = path
         with storage_errors("read", path):
             self._descriptor = os.open(path, os.O_RDONLY)
@@ -47,16 +47,16 @@ class LocalFile(PositionalFile):
         self.size = os.fstat(self._descriptor).st_size
 
     def read_into(self, buffer: NDArray[Any], offset: int) -> None:
-        """Fill ``buffer``, which is C-contiguous, with the bytes from ``offset`` on: see ``PositionalFile``."""
+        """Fill ``buffer``, which is C-contiguous, from byte ``offset`` on: see ``PositionalFile``."""
         view = buffer.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):
             with storage_errors("read", self.name):
                 count = os.preadv(self._descriptor, [view[done:]], offset + done)
             if count == 0:
-                message = (
-                    f"{self.name}: the file ends at byte {offset + done}, expected {offset + len(view)} bytes. "
-                    f"Fix: fetch the file again, and change no file while it is read."
+                raise FormatError(
+                    f"{self.name}: the file ends at byte {offset + done}, "
+                    f"expected {offset + len(view)} bytes. "
+                    "Fix: fetch the file again, and change no file while it is read."
                 )
-                raise FormatError(message)
             done += count

@@ -26,8 +26,8 @@ def location_of(where: Where) -> Location:
     if scheme := scheme_of(where):
         if scheme != OBJECT_SCHEME:
             raise InputError(
-                f"{scheme}:// names no location of a store: expected a path, or {OBJECT_SCHEME}://BUCKET/PREFIX. "
-                "Fix: name one of those."
+                f"{scheme}:// names no location of a store: expected a path, "
+                f"or {OBJECT_SCHEME}://BUCKET/PREFIX. Fix: name one of those."
             )
         try:
             from mercore.stores.location.s3 import s3_location

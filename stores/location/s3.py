@@ -1,9 +1,9 @@
 """Locations on S3-compatible object stores.
 
 An object appears whole or not at all, but cannot be renamed: a draft is written under the keys of
-the finished store. The metadata of its root, written last, makes it a store. A marker, written first
-and deleted last, shows that a draft is unfinished. Only objects beside a marker, under keys that a
-store uses, are ever deleted.
+the finished store. The metadata of its root, written last, makes it a store. A marker, written
+first and deleted last, shows that a draft is unfinished. Only objects beside a marker, under keys
+that a store uses, are ever deleted.
 """
 
 import os
@@ -100,7 +100,7 @@ class S3Location:
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
     ) -> Iterator[Result]:
-        """Yield ``function`` of each item in order; connections and memory limit the calls at once."""
+        """Yield ``function`` of each item in order, with as many calls at once as memory allows."""
         calls = max(1, min(CONNECTIONS, BUFFER_BYTES // max(1, call_bytes)))
         with ThreadPoolExecutor(calls) as pool:
             yield from pool.map(function, items)

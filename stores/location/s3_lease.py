@@ -1,7 +1,8 @@
 """The lease of a store on an object store: an object beside it, changed on condition.
 
-The server writes the object only for a process that names the version it saw last, so one of two that try succeeds.
-The owner writes it anew every few seconds. An owner that has not done so for ``SILENT_SECONDS`` may be followed.
+The server writes the object only for a process that names the version it saw last, so only one of
+two that try succeeds. The owner writes a new version every few seconds. If an owner has not done so
+for ``SILENT_SECONDS``, another process may take the lease.
 """
 
 import secrets
@@ -43,7 +44,7 @@ class S3Lease(LeaseHandle):
         self._renewals = 0
 
     def take(self, print_fn: Callable[[str], None]) -> None:
-        """Become the owner, as soon as there is none or the owner is silent."""
+        """Become the owner, once there is none or the owner is silent for too long."""
         seen, since, waiting = None, time.monotonic(), False
         while True:
             version = self._read()
@@ -69,7 +70,7 @@ class S3Lease(LeaseHandle):
             raise lost(self._url, found, self._owner)
 
     def renew(self, stop: threading.Event) -> None:
-        """Write the object every few seconds, until told to stop or it is another's."""
+        """Write a new version every few seconds, until ``stop`` is set or the lease is lost."""
         while not stop.wait(RENEW_SECONDS):
             with suppress(MercoreError):  # tried again at the next renewal
                 if not self._write(self._tag):
@@ -78,7 +79,7 @@ class S3Lease(LeaseHandle):
     def release(self) -> None:
         """Delete the object, unless it is another process's by now."""
         with suppress(MercoreError):
-            if self._write(self._tag):  # a new version: nobody follows before it can be deleted
+            if self._write(self._tag):  # so that nobody takes it before it is deleted
                 with object_errors("delete", self._url):
                     obstore.delete(self._client, self._key)
 
@@ -92,7 +93,7 @@ class S3Lease(LeaseHandle):
             return None
 
     def _write(self, tag: str | None) -> bool:
-        """Write a new version over that of ``tag``, or where there is none; return whether the object is ours now."""
+        """Write a new version over that of ``tag``, None if none exists; return whether it is ours."""
         with object_errors("write", f"{self._url}.lease"):
             self._renewals += 1  # another text, so another tag
             text = f"{self._owner}\n{self._token} {self._renewals}\n"

@@ -20,7 +20,7 @@ SCRATCH = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 @contextmanager
 def scratch_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield the path of a new file beside ``path``, and the file; remove it unless it is renamed."""
+    """Yield a new path beside ``path``, and its file; remove it unless it is renamed."""
     while True:
         scratch = _scratch_name(path)
         with scratch.open("xb") as file:
@@ -55,7 +55,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove the scratch of killed writers in ``folder``: all, or only that of the target ``name``."""
+    """Remove the scratch of killed writers in ``folder``; given ``name``, only that for it."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = SCRATCH.fullmatch(entry.name)

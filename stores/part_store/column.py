@@ -60,13 +60,13 @@ def column_metadata(column: Column) -> bytes:
     return bytes(files["zarr.json"].to_bytes())
 
 
-def same_metadata(found: bytes, expected: bytes) -> bool:
+def same_metadata(stored: bytes, expected: bytes) -> bool:
     """Return whether two ``zarr.json`` describe the same array, though perhaps in other words."""
     try:
         with quiet():
             one, other = (
                 zarr.open_array(MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r").metadata
-                for text in (found, expected)
+                for text in (stored, expected)
             )
     except Exception:  # noqa: BLE001 - whatever Zarr raises on bytes that are no metadata of an array
         return False
@@ -103,9 +103,9 @@ def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:
     if view.size < CHECKSUM_BYTES:
         return None
     view.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
-    found = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
+    checksum = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
     (stored,) = struct.unpack("<I", view[-CHECKSUM_BYTES:].tobytes())
-    return found if found == stored else None
+    return checksum if checksum == stored else None
 
 
 def _untimed(chunk: bytes) -> bytes:

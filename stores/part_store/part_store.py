@@ -141,9 +141,9 @@ class PartStore:
     def check_bytes(self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]) -> None:
         """Raise ``IntegrityError`` unless ``data`` is the file that the receipt describes."""
         expected = receipt.chunks[column.name]
-        found = payload_checksum(data)
-        if len(data) != expected["bytes"] or found is None or f"{found:08x}" != expected["crc32c"]:
-            stated = "no checksum of its own bytes" if found is None else f"crc32c {found:08x}"
+        checksum = payload_checksum(data)
+        if len(data) != expected["bytes"] or checksum is None or f"{checksum:08x}" != expected["crc32c"]:
+            stated = "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
             raise self.fault(
                 receipt.part,
                 f"column {column.name} has {stated}: "
@@ -241,20 +241,20 @@ class PartStore:
         size = receipt.chunks[column.name]["bytes"]
         data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
         try:
-            found = self.chunk_file(column, receipt.part).read_into(data)
+            size_read = self.chunk_file(column, receipt.part).read_into(data)
         except NotFoundError:
-            found = None
-        self._check_size(receipt, column, found)
+            size_read = None
+        self._check_size(receipt, column, size_read)
         return data
 
-    def _check_size(self, receipt: Receipt, column: Column, found: int | None) -> None:
+    def _check_size(self, receipt: Receipt, column: Column, size: int | None) -> None:
         """Raise ``IntegrityError`` unless the file exists and has the size in the receipt."""
         expected = receipt.chunks[column.name]["bytes"]
-        if found is None:
+        if size is None:
             where = self.chunk_file(column, receipt.part)
             raise self.fault(receipt.part, f"column {column.name} is missing: expected {expected} bytes at {where}")
-        if found != expected:
-            raise self.fault(receipt.part, f"column {column.name} has {found} bytes: its receipt says {expected}")
+        if size != expected:
+            raise self.fault(receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}")
 
     def _read_model_array(self, name: str) -> NDArray[Any]:
         entry = self.layout.model[name]
@@ -264,8 +264,8 @@ class PartStore:
             data = file.read()
         except NotFoundError:
             data = b""
-        found = payload_checksum(data)
-        if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
+        checksum = payload_checksum(data)
+        if checksum is None or f"{checksum:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
                 f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
