@@ -1,4 +1,4 @@
-"""Code stores: one receipt a part, the model beside the codes, and the vector store they came from remembered."""
+"""Code stores: the codes of a vector store, and the model that encoded them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import from_json, to_json
 
 KIND = "codes"
-UNSET = "unset"  # of a field that came later and is left out where it means what was before it
+UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeSpec:
-    """What the codes are: of which vectors (their fingerprint), under which kernel, by which encoder."""
+    """The spec of codes: the fingerprint of their vectors, the kernel, and the encoder."""
 
     name: str = "mercore-codes"
     version: int = 1
@@ -32,7 +32,7 @@ class CodeSpec:
 
 
 class CodeStore:
-    """An open code store, whole or still being written."""
+    """An open code store, finished or not."""
 
     def __init__(self, store: PartStore) -> None:
         self.store = store
@@ -43,40 +43,40 @@ class CodeStore:
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
-        """The encoder's arrays, every byte checked."""
+        """The arrays of the encoder, every byte checked."""
         return self.store.read_model()
 
     @property
     def dropped(self) -> NDArray[np.int64]:
-        """The source rows that ingest left out, int64, ascending."""
+        """The source rows that ingest dropped, int64, ascending."""
         return self.model.get("dropped", np.empty(0, np.int64))
 
     @cached_property
     def receipts(self) -> list[Receipt]:
-        """The receipts of all parts; an ``IntegrityError`` if any part is not done."""
+        """The receipts of all parts; raises ``IntegrityError`` unless all are done."""
         return self.store.receipts()
 
     @property
     def source_path(self) -> str:
-        """Where the vector store lay when the codes were made: a path or a URL."""
+        """The path or URL of the vector store when the codes were made."""
         return str(self.store.header.notes["source_path"])
 
     def undone_parts(self) -> dict[int, str]:
-        """Return the parts to be done, each with what is wrong, or "" if it was never done; all others are verified."""
+        """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
         reasons = self.store.each_part(self._why_undone)
         return {part: reason for part, reason in enumerate(reasons) if reason is not None}
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
-        """Write the metadata and model files that are missing or damaged again; return their keys.
+        """Write missing and damaged metadata and model files again; return their keys.
 
         Parameters
         ----------
-        fit : what makes the model again; it is called only if an array of the store's own is damaged
+        fit : makes the model; it is called only if an array of the stored model is damaged
 
         Raises
         ------
         IntegrityError
-            If the model made again is another.
+            If ``fit`` makes another model than the stored one.
         """
         try:
             model = self.model
@@ -102,51 +102,51 @@ class CodeStore:
 def create_or_resume(
     path: Where, spec: CodeSpec, layout: Layout, model: dict[str, NDArray[Any]], *, source_path: Where
 ) -> CodeStore:
-    """Open the code store of this very job at ``path``, or create it.
+    """Open the code store of this spec and layout at ``path``, or create it.
 
     Raises
     ------
     ExistsError
-        If something else lies at ``path``; it names what differs.
+        If something else lies at ``path``; the message names what differs.
     """
-    found = resume(path, spec, layout)
-    if found is not None:
-        return found
+    store = resume(path, spec, layout)
+    if store is not None:
+        return store
     notes = {
         "source_path": str(source_path),
         "fix": "Fix: run the same mercore encode again: it redoes what is wrong, and only that.",
     }
     try:
         return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
-    except ExistsError:  # another process made it a moment ago: the same job, or the error that says so
-        found = resume(path, spec, layout)
-        assert found is not None
-        return found
+    except ExistsError:  # another process has made a store there
+        store = resume(path, spec, layout)
+        assert store is not None
+        return store
 
 
 def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
-    """Open the code store of this very job at ``path``, whatever model ``layout`` names; None if nothing is there.
+    """Open the code store of this spec and layout, but any model, at ``path``; None if none exists.
 
     Raises
     ------
     ExistsError
-        If something else lies at ``path``; it names what differs.
+        If something else lies at ``path``; the message names what differs.
     """
     try:
-        found = open_header(path)
+        stored = open_header(path)
     except NotFoundError:
         return None
     except FormatError:
         raise ExistsError(
             f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         ) from None
-    wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=found.layout.model))
-    if found.job != wanted.job:
+    wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=stored.layout.model))
+    if stored.spec_digest != wanted.spec_digest:
         raise ExistsError(
-            f"{path} holds another job: it differs in {_difference(found, wanted)}. "
+            f"{path} is another store: it differs in {_difference(stored, wanted)}. "
             "Fix: give the options it was made with, or name another path."
         )
-    return CodeStore(PartStore(path, found))
+    return CodeStore(PartStore(path, stored))
 
 
 def open_code_store(path: Where) -> CodeStore:
@@ -155,7 +155,7 @@ def open_code_store(path: Where) -> CodeStore:
     Raises
     ------
     NotFoundError, FormatError
-        If it is not there or is something else.
+        If it does not exist or is something else.
     """
     header = open_header(path)
     if header.kind != KIND:
@@ -163,18 +163,18 @@ def open_code_store(path: Where) -> CodeStore:
     return CodeStore(PartStore(path, header))
 
 
-def _difference(found: Header, wanted: Header) -> str:
-    """Return which fields of two jobs differ, with both values."""
-    if found.kind != wanted.kind:
-        return f"kind ({found.kind}, not {wanted.kind})"
-    ours, theirs = _leaves(wanted), _leaves(found)
+def _difference(stored: Header, wanted: Header) -> str:
+    """Name the fields in which two headers differ, with both values."""
+    if stored.kind != wanted.kind:
+        return f"kind ({stored.kind}, not {wanted.kind})"
+    ours, theirs = _parameters(wanted), _parameters(stored)
     differing = [key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)]
-    told = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
-    return ", ".join(told) or "its columns"
+    values = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
+    return ", ".join(values) or "its columns"
 
 
-def _leaves(header: Header) -> dict[str, Any]:
-    """Return a job's parameters by name."""
+def _parameters(header: Header) -> dict[str, Any]:
+    """Return the parameters of codes by name."""
     spec = header.spec
     return {
         "source": spec["source"],

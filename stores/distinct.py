@@ -1,4 +1,4 @@
-"""Count distinct row digests in bounded memory: what does not fit is sorted into files by its leading byte."""
+"""Counting of distinct row digests in bounded memory: the rest goes to files by leading byte."""
 
 import tempfile
 from pathlib import Path
@@ -9,31 +9,31 @@ from numpy.typing import NDArray
 
 from mercore.stores.location.publish import storage_errors
 
-HELD = 1 << 23  # digests held in memory, 64 MiB
+CAPACITY = 1 << 23  # digests in memory, 64 MiB
 BUCKETS = 256
 
 
 class DistinctCounter:
-    """Count how many of the 64-bit digests that were added are distinct."""
+    """A counter of distinct 64-bit digests."""
 
-    def __init__(self, scratch: Path, *, held: int = HELD) -> None:
+    def __init__(self, scratch: Path, *, capacity: int = CAPACITY) -> None:
         self._scratch = scratch
-        self._capacity = held
+        self._capacity = capacity
         self._blocks: list[NDArray[np.uint64]] = []
-        self._held = 0
+        self._pending = 0
         self._files: list[BinaryIO] = []
 
     def add(self, digests: NDArray[np.uint64]) -> None:
         """Add digests, uint64[any]."""
         self._blocks.append(digests.copy())
-        self._held += digests.size
-        if self._held > self._capacity:
+        self._pending += digests.size
+        if self._pending > self._capacity:
             self._spill()
 
     def count(self) -> int:
-        """Return the number of distinct digests, and forget them all."""
+        """Return the number of distinct digests, and drop all digests."""
         if not self._files:
-            blocks, self._blocks, self._held = self._blocks, [], 0
+            blocks, self._blocks, self._pending = self._blocks, [], 0
             return self._unique(np.concatenate(blocks)) if blocks else 0
         self._spill()
         total = 0
@@ -45,12 +45,12 @@ class DistinctCounter:
         return total
 
     def close(self) -> None:
-        """Drop whatever was spilled."""
+        """Remove the files."""
         for file in self._files:
             file.close()
 
     def _spill(self) -> None:
-        """Move the digests in memory to the files of their leading byte."""
+        """Move the digests from memory to the files of their leading byte."""
         digests = np.sort(np.concatenate(self._blocks)) if self._blocks else np.empty(0, np.uint64)
         edges = np.arange(BUCKETS + 1, dtype=object) << 56
         cuts = [0, *np.searchsorted(digests, np.array(edges[1:-1], np.uint64)), digests.size]
@@ -59,10 +59,10 @@ class DistinctCounter:
                 self._files = [self._scratch_file() for _ in range(BUCKETS)]
             for file, first, last in zip(self._files, cuts[:-1], cuts[1:], strict=True):
                 file.write(digests[first:last].tobytes())
-        self._blocks, self._held = [], 0
+        self._blocks, self._pending = [], 0
 
     def _scratch_file(self) -> BinaryIO:
-        """Return an empty file without a name, gone when it is closed."""
+        """Return an empty file without a name, which closing removes."""
         return tempfile.TemporaryFile(dir=self._scratch)
 
     @staticmethod

@@ -1,16 +1,16 @@
-"""The one tree of errors: each says what is wrong, what was found and expected, where, and the mend."""
+"""The tree of errors; a message says what is wrong, found, expected, where, and the fix."""
 
 from typing import ClassVar
 
 
 class MercoreError(Exception):
-    """Base of every error that a user of mercore can cause or meet."""
+    """The base of every error that mercore raises for its user."""
 
     code: ClassVar[str] = "error"
 
 
 class InputError(MercoreError, ValueError):
-    """The input's values or options are not usable."""
+    """Values or options of the input are not usable."""
 
     code = "input"
 
@@ -22,13 +22,13 @@ class ShapeError(InputError):
 
 
 class NotFoundError(MercoreError):
-    """A path that was named does not exist."""
+    """A path does not exist."""
 
     code = "not-found"
 
 
 class ExistsError(MercoreError):
-    """A path that would be written exists already and holds something else."""
+    """A path to write to exists and holds something else."""
 
     code = "exists"
 
@@ -40,19 +40,19 @@ class FormatError(MercoreError):
 
 
 class IntegrityError(MercoreError):
-    """Bytes on disk are not those that the receipt vouches for, or are missing."""
+    """Bytes on disk are missing, or differ from their receipt."""
 
     code = "integrity"
 
 
 class BudgetError(MercoreError):
-    """The work would not fit the memory or disk that it may use."""
+    """The work does not fit the memory or disk that it may use."""
 
     code = "budget"
 
 
 class LeaseError(MercoreError):
-    """Another process has taken over what this one was working on."""
+    """The lease of a store was lost: another process may write to it."""
 
     code = "lease"
 
@@ -64,6 +64,6 @@ class ClusterError(MercoreError):
 
 
 class StorageError(MercoreError):
-    """The operating system refused to read or write (disk full, no permission)."""
+    """The operating system or object store refused to read or write (disk full, no permission)."""
 
     code = "storage"

@@ -1,4 +1,4 @@
-"""Vectors that another tool wrote as a Zarr array: read as they lie, without receipts."""
+"""Opening of vectors and rows of any kind: stores of mercore, foreign files, and arrays."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_sto
 
 
 class SourceVectors(Vectors):
-    """A foreign source seen as ``Vectors``; its ids are its row numbers."""
+    """A foreign source as ``Vectors``, without receipts; its ids are its row numbers."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -33,31 +33,31 @@ class SourceVectors(Vectors):
 
 
 def open_vectors(path: str) -> Vectors:
-    """Open a vector store of mercore's, or a 2-D Zarr array (v2 or v3) of any other tool's.
+    """Open a vector store of mercore, or a 2-D Zarr array (v2 or v3) of another tool.
 
     Raises
     ------
     NotFoundError
         If nothing is there.
     FormatError
-        If it is something else; a foreign file is to be ingested first.
+        If it is something else, such as a foreign file, which must be ingested first.
     IntegrityError
-        If a vector store is not whole.
+        If a vector store is damaged.
     """
-    at = location_of(path)
-    if is_store(at):
-        return open_vector_store(at)
-    if not at.exists():
+    location = location_of(path)
+    if is_store(location):
+        return open_vector_store(location)
+    if not location.exists():
         raise NotFoundError(
             f"{path} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {path}"
         )
-    if not at.is_folder():
+    if not location.is_folder():
         raise FormatError(f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE")
     return SourceVectors(open_source(path))
 
 
 class StoredRows:
-    """A vector store seen as a source of rows, for queries that were ingested."""
+    """A vector store as a source of rows, for queries that were ingested."""
 
     def __init__(self, vectors: VectorStore) -> None:
         self._vectors = vectors
@@ -70,19 +70,19 @@ class StoredRows:
         return np.concatenate([rows for _, rows in blocks(self._vectors, start, stop, stop - start)])
 
     def fingerprint(self) -> str:
-        """Return the store's own."""
+        """Return the fingerprint of the store."""
         return self._vectors.fingerprint
 
 
 def open_rows(rows: str | Sliced) -> Source:
-    """Open rows to read in order: a foreign file, a Zarr array, a vector store of mercore's, or an array in memory."""
+    """Open rows: a foreign file, a Zarr array, a vector store of mercore, or an array in memory."""
     if isinstance(rows, str) and is_store(rows):
         return StoredRows(open_vector_store(rows))
     return open_source(rows)
 
 
 def is_store(where: Where) -> bool:
-    """Return whether there is a Zarr v3 group, as every store of mercore's is, rather than an array."""
+    """Return whether there is a Zarr v3 group, as every store of mercore is one."""
     try:
         text = (location_of(where) / ROOT).read()
     except NotFoundError:
@@ -90,5 +90,5 @@ def is_store(where: Where) -> bool:
     try:
         root = json.loads(text)
     except ValueError:
-        return b'"node_type": "group"' in text  # a damaged store is one, and is told so
+        return b'"node_type": "group"' in text  # a damaged store, to be named as one
     return isinstance(root, dict) and root.get("node_type") == "group"

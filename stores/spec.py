@@ -1,4 +1,4 @@
-"""Specs on disk: frozen dataclasses as canonical JSON, strict about what they do not know, named by their digest."""
+"""Specs on disk: frozen dataclasses as canonical JSON, strict about unknown fields."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Spec = TypeVar("Spec", bound="DataclassInstance")
-ABSENT = "absent"  # metadata of a field that came later: what its absence means; that value is not written
+ABSENT = "absent"  # metadata of a field: the value that is left out on disk
 
 
 def canonical_json(value: object) -> str:
@@ -21,29 +21,29 @@ def canonical_json(value: object) -> str:
 
 
 def digest(value: object) -> str:
-    """Return the 32 hexadecimal digits that name the JSON-able ``value``."""
+    """Return the digest of a JSON-able ``value``, 32 hexadecimal digits."""
     return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
 
 
 def to_json(spec: object) -> dict[str, Any]:
-    """Return a spec dataclass as a JSON-able mapping; what a field that came later means when absent is left out.
+    """Return a spec dataclass as a JSON-able mapping, without fields at their ``ABSENT`` value.
 
-    So the digest of every job that could be named before the field was there stays what it was.
+    A field that is added with such a value does not change the digests of existing specs.
     """
     if not dataclasses.is_dataclass(spec) or isinstance(spec, type):
         raise TypeError(f"not a spec: {spec!r}")
     mapping: dict[str, Any] = json.loads(canonical_json(dataclasses.asdict(spec)))
-    later = _absent_values(type(spec))
-    return {key: value for key, value in mapping.items() if key not in later or value != later[key]}
+    absent = _absent_values(type(spec))
+    return {key: value for key, value in mapping.items() if key not in absent or value != absent[key]}
 
 
 def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
-    """Return the ``kind`` that ``mapping`` describes.
+    """Return the spec of dataclass ``kind`` that ``mapping`` describes.
 
     Raises
     ------
     FormatError
-        If it is no mapping, the name or version is another, or a field is missing or unknown.
+        If it is no mapping, has another name or version, or a field is missing or unknown.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(mapping, Mapping):  # JSON can be anything
@@ -70,5 +70,5 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
 
 
 def _absent_values(kind: "type[DataclassInstance]") -> dict[str, Any]:
-    """Return the fields that came after the first release, each with what its absence means."""
+    """Return the fields that may be left out, each with the value that this means."""
     return {field.name: field.metadata[ABSENT] for field in dataclasses.fields(kind) if ABSENT in field.metadata}

@@ -1,4 +1,4 @@
-"""Writing a vector store: chunks stream into a draft that becomes the store when all is there."""
+"""Writing of vector stores: chunks go to a draft, which becomes the store at the end."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,17 +22,17 @@ CHUNK_BYTES = 4 << 20
 
 
 def chunk_rows(dims: int, dtype: np.dtype[Any]) -> int:
-    """Return how many rows a chunk holds: the power of two that keeps it within 4 MiB."""
+    """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1."""
     fit = max(1, CHUNK_BYTES // (dims * dtype.itemsize))
     return 1 << (fit.bit_length() - 1)
 
 
 class VectorWriter:
-    """Collect rows into chunks; leaving the ``with`` block without ``finish`` removes all that was written."""
+    """A writer of rows; leaving its ``with`` block without ``finish`` removes what it wrote."""
 
     def __init__(self, where: Where, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
-        self.place = location_of(where)
-        self.place.check_new()
+        self.location = location_of(where)
+        self.location.check_new()
         self.part_rows = chunk_rows(dims, dtype)
         self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
         self._pending = np.empty((self.part_rows, dims), dtype)
@@ -41,7 +41,7 @@ class VectorWriter:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._draft = self._open.enter_context(self.place.draft())
+        self._draft = self._open.enter_context(self.location.draft())
         return self
 
     def __exit__(
@@ -51,21 +51,21 @@ class VectorWriter:
 
     def append(self, rows: NDArray[Any]) -> None:
         """Add rows, dtype[any, d]."""
-        at = 0
-        while at < len(rows):
-            count = min(self.part_rows - self._filled, len(rows) - at)
-            self._pending[self._filled : self._filled + count] = rows[at : at + count]
+        done = 0
+        while done < len(rows):
+            count = min(self.part_rows - self._filled, len(rows) - done)
+            self._pending[self._filled : self._filled + count] = rows[done : done + count]
             self._filled += count
-            at += count
+            done += count
             if self._filled == self.part_rows:
                 self._flush()
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
-        """Publish the store under its name.
+        """Publish the store.
 
         Parameters
         ----------
-        report : the fields of ``VectorSpec`` that only the reader of the source knows
+        report : the fields of ``VectorSpec`` that describe the source
         dropped : int64[dropped rows], ascending source rows that were not appended
         """
         rows = len(self._chunks) * self.part_rows + self._filled
@@ -77,21 +77,21 @@ class VectorWriter:
         model = {"dropped": dropped} if dropped.size else {}
         layout = Layout(rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model))
         header = Header(kind=KIND, spec=to_json(spec), layout=layout)
-        write_skeleton(self._draft.place, header, model)
-        self._write_receipts(PartStore(self._draft.place, header))
+        write_skeleton(self._draft.location, header, model)
+        self._write_receipts(PartStore(self._draft.location, header))
         self._draft.finish(root_metadata(header))
-        return VectorStore(PartStore(self.place, header))
+        return VectorStore(PartStore(self.location, header))
 
     def _write_receipts(self, store: PartStore) -> None:
-        """Publish the receipts of all chunks."""
+        """Publish the receipts of all parts."""
 
         def write(part: int) -> None:
             start, stop = store.bounds(part)
             chunks = {"vectors": self._chunks[part]}
-            receipt = Receipt(part=part, start=start, stop=stop, job=store.header.job, chunks=chunks)
-            store.receipt_place(part).publish(receipt_bytes(receipt, store.layout.parts))
+            receipt = Receipt(part=part, start=start, stop=stop, job=store.header.spec_digest, chunks=chunks)
+            store.receipt_file(part).publish(receipt_bytes(receipt, store.layout.parts))
 
-        for _ in store.place.each(write, range(store.layout.parts)):
+        for _ in store.location.each(write, range(store.layout.parts)):
             pass
 
     def _flush(self) -> None:
@@ -99,6 +99,6 @@ class VectorWriter:
         part = len(self._chunks)
         column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
         data = encode_chunk(column, part, self._pending[: self._filled])
-        (self._draft.place / column.chunk_key(part)).publish(data)
+        (self._draft.location / column.chunk_key(part)).publish(data)
         self._chunks.append({"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"})
         self._filled = 0

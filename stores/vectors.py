@@ -1,4 +1,4 @@
-"""Vector stores: the rows, what is known of them, and the original ids where rows were dropped."""
+"""Vector stores, and the original ids of rows where ingest dropped others."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ KIND = "vectors"
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSpec:
-    """What a vector store holds, and what was seen in the source while it was read.
+    """The spec of a vector store: its contents, and facts about the source.
 
-    ``content`` is the digest of all chunks' checksums; the counts are of source rows; ``value_min`` and ``value_max``
-    are of the finite values, None where there is none.
+    ``content`` is the digest of the checksums of all chunks. The counts are of source rows.
+    ``value_min`` and ``value_max`` are of the finite values, None if there are none.
     """
 
     name: str = "mercore-vectors"
@@ -46,9 +46,9 @@ class VectorSpec:
 
 
 class Vectors(ABC):
-    """Rows that can be read part by part, from any number of threads.
+    """Rows that are read part by part, by any number of threads.
 
-    ``dropped`` are the source rows that ingest left out, int64, ascending: see ``original_ids``.
+    ``dropped`` are the source rows that ingest dropped, int64, ascending: see ``original_ids``.
     """
 
     rows: int
@@ -70,11 +70,11 @@ class Vectors(ABC):
 
     @abstractmethod
     def read_part(self, part: int) -> NDArray[Any]:
-        """Return the rows of a part, dtype[rows of the part, d], every byte checked where a receipt vouches for it."""
+        """Return the rows of a part, dtype[rows of the part, d], checked if it has a receipt."""
 
 
 class WrappedVectors(Vectors):
-    """Vectors whose parts come from others."""
+    """Vectors that read their parts from other vectors."""
 
     def __init__(self, vectors: Vectors) -> None:
         self.vectors = vectors
@@ -84,7 +84,7 @@ class WrappedVectors(Vectors):
 
 
 class WatchedVectors(WrappedVectors):
-    """Vectors that remember which of their parts were read, and so which bytes were checked."""
+    """Vectors that remember which parts were read, and thereby checked."""
 
     def __init__(self, vectors: Vectors) -> None:
         super().__init__(vectors)
@@ -102,35 +102,38 @@ class WatchedVectors(WrappedVectors):
         return sorted(set(range(self.parts)) - self._unread)
 
     def check_rest(self) -> None:
-        """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was ingested."""
+        """Read the parts that were not read; raise ``IntegrityError`` if a byte is wrong."""
         for part in sorted(self._unread):
             self.read_part(part)
 
 
 class VectorCache(WrappedVectors):
-    """Vectors whose first parts to be read stay in memory, as many as ``room`` bytes hold. Threads may share it."""
+    """A cache, for any number of threads, of the parts of vectors that are read first.
 
-    def __init__(self, vectors: Vectors, room: int) -> None:
+    ``cache_bytes`` is its size.
+    """
+
+    def __init__(self, vectors: Vectors, cache_bytes: int) -> None:
         super().__init__(vectors)
-        self._held: dict[int, NDArray[Any]] = {}
+        self._cached: dict[int, NDArray[Any]] = {}
         self._lock = Lock()
-        self._most = room // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)
+        self._max_parts = cache_bytes // (vectors.part_rows * vectors.dims * vectors.dtype.itemsize)
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part."""
-        values = self._held.get(part)
+        values = self._cached.get(part)
         if values is None:
             values = self.vectors.read_part(part)
             with self._lock:
-                if len(self._held) < self._most:
-                    self._held[part] = values
+                if len(self._cached) < self._max_parts:
+                    self._cached[part] = values
         return values
 
 
 def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield (first row, dtype[≤ block_rows, d]) over rows [start, stop), reading each part once.
 
-    Blocks end at multiples of ``block_rows`` and at the ends of parts, whoever asks for which rows.
+    Blocks end at multiples of ``block_rows`` and at the ends of parts, for any start and stop.
     """
     for part in range(start // vectors.part_rows, (stop - 1) // vectors.part_rows + 1):
         first, last = vectors.bounds(part)
@@ -151,20 +154,20 @@ def gather(vectors: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
     """
     out = np.empty((len(rows), vectors.dims), vectors.dtype)
     order = np.argsort(rows, kind="stable")
-    at = 0
-    ranked = rows[order]
-    while at < len(order):
-        part = int(ranked[at]) // vectors.part_rows
+    ascending = rows[order]
+    done = 0
+    while done < len(order):
+        part = int(ascending[done]) // vectors.part_rows
         first, last = vectors.bounds(part)
-        behind = int(np.searchsorted(ranked, last, side="left"))
-        chosen = order[at:behind]
-        out[chosen] = vectors.read_part(part)[rows[chosen] - first]
-        at = behind
+        behind = int(np.searchsorted(ascending, last, side="left"))
+        of_part = order[done:behind]
+        out[of_part] = vectors.read_part(part)[rows[of_part] - first]
+        done = behind
     return out
 
 
 def original_ids(rows: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the ids that stored rows had in the source: their number plus the rows dropped before them; −1 stays −1.
+    """Return the source ids of stored rows: row number plus rows dropped before it; −1 stays −1.
 
     Parameters
     ----------
@@ -176,7 +179,7 @@ def original_ids(rows: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray
 
 
 def stored_rows(ids: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the stored rows of source ids, the inverse of ``original_ids``; a dropped id gives −1, as −1 does."""
+    """Return the stored rows of source ids, −1 for a dropped id: ``original_ids`` inverted."""
     rows = ids - np.searchsorted(dropped, ids)
     return np.where((ids < 0) | np.isin(ids, dropped), -1, rows)
 
@@ -191,7 +194,7 @@ class VectorStore(Vectors):
         self.dims = self.spec.dims
         self.dtype = np.dtype(self.spec.dtype)
         self.where = store.where
-        self.fingerprint = store.header.job
+        self.fingerprint = store.header.spec_digest
         self.part_rows = store.layout.part_rows
         self._receipts: list[Receipt] = store.receipts()
         self.dropped: NDArray[np.int64] = store.read_model().get("dropped", np.empty(0, np.int64))
@@ -202,7 +205,7 @@ class VectorStore(Vectors):
         Raises
         ------
         IntegrityError
-            If a byte is not the one that was ingested.
+            If a byte differs from the ingested one.
         """
         return self.store.read_chunk(self._receipts[part], "vectors")
 
@@ -213,7 +216,7 @@ def open_vector_store(path: Where) -> VectorStore:
     Raises
     ------
     NotFoundError, FormatError, IntegrityError
-        If it is not there, is something else, or is not whole.
+        If it does not exist, is something else, or is damaged.
     """
     header: Header = open_header(path)
     if header.kind != KIND:

@@ -182,7 +182,7 @@ def _sizes(sample: EncodedSample, codes: str, around: Mapping[str, Any]) -> Repo
         if fields["compressor"] != "none":
             found[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
     found["total"] = sum(size for name, size in found.items() if name != "total")
-    held = location_of(codes).held_bytes()
+    held = location_of(codes).stored_bytes()
     return {
         "path": codes,
         "bytes": found["total"],

@@ -16,7 +16,7 @@ from mercore.pipeline.search.executor import HELD_BYTES
 from mercore.pipeline.search.exhaustive import block_rows
 from mercore.pipeline.search.rerank import KEPT_BYTES
 from mercore.stores.codes import CodeStore
-from mercore.stores.distinct import HELD
+from mercore.stores.distinct import CAPACITY
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
 from mercore.stores.vector_writer import CHUNK_BYTES
@@ -104,7 +104,7 @@ def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) 
 
 def ingest_bytes(source: Source) -> int:
     """Return what ingesting takes beyond the interpreter: blocks, a chunk being encoded, and digests being sorted."""
-    return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], HELD + BLOCK_BYTES // source.shape[1])
+    return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
 
 
 def search_bytes(

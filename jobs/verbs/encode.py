@@ -109,7 +109,7 @@ class EncodeTask:
             needed = choose_bytes(self.vectors, self.kernel)
             check_budget("choosing a bound", needed, execution.memory, "name an --encoder")
             return
-        check_disk("encoding", self.codes, encoded_bytes(self.plan)["total"] - location_of(self.codes).held_bytes())
+        check_disk("encoding", self.codes, encoded_bytes(self.plan)["total"] - location_of(self.codes).stored_bytes())
         needed = taken_at(execution, encode_bytes(self.plan, execution.thread_count))
         check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
 

@@ -85,7 +85,7 @@ class ExactTask(SearchTask):
             "ranking": self.kernel.ranking.spec(),  # a certificate holds its scores: a transform ranks as its κ
             "vectors": self.vectors.fingerprint,
             "queries": content_digest(self.queries),
-            "bounds": self.codes.store.header.job if self.codes else None,
+            "bounds": self.codes.store.header.spec_digest if self.codes else None,
             "bound": self.codes.spec.encoder["name"] if self.codes else None,
             "k": self.settings.k,
         }

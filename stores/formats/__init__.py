@@ -1,4 +1,4 @@
-"""Foreign vector files: one format, one file; each opens as a ``Source``."""
+"""Foreign vector files: one module per format; each file opens as a ``Source``."""
 
 import stat
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import bigann, texmex
 from mercore.stores.formats.array import ArraySource, Sliced
 from mercore.stores.formats.bigann import open_bigann
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.texmex import open_texmex
 from mercore.stores.formats.zarr_array import open_zarr
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
 
 OPENERS: dict[str, Callable[[str], Source]] = {
@@ -25,14 +25,15 @@ __all__ = ["OPENERS", "Sliced", "Source", "open_source"]
 
 
 def open_source(path: str | Sliced) -> Source:
-    """Open a foreign vector file by its suffix, a folder that is a Zarr array, or an array that is open already.
+    """Open a vector file by its suffix, the folder of a Zarr array, or an array in memory.
 
     Raises
     ------
     NotFoundError
         If there is nothing at ``path``.
     FormatError
-        If the suffix is unknown, the header does not fit the format or the file's size, or an array is not 2-D.
+        If the suffix is unknown, the header does not fit the format or the file's size, or an array
+        is not 2-D.
     StorageError
         If the operating system refuses.
     """
@@ -54,9 +55,9 @@ def open_source(path: str | Sliced) -> Source:
 
 
 def _check_object(path: str) -> None:
-    """Refuse a URL that is not that of an object."""
-    at = location_of(path)
-    if at.is_folder():
+    """Refuse a URL that names no object."""
+    location = location_of(path)
+    if location.is_folder():
         refuse_url(path, "a Zarr array of another tool")
-    if not at.exists():
+    if not location.exists():
         raise NotFoundError(f"{path}: no such file or folder. Fix: check the path.")

@@ -1,4 +1,4 @@
-"""Rows in no file of their own: those of a NumPy array, or of whatever else has a shape, a dtype, and slices."""
+"""Sources of arrays in memory: NumPy arrays, and others with a shape, a dtype and slices."""
 
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
@@ -15,18 +15,18 @@ NAME = "the array"
 
 @runtime_checkable
 class Sliced(Protocol):
-    """An array of NumPy, Zarr, Dask or h5py: a slice of it is what ``numpy.asarray`` takes."""
+    """An array of NumPy, Zarr, Dask or h5py: ``numpy.asarray`` accepts its slices."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers along each axis."""
+        """Length of each axis."""
 
     @property
     def dtype(self) -> Any:  # noqa: ANN401 - each library has its own
-        """What ``numpy.dtype`` takes."""
+        """A value that ``numpy.dtype`` accepts."""
 
     def __getitem__(self, rows: Any, /) -> Any:  # noqa: ANN401 - each library has its own
-        """Return some rows."""
+        """Return a slice of rows."""
 
 
 class ArraySource:
@@ -35,15 +35,15 @@ class ArraySource:
     Raises
     ------
     FormatError
-        If the array is not 2-D, or not of numbers that mercore reads.
+        If the array is not 2-D, or has a dtype that mercore does not read.
     """
 
     name = NAME
 
     def __init__(self, array: Sliced) -> None:
         if not isinstance(array, Sliced):
-            found = type(array).__name__
-            raise FormatError(f"rows are of type {found}, expected a path or a 2-D array. Fix: numpy.asarray(rows).")
+            kind = type(array).__name__
+            raise FormatError(f"rows are of type {kind}, expected a path or a 2-D array. Fix: numpy.asarray(rows).")
         if len(array.shape) != 2 or not all(isinstance(size, Integral) for size in array.shape):
             raise FormatError(
                 f"{NAME} has shape {tuple(array.shape)}, expected two dimensions, (n, d). Fix: array.reshape(n, d)."

@@ -1,4 +1,4 @@
-"""Big-ann files, ``.fbin .u8bin .i8bin .ibin``, and ground truth: n and d (uint32, little-endian), then the numbers."""
+"""Big-ann files, ``.fbin .u8bin .i8bin .ibin``: n and d (uint32, little-endian), then numbers."""
 
 from pathlib import PurePath
 from typing import Any
@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import BinarySource, PositionalFile, RowLayout, open_binary
+from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
+from mercore.stores.location.protocol import PositionalFile
 
 STORED: dict[str, np.dtype[Any]] = {
     ".fbin": np.dtype("<f4"),
@@ -26,7 +27,7 @@ def open_bigann(path: str) -> BinarySource:
     FormatError
         If d is out of range, or the size is not what the header says.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
     layout = _layout(file, STORED[PurePath(path).suffix.lower()], HEADER_BYTES)
@@ -37,14 +38,14 @@ def open_bigann(path: str) -> BinarySource:
 
 
 def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
-    """Return the ids, int32[nq, k], and scores, float32[nq, k] or None, of a big-ann ground truth file.
+    """Return ids, int32[nq, k], and scores, float32[nq, k] or None, of a ground truth file.
 
     Raises
     ------
     FormatError
-        If k is out of range, or the size is neither that of ids alone nor that of ids and scores.
+        If k is out of range, or the size is neither that of ids nor that of ids and scores.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
     layout = _layout(file, STORED[".ibin"], HEADER_BYTES)
@@ -63,7 +64,7 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
 
 
 def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayout:
-    """Read the header and lay the rows out from byte ``offset`` on."""
+    """Read the header; return the layout of its rows from byte ``offset`` on."""
     if file.size < HEADER_BYTES:
         message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Fix: fetch the file again."
         raise FormatError(message)
@@ -72,7 +73,7 @@ def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayo
 
 
 def _refuse_size(file: PositionalFile, layout: RowLayout, expected: str) -> None:
-    """Raise the error that the file is shorter or longer than its header says."""
+    """Raise the error that the size of the file is not that of its header."""
     message = (
         f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, d = {layout.d} "
         f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its suffix is right."

@@ -1,4 +1,4 @@
-"""Which stored numbers mercore reads, and what they become: uint8, float16 or float32."""
+"""Dtypes of stored numbers, and their conversion to uint8, float16 or float32."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ FLOAT32_BITS = 24
 
 
 def returned_dtype(stored: np.dtype[Any], name: str) -> np.dtype[Any]:
-    """Return the dtype in which numbers stored as ``stored`` are handed out.
+    """Return the dtype in which ``Source.read`` returns numbers that are stored as ``stored``.
 
-    uint8, float16 and float32 stay as they are, bool becomes uint8, other integers and float64 become float32.
+    uint8, float16 and float32 stay; bool becomes uint8; other integers and float64 become float32.
 
     Raises
     ------
@@ -37,14 +37,14 @@ def returned_dtype(stored: np.dtype[Any], name: str) -> np.dtype[Any]:
 
 
 def convert(block: NDArray[Any], dtype: np.dtype[Any], *, name: str, first: int) -> NDArray[Any]:
-    """Return ``block``, whose first row is row ``first`` of ``name``, as ``dtype``; no value changes but by rounding.
+    """Convert ``block``, whose first row is row ``first`` of ``name``, to ``dtype``.
 
-    float64 is rounded to the nearest float32. An integer is never rounded: it is exact or refused.
+    float64 is rounded to the nearest float32. An integer without an exact float32 is refused.
 
     Raises
     ------
     InputError
-        If a finite float64 would become infinite, or an integer has no exact float32; the message names the row.
+        If a finite float64 would become infinite, or an integer has no exact float32.
     """
     if dtype != np.float32 or block.dtype.itemsize < 4:  # one or two bytes always fit
         return block.astype(dtype, copy=False)
@@ -60,16 +60,16 @@ def convert(block: NDArray[Any], dtype: np.dtype[Any], *, name: str, first: int)
 
 
 def _fits_float32(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Say which integers float32 holds exactly: those whose odd part has at most 24 bits."""
+    """Return the mask of exact float32 integers: those whose odd part has at most 24 bits."""
     wide = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64)
-    magnitude = np.abs(wide).astype(np.uint64)  # the lowest int64 wraps to itself, and the cast to 2**63: right
+    magnitude = np.abs(wide).astype(np.uint64)  # the lowest int64 casts to 2**63
     lowest_bit = magnitude & (~magnitude + np.uint64(1))
     fits: NDArray[np.bool_] = (magnitude == 0) | (magnitude >> np.uint64(FLOAT32_BITS) < lowest_bit)
     return fits
 
 
 def _refuse_value(block: NDArray[Any], bad: NDArray[np.bool_], *, name: str, first: int) -> None:
-    """Raise the error that names the first refused value, its row and its column."""
+    """Raise the error that names the first refused value, its row and column."""
     row, column = (int(i) for i in np.argwhere(bad)[0])
     fault = "is beyond float32's range" if block.dtype.kind == "f" else "is not exact in float32"
     message = (

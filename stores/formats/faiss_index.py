@@ -1,4 +1,4 @@
-"""Product-quantisation codes as an index of faiss, which is needed here and nowhere else."""
+"""Export of product-quantisation codes as a faiss index; only this module needs faiss."""
 
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from mercore.stores.location.publish import publish
 
 
 def check_faiss() -> None:
-    """Refuse to go on without faiss.
+    """Refuse an export without faiss.
 
     Raises
     ------
     InputError
-        If it is not installed.
+        If faiss is not installed.
     """
     try:
         import faiss  # noqa: F401
@@ -34,7 +34,7 @@ def write_index(
     codebooks : float32[D, 256, s]
     codes : uint8[n, D]
     ids : int64[n], optional
-        The rows' ids, where those are not 0…n − 1.
+        Ids of the rows, if they are not 0…n − 1.
     metric : "distance" or "product"
     """
     import faiss
@@ -44,7 +44,7 @@ def write_index(
     index: Any = faiss.IndexPQ(count * width, count, 8, kind)
     faiss.copy_array_to_vector(np.ascontiguousarray(codebooks).ravel(), index.pq.centroids)
     index.is_trained = True
-    mapped = None if ids is None else faiss.IndexIDMap2(index)  # faiss takes an index that is empty yet
+    mapped = None if ids is None else faiss.IndexIDMap2(index)  # faiss wraps only an empty index
     faiss.copy_array_to_vector(np.ascontiguousarray(codes).ravel(), index.codes)
     index.ntotal = len(codes)
     if mapped is not None:

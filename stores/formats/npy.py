@@ -15,13 +15,13 @@ from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.location.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
-# What NumPy's parser raises on bytes that are no header: it evaluates a literal.
+# The errors of NumPy's parser, which evaluates a literal, for bytes that are no header.
 BAD_HEADER = (ValueError, SyntaxError, TypeError, LookupError, OverflowError, RecursionError, tokenize.TokenError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NpyHeader:
-    """What the header of a ``.npy`` says, and the byte at which the numbers begin."""
+    """The header of a ``.npy``; ``offset`` is the byte at which the numbers begin."""
 
     shape: tuple[int, ...]
     fortran_order: bool
@@ -35,10 +35,10 @@ def open_npy(path: str) -> BinarySource:
     Raises
     ------
     FormatError
-        If the header is no header, the array is not 2-D, not in C order or not of numbers, or the size is not
-        what the header says.
+        If the header is damaged, the array is not 2-D, not in C order or not of numbers, or the size
+        is not that of the header.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
     header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
@@ -64,12 +64,12 @@ def open_npy(path: str) -> BinarySource:
 
 
 def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
-    """Return what the header says; ``prefix`` is the first 16 KiB of the file.
+    """Parse the header of a ``.npy``; ``prefix`` is the first 16 KiB of the file.
 
     Raises
     ------
     FormatError
-        If the bytes are no header of version 1.0 or 2.0, or say that the array holds Python objects.
+        If the bytes are no header of version 1.0 or 2.0, or the array holds Python objects.
     """
     stream = BytesIO(prefix)
     try:
@@ -97,5 +97,5 @@ def write_npy(path: Path, values: NDArray[Any]) -> None:
 
 
 def _short(error: BaseException) -> str:
-    """Return the first line of an error's text, cut to a length that a person reads."""
+    """Return the first line of the text of an error, at most 100 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:100].rstrip(".")

@@ -1,4 +1,4 @@
-"""NumPy's ``.npz`` files in memory: equal arrays give equal bytes, and nothing is ever unpickled."""
+"""NumPy's ``.npz`` files in memory: equal arrays give equal bytes; nothing is unpickled."""
 
 import errno
 import zipfile
@@ -12,8 +12,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
@@ -21,7 +21,7 @@ BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, Ru
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the ``.npz`` of ``arrays``, uncompressed, in their order, without the time of day."""
+    """Return the ``.npz`` of ``arrays``: uncompressed, in their order, without times."""
     stream = BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
@@ -35,14 +35,14 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a ``.npz``, read-only, by their names.
+    """Return the arrays of a ``.npz`` by name, read-only.
 
     Raises
     ------
     FormatError
-        If the zip is damaged, or a member's size is not what its header says.
+        If the zip is damaged, or the size of a member is not that of its header.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     path_status(path)
     with storage_errors("read", path):
@@ -53,14 +53,16 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
                     for entry in archive.infolist()
                 }
         except (*BAD_ZIP, OSError) as error:
-            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a seek to where no file has bytes
+            if (
+                isinstance(error, OSError) and error.errno != errno.EINVAL
+            ):  # EINVAL: a damaged zip made it seek to a negative position
                 raise
             message = f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again."
             raise FormatError(message) from error
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    """Return one array, its size checked against its header before its numbers are read."""
+    """Check the size of an array against its header; then read its numbers."""
     with archive.open(entry) as stream:
         header = parse_npy_header(stream.read(PREFIX_BYTES), where)
     count = 1

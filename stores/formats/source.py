@@ -1,4 +1,4 @@
-"""What every foreign vector file looks like to the rest of mercore: rows to read, and a fingerprint."""
+"""Sources: rows to read in blocks, and a fingerprint, whatever the format of the file."""
 
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ FINGERPRINT_ROWS = 64
 
 
 class Source(Protocol):
-    """Rows on disk that are read in blocks; any number of threads may read at once."""
+    """Rows that are read in blocks, by any number of threads."""
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class Source(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What ``read`` returns: uint8, float16 or float32, in the machine's byte order."""
+        """Dtype of the rows from ``read``: uint8, float16 or float32, in native byte order."""
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)``, C-contiguous.
@@ -44,11 +44,11 @@ class Source(Protocol):
         """
 
     def fingerprint(self) -> str:
-        """Return a digest of the format, shape, stored dtype, size and 64 evenly spaced rows; a rename keeps it."""
+        """Return a digest of format, shape, stored dtype, size and 64 evenly spaced rows."""
 
 
 def check_shape(name: str, n: int, d: int) -> None:
-    """Refuse a shape that no vector file has.
+    """Refuse an impossible shape.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check_shape(name: str, n: int, d: int) -> None:
 
 
 def check_range(source: Source, start: int, stop: int) -> None:
-    """Refuse rows that ``source`` does not have.
+    """Refuse a range of rows outside of ``source``.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def check_range(source: Source, start: int, stop: int) -> None:
 
 
 def content_digest(rows: Source, *, block_rows: int = 4096) -> str:
-    """Return the blake2b-16 hex digest of rows: their dtype, their shape, and every number."""
+    """Return the blake2b-16 hex digest of the dtype, the shape and every number of rows."""
     n, d = rows.shape
     digest = blake2b(canonical_json([rows.dtype.str, n, d]).encode(), digest_size=16)
     for start in range(0, n, block_rows):
@@ -87,7 +87,7 @@ def content_digest(rows: Source, *, block_rows: int = 4096) -> str:
 
 
 def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) -> str:
-    """Return the blake2b-16 hex digest of a source's header facts and of 64 evenly spaced rows."""
+    """Return the fingerprint of a source: see ``Source.fingerprint``."""
     n, d = source.shape
     digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
     last = FINGERPRINT_ROWS - 1

@@ -1,4 +1,4 @@
-"""TEXMEX vector files, ``.fvecs .bvecs .ivecs``: each row is its own d (int32, little-endian), then d numbers."""
+"""TEXMEX files, ``.fvecs .bvecs .ivecs``: each row is d (int32, little-endian), then d numbers."""
 
 from pathlib import PurePath
 from typing import Any
@@ -15,14 +15,14 @@ HEAD_BYTES = 4
 
 
 def open_texmex(path: str) -> BinarySource:
-    """Open a TEXMEX file; its first row's d holds for the file, and every row's own d is checked when it is read.
+    """Open a TEXMEX file; every row must repeat the d of row 0, which is checked at reading.
 
     Raises
     ------
     FormatError
         If the file is empty, d is out of range, or the size is not a whole number of rows.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
     stored = STORED[PurePath(path).suffix.lower()]

@@ -13,14 +13,14 @@ from mercore.stores.formats.source import check_range, check_shape, digest_rows
 from mercore.stores.location.publish import storage_errors
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
-# Zarr checks metadata and chunks piecemeal: these are what bad JSON, unknown codecs and broken chunks raise.
+# The errors that zarr raises for bad JSON, unknown codecs and broken chunks.
 BAD_ZARR = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 
 
 class ZarrSource:
-    """A ``Source`` over a Zarr array; a chunk that is not on disk holds the fill value, as Zarr has it."""
+    """A ``Source`` over a Zarr array; a missing chunk holds the fill value."""
 
-    # In quotes, because the class takes no parameter in the first releases of zarr that will do.
+    # In quotes: in older supported releases of zarr the class takes no parameter.
     def __init__(self, name: str, array: "zarr.Array[Any]") -> None:
         n, d = array.shape
         check_shape(name, n, d)
@@ -41,7 +41,7 @@ class ZarrSource:
         return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
 
     def fingerprint(self) -> str:
-        """Return the digest that ``Source.fingerprint`` describes; the size is that of the rows, however chunked."""
+        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
         size = self.shape[0] * self.shape[1] * self._array.dtype.itemsize
         return digest_rows(self, kind="zarr", stored=self._array.dtype, size=size)
 
@@ -54,7 +54,7 @@ def open_zarr(path: str) -> ZarrSource:
     FormatError
         If the folder is no Zarr, is a group, or its array is not two-dimensional or not of numbers.
     StorageError
-        If it may not be read.
+        If it cannot be read.
     """
     node = _open_node(path)
     if isinstance(node, zarr.Group):
@@ -68,7 +68,7 @@ def open_zarr(path: str) -> ZarrSource:
 
 
 def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
-    """Return what lies at ``path``, an array or a group."""
+    """Open the array or group at ``path``."""
     with storage_errors("read", path):
         if not any((Path(path) / name).exists() for name in METADATA):
             message = f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: name a file or the array."

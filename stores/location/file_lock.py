@@ -1,28 +1,34 @@
-"""Locks that the system drops with their holder: who holds one is alive, whatever became of its number."""
+"""Kernel locks on files: the system frees a lock when the process that holds it ends."""
 
 import fcntl
 import os
 import time
+from itertools import count
 from pathlib import Path
 
-LOOKS, LOOK_SECONDS = 10, 0.01  # those who only look hold a lock for a moment, too
+TRIES, TRY_SECONDS = 10, 0.01  # `held` takes a lock, too, for a moment
 
 
-def take(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of the file ``path`` until it is closed, None if another holds it.
+def take(path: Path, *, wait: bool = False) -> int | None:
+    """Lock the file ``path``, made if missing; return a descriptor that holds the lock until closed.
 
-    Children that inherit the descriptor hold the lock with it.
+    Child processes do not hold the lock, except those that the descriptor is passed to.
+
+    Parameters
+    ----------
+    wait : wait until the lock is free; otherwise return None if another process holds it
+
+    Raises
+    ------
+    OSError
+        If there is no regular file and none can be made, or its file system has no locks.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(LOOKS):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOOK_SECONDS)
-        else:
+    for tries in count(1):
+        descriptor = _try(path, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if descriptor is not None or (tries == TRIES and not wait):
             return descriptor
-    os.close(descriptor)
-    return None
+        time.sleep(TRY_SECONDS)
+    raise AssertionError
 
 
 def held(path: Path) -> bool:
@@ -32,9 +38,32 @@ def held(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: those who only look do not disturb each other
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask do not meet
     except BlockingIOError:
         return True
     finally:
         os.close(descriptor)
     return False
+
+
+def lies_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open file is still the one at ``path``: neither removed nor replaced."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _try(path: Path, how: int) -> int | None:
+    """Open and lock the file; None if another process holds the lock, or has removed the file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    locked = False
+    try:
+        fcntl.flock(descriptor, how)
+        locked = lies_at(path, descriptor)
+    except BlockingIOError:
+        pass
+    finally:
+        if not locked:
+            os.close(descriptor)
+    return descriptor if locked else None

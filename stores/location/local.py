@@ -1,4 +1,4 @@
-"""Places of this machine: files appear under their names whole and durable, and stores at once."""
+"""Locations on this machine: a file or a store appears whole, and survives a power cut."""
 
 import errno
 import os
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
+from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.publish import check_folder, exists, publish, storage_errors, sync_folder
 from mercore.stores.location.scratch import scratch_folder, sweep, sweep_tree
@@ -29,7 +30,7 @@ class LocalLocation:
         return str(self.path)
 
     def __truediv__(self, key: str) -> "LocalLocation":
-        """Return the place of a key below this one."""
+        """Return the path of a key below this one."""
         return LocalLocation(self.path / key)
 
     def exists(self) -> bool:
@@ -41,7 +42,7 @@ class LocalLocation:
         return self.path.is_dir()
 
     def read(self) -> bytes:
-        """Return the file's bytes, or raise ``NotFoundError``, also where a file is in the folder's place."""
+        """Return the file's bytes, or raise ``NotFoundError``, also if its folder is a file."""
         with storage_errors("read", self.path):
             try:
                 return self.path.read_bytes()
@@ -49,7 +50,7 @@ class LocalLocation:
                 raise FileNotFoundError(self.path) from error
 
     def read_into(self, buffer: NDArray[np.uint8]) -> int:
-        """Fill ``buffer`` with the file's bytes if it has as many, and return how many it has."""
+        """Fill ``buffer`` with the file's bytes if the sizes agree, and return the file's size."""
         with storage_errors("read", self.path), self.path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size != len(buffer):
@@ -59,20 +60,26 @@ class LocalLocation:
                 done += count
         return done
 
+    def open_file(self) -> LocalFile:
+        """Open the file for reads at positions."""
+        return LocalFile(str(self.path))
+
     def sizes(self) -> Callable[[str], int | None]:
-        """Return what tells the bytes of the file of each key below, or None if there is none."""
+        """Return a function from a key below to the bytes of its file, None if there is no file."""
         return lambda key: _size(self.path / key)
 
     def publish(self, data: bytes) -> None:
         """Write the file beside its name, fsync it, and rename it into place."""
         publish(self.path, data)
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item], *, held: int = 0) -> Iterator[Result]:
-        """Yield ``function`` of each item, one after another: a disk is no quicker for threads that ask it at once."""
+    def each(
+        self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
+    ) -> Iterator[Result]:
+        """Yield ``function`` of each item, one by one: several threads do not speed up a disk."""
         return map(function, items)
 
     def check_new(self) -> None:
-        """Refuse a path that exists, or whose folder does not: see ``Location``."""
+        """Refuse a path that exists, or whose folder does not exist: see ``Location``."""
         with storage_errors("write", self.path):
             if os.path.lexists(self.path):
                 raise ExistsError(f"{self.path} exists: expected a new path. Fix: name another, or remove it.")
@@ -80,7 +87,7 @@ class LocalLocation:
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
-        """Yield a store in a scratch folder, which takes the path's name when it is finished."""
+        """Yield a store in a scratch folder, which is renamed to the path when it is finished."""
         sweep(self.path.parent, self.path.name)
         with ExitStack() as stack:
             with storage_errors("write", self.path):
@@ -88,34 +95,34 @@ class LocalLocation:
             yield LocalDraft(LocalLocation(scratch), self.path)
 
     def sweep(self) -> None:
-        """Remove the scratch files that killed writers left here and in the folders below."""
+        """Remove the scratch files that killed writers left here and in all folders below."""
         sweep_tree(self.path)
 
     def resolved(self) -> "LocalLocation":
         """Return the absolute path."""
         return LocalLocation(self.path.resolve())
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
-        """Have the lease, a file beside the path, for the block."""
-        return lease(self.path, tell)
+    def lease(self, print_fn: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
+        """Hold the lease, the lock of a file beside the path, for the block."""
+        return lease(self.path, print_fn)
 
-    def held_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """Return the bytes of the files below."""
         total = 0
         for folder, _, names in os.walk(self.path):
             for name in names:
-                with suppress(FileNotFoundError):  # another process's scratch comes and goes
+                with suppress(FileNotFoundError):  # a scratch file of another process
                     total += (Path(folder) / name).lstat().st_size
         return total
 
     def free_bytes(self) -> int:
-        """Return the bytes that are free where the path is, or is to be."""
+        """Return the free bytes of the disk that holds the path, or would hold it."""
         with storage_errors("write", self.path):
             folder = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.is_dir())
             return shutil.disk_usage(folder).free
 
     def spill_folder(self) -> Path:
-        """Return the folder that the path is in: there is room, or the store would not fit either."""
+        """Return the folder of the path, which has space if the store is to fit there."""
         return self.path.parent
 
 
@@ -123,15 +130,15 @@ class LocalLocation:
 class LocalDraft:
     """A scratch folder that becomes the store at ``path``: see ``Draft``."""
 
-    place: LocalLocation
+    location: LocalLocation
     path: Path
 
     def finish(self, root: bytes) -> None:
-        """Publish the metadata of the root and give the folder its name, durably."""
-        (self.place / ROOT).publish(root)
+        """Publish the metadata of the root and rename the folder to the path."""
+        (self.location / ROOT).publish(root)
         with storage_errors("write", self.path):
             try:
-                self.place.path.rename(self.path)
+                self.location.path.rename(self.path)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise

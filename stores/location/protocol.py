@@ -1,9 +1,10 @@
-"""Where a store lies, a folder here or a prefix of an object store, and the few things that stores do there."""
+"""Locations: folders of this machine and prefixes of object stores, as stores use them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,13 @@ Result = TypeVar("Result")
 
 
 class Location(Protocol):
-    """A file, or what has files below it; ``str`` of it is what messages show."""
+    """A file, or a folder of files; messages show its ``str``."""
 
     def __truediv__(self, key: str) -> "Location":
-        """Return the place of a key below this one."""
+        """Return the location of a key below this one."""
 
     def exists(self) -> bool:
-        """Return whether there is something here; what an interrupted creation left is nothing."""
+        """Return whether something is here; remains of an interrupted creation do not count."""
 
     def is_folder(self) -> bool:
         """Return whether there can be files below."""
@@ -30,7 +31,7 @@ class Location(Protocol):
         """Return the file's bytes, or raise ``NotFoundError``."""
 
     def read_into(self, buffer: NDArray[np.uint8]) -> int:
-        """Fill ``buffer`` with the file's bytes and return their number; if that is not its size, it holds anything.
+        """Fill ``buffer`` with the file's bytes if the sizes agree, and return the file's size.
 
         Raises
         ------
@@ -38,77 +39,125 @@ class Location(Protocol):
             If there is no file.
         """
 
+    def open_file(self) -> "PositionalFile":
+        """Open the file for reads at positions.
+
+        Raises
+        ------
+        NotFoundError, FormatError, StorageError
+            If it does not exist, is no regular file, or cannot be read.
+        """
+
     def sizes(self) -> Callable[[str], int | None]:
-        """Return what tells the bytes of the file of each key below, or None if there is none."""
+        """Return a function from a key below to the bytes of its file, None if there is no file."""
 
     def publish(self, data: bytes) -> None:
-        """Write the file: a reader sees all of it or what was there before."""
+        """Write the file: a reader sees all of it, or the file as it was before."""
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item], *, held: int = 0) -> Iterator[Result]:
-        """Yield ``function`` of each item in order; where each waits for a network, several at once.
+    def each(
+        self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
+    ) -> Iterator[Result]:
+        """Yield ``function`` of each item in order; over a network several calls run at once.
 
         Parameters
         ----------
-        held : bytes of memory that one takes while it runs
+        call_bytes : memory that one call takes while it runs
         """
 
     def check_new(self) -> None:
-        """Refuse, before any work is done for it, a place at which no store can be made.
+        """Refuse a location at which no store can be made, before any work is done for it.
 
         Raises
         ------
         ExistsError
             If something is there.
         NotFoundError
-            If its folder is not there.
+            If its folder does not exist.
         StorageError
             If nothing can be written there.
         """
 
     def draft(self) -> AbstractContextManager["Draft"]:
-        """Yield a store to be made here; unless it is finished, nothing of it stays."""
+        """Yield a store that is to be made here; it is removed unless it is finished."""
 
     def sweep(self) -> None:
-        """Remove what killed writers left in the store that is here."""
+        """Remove from the store here what killed writers left."""
 
     def resolved(self) -> "Location":
-        """Return the place as processes in other folders find it."""
+        """Return the location as a process in another folder would name it."""
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager["LeaseHandle"]:
-        """Have what lies here, or will, to this process alone for the block; ``tell`` says what it waits for."""
+    def lease(self, print_fn: Callable[[str], None]) -> AbstractContextManager["LeaseHandle"]:
+        """Hold the exclusive lease of a store here, which need not exist, for the block.
 
-    def held_bytes(self) -> int:
+        Parameters
+        ----------
+        print_fn : prints a sentence that names the owner, if there is one to wait for
+        """
+
+    def stored_bytes(self) -> int:
         """Return the bytes of the files below."""
 
     def free_bytes(self) -> int | None:
-        """Return the bytes that are free here, None where nobody tells."""
+        """Return the free bytes here, or None if that is not known."""
 
     def spill_folder(self) -> Path:
-        """Return the folder of this machine for what does not fit the memory while a store is made here."""
+        """Return the folder of this machine for temporary files of a store that is made here."""
 
 
 class Draft(Protocol):
-    """A store that is being made: nobody takes it for one before it is finished."""
+    """A store that is being made; it does not count as a store before it is finished."""
 
     @property
-    def place(self) -> Location:
-        """Where its files are written to."""
+    def location(self) -> Location:
+        """The location to which its files are written."""
 
     def finish(self, root: bytes) -> None:
-        """Publish the metadata of its root, and with it the store.
+        """Publish the metadata of the root, which makes the draft a store.
 
         Raises
         ------
         ExistsError
-            If another process was quicker.
+            If another process has made a store there meanwhile.
         """
 
 
-class LeaseHandle(Protocol):
-    """The lease of a place."""
+class LeaseHandle(ABC):
+    """The exclusive lease of a location, held by this process unless it was lost."""
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise ``LeaseError`` if it was lost."""
+        """Raise ``LeaseError`` if the lease was lost: another process may be the owner now."""
 
     def checked(self, advance: Callable[[int], None]) -> Callable[[int], None]:
-        """Return what does as ``advance``, once the lease is known not to be lost."""
+        """Wrap ``advance`` so that it first checks that the lease is still held."""
+
+        def advance_checked(count: int) -> None:
+            self.check()
+            advance(count)
+
+        return advance_checked
+
+
+class PositionalFile(ABC):
+    """A file read at positions, by any number of threads; ``name`` is what messages call it."""
+
+    name: str
+    size: int
+
+    @abstractmethod
+    def read_into(self, buffer: NDArray[Any], offset: int) -> None:
+        """Fill ``buffer``, which is C-contiguous, with the bytes from ``offset`` on.
+
+        Raises
+        ------
+        FormatError
+            If the file ends too early, or was replaced after it was opened.
+        StorageError
+            If the operating system or the object store refuses.
+        """
+
+    def read_prefix(self, count: int) -> bytes:
+        """Return the first ``count`` bytes, or all bytes of a shorter file."""
+        buffer = np.empty(min(count, self.size), np.uint8)
+        self.read_into(buffer, 0)
+        return buffer.tobytes()

@@ -1,4 +1,4 @@
-"""Publish files atomically and durably: a reader sees the whole file or none, a power cut included."""
+"""Publishing of files: a reader sees the whole file or none, even after a power cut."""
 
 import os
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from mercore.stores.location.scratch import scratch_file
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` to ``path`` under a name of its own, fsync it, then rename it into place.
+    """Write ``data`` to a scratch file, fsync it, then rename it to ``path``.
 
-    Two writers never share a temporary name, so whoever renames last wins with a whole file.
+    Two writers never share a scratch name, so the last to rename leaves a whole file.
 
     Raises
     ------
     StorageError
-        If the disk is full or the folder cannot be written; nothing is left behind.
+        If the disk is full or the folder cannot be written; no scratch file is left.
     """
     with storage_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def exists(path: Path) -> bool:
     Raises
     ------
     StorageError
-        If that may not be looked at.
+        If the operating system refuses to say.
     """
     with storage_errors("read", path):
         try:
@@ -46,14 +46,14 @@ def exists(path: Path) -> bool:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a path whose folder is not there.
+    """Refuse a path whose folder does not exist.
 
     Raises
     ------
     NotFoundError
-        If it is not.
+        If the folder does not exist.
     StorageError
-        If it may not be looked at.
+        If the operating system refuses to say.
     """
     with storage_errors("write", path):
         if not path.parent.is_dir():
@@ -71,14 +71,12 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def storage_errors(verb: str, path: Path | str) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into a ``StorageError`` or ``NotFoundError`` that names path and mend."""
+    """Turn an ``OSError`` of the block into a ``StorageError`` or ``NotFoundError`` with a fix."""
     try:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} does not exist: cannot {verb} it. Fix: check the path.") from error
     except OSError as error:
         reason = error.strerror or str(error)
-        message = (
-            f"cannot {verb} {path}: {reason}. Fix: free space or grant access there, then run the same command again."
-        )
-        raise StorageError(message) from error
+        fix = "Fix: free space or grant access there, then run the same command again."
+        raise StorageError(f"cannot {verb} {path}: {reason}. {fix}") from error

@@ -9,16 +9,13 @@ from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.protocol import Location
 
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://")
-
-
 OBJECT_SCHEME = "s3"
-
 
 Where = str | Path | Location
 
 
 def location_of(where: Where) -> Location:
-    """Return the place that a path or a URL names.
+    """Return the location that a path or a URL names.
 
     Raises
     ------
@@ -30,8 +27,8 @@ def location_of(where: Where) -> Location:
     if scheme := scheme_of(where):
         if scheme != OBJECT_SCHEME:
             raise InputError(
-                f"{scheme}:// names no place for a store: expected a path, or {OBJECT_SCHEME}://BUCKET/PREFIX. "
-                "Fix: name one of those."
+                f"{scheme}:// names no location of a store: expected a path, "
+                f"or {OBJECT_SCHEME}://BUCKET/PREFIX. Fix: name one of those."
             )
         try:
             from mercore.stores.location.s3 import s3_location
@@ -44,18 +41,18 @@ def location_of(where: Where) -> Location:
 
 
 def scheme_of(where: str | Path) -> str | None:
-    """Return the scheme if what names a place is a URL."""
+    """Return the scheme of a URL, or None for a path."""
     match = URL.match(str(where))
     return match["scheme"].lower() if match else None
 
 
 def refuse_url(path: str, what: str) -> None:
-    """Refuse a URL where only a file of this machine serves.
+    """Refuse a URL where only a file of this machine will do.
 
     Raises
     ------
     InputError
-        If ``path`` is one.
+        If ``path`` is a URL.
     """
     if scheme := scheme_of(path):
         raise InputError(

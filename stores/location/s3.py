@@ -1,8 +1,9 @@
-"""Places on S3-compatible object stores: a store is one by its root's metadata, which is written last.
+"""Locations on S3-compatible object stores.
 
-There a file appears whole or not at all, but nothing is renamed: what a store is made of lies under its own keys from
-the start. A marker, written first and deleted last, says that it is being made, or was when its writer was killed;
-only what lies beside a marker, under keys of a store's own layout, is ever deleted.
+An object appears whole or not at all, but cannot be renamed: a draft is written under the keys of
+the finished store. The metadata of its root, written last, makes it a store. A marker, written
+first and deleted last, shows that a draft is unfinished. Only objects beside a marker, under keys
+that a store uses, are ever deleted.
 """
 
 import os
@@ -24,14 +25,16 @@ from obstore.store import S3Store
 from mercore.stores.errors import ExistsError, InputError, MercoreError, NotFoundError, StorageError
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.s3_errors import check_endpoint, object_errors
+from mercore.stores.location.s3_file import S3File
+from mercore.stores.location.s3_lease import s3_lease
 
 MARKER = ".mercore-draft"
 LAYOUT = re.compile(r"(model/)?(\w+/)?zarr\.json|(model/)?\w+/c/\d+(/0)?")
 BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 CONNECTIONS = 16
-HELD_BYTES = 128 << 20
+BUFFER_BYTES = 128 << 20  # of all requests at once
 RETRY_SECONDS = 60
-# A chunk may be hundreds of megabytes, and the line slow: obstore's own 30 s would be too little.
+# Enough for a chunk of hundreds of megabytes over a slow line; obstore's default is 30 s.
 REQUEST_TIMEOUT = "300 seconds"
 
 
@@ -48,11 +51,11 @@ class S3Location:
         return self.url
 
     def __truediv__(self, key: str) -> "S3Location":
-        """Return the place of a key below this one."""
+        """Return the location of a key below this one."""
         return S3Location(self.store, f"{self.url}/{key}", f"{self.key}/{key}")
 
     def exists(self) -> bool:
-        """Return whether there is something here; what an interrupted creation left is nothing."""
+        """Return whether something is here; remains of an interrupted creation do not count."""
         if self._is_object():
             return True
         if not any(self._below()):
@@ -69,81 +72,86 @@ class S3Location:
             return bytes(obstore.get(self.store, self.key).bytes())
 
     def read_into(self, buffer: NDArray[np.uint8]) -> int:
-        """Fill ``buffer`` with the object's bytes if it has as many, and return how many it has."""
+        """Fill ``buffer`` with the object's bytes if the sizes agree; return the object's size."""
         with object_errors("read", self.url):
-            found = obstore.get(self.store, self.key)
-            size = found.meta["size"]
+            answer = obstore.get(self.store, self.key)
+            size = answer.meta["size"]
             if size != len(buffer):
                 return size
             done = 0
-            for piece in found.stream():
+            for piece in answer.stream():
                 buffer[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
                 done += len(piece)
         return done
 
+    def open_file(self) -> S3File:
+        """Open the object for reads at positions."""
+        return S3File(self.store, self.key, self.url)
+
     def sizes(self) -> Callable[[str], int | None]:
-        """Return what tells the bytes of the object of each key below, all listed now, a thousand a request."""
+        """List all objects below; return a function from a key to the object's size, or None."""
         return dict(self._below()).get
 
     def publish(self, data: bytes) -> None:
-        """Write the object: in one request, for one of several may leave parts that nobody sees and somebody pays."""
+        """Write the object in one request: parts of a broken upload are invisible and billed."""
         with object_errors("write", self.url):
             obstore.put(self.store, self.key, data, use_multipart=False)
 
-    def each(self, function: Callable[[Item], Result], items: Iterable[Item], *, held: int = 0) -> Iterator[Result]:
-        """Yield ``function`` of each item in order, as many at once as connections and memory allow."""
-        with ThreadPoolExecutor(max(1, min(CONNECTIONS, HELD_BYTES // max(1, held)))) as pool:
+    def each(
+        self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
+    ) -> Iterator[Result]:
+        """Yield ``function`` of each item in order, with as many calls at once as memory allows."""
+        calls = max(1, min(CONNECTIONS, BUFFER_BYTES // max(1, call_bytes)))
+        with ThreadPoolExecutor(calls) as pool:
             yield from pool.map(function, items)
 
     def check_new(self) -> None:
-        """Refuse a prefix that holds anything but what an interrupted creation left: see ``Location``."""
+        """Refuse a prefix with more than remains of an interrupted creation: see ``Location``."""
         if self.exists():
             raise ExistsError(f"{self} exists: expected a new path. Fix: name another, or remove it.")
         self._left_over()
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
-        """Yield a store that is written where it will lie, after what an interrupted creation left there is deleted."""
+        """Delete remains of an interrupted creation; yield a store written under its final keys."""
         self.check_new()
         (self / MARKER).publish(b"")
         self._delete(self._left_over())
-        answers = True
+        reachable = True
         try:
             yield S3Draft(self)
         except StorageError:
-            answers = False  # nothing can be deleted now: whoever makes a store here next does it
+            reachable = False  # nothing can be deleted now: the next creation here does it
             raise
         finally:
-            if answers:
+            if reachable:
                 self._abandon()
 
     def sweep(self) -> None:
-        """Delete the marker, if whoever made the store was killed right after."""
+        """Delete the marker, if the process that made the store was killed right after."""
         self._delete([MARKER])
 
     def resolved(self) -> "S3Location":
-        """Return this place: a URL is the same everywhere."""
+        """Return this location: a URL is the same everywhere."""
         return self
 
-    def lease(self, tell: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
-        """Have the lease, an object beside the prefix, for the block."""
-        from mercore.stores.location.s3_lease import s3_lease
+    def lease(self, print_fn: Callable[[str], None]) -> AbstractContextManager[LeaseHandle]:
+        """Hold the lease, an object beside the prefix, for the block."""
+        return s3_lease(self.store, self.key, self.url, print_fn)
 
-        return s3_lease(self, tell)
-
-    def held_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """Return the bytes of the objects below."""
         return sum(size for _, size in self._below())
 
     def free_bytes(self) -> None:
-        """Return None: an object store does not say what it has room for."""
+        """Return None: an object store does not report its free space."""
 
     def spill_folder(self) -> Path:
         """Return this machine's folder for temporary files."""
         return Path(tempfile.gettempdir())
 
     def _is_object(self) -> bool:
-        """Return whether there is an object of this very key."""
+        """Return whether there is an object of this key."""
         try:
             with object_errors("read", self.url):
                 obstore.head(self.store, self.key)
@@ -152,14 +160,14 @@ class S3Location:
         return True
 
     def _below(self) -> Iterator[tuple[str, int]]:
-        """Yield the key below this place and the bytes of every object there."""
+        """Yield the key below this location and the size of every object there."""
         with object_errors("list", self.url):
-            for some in obstore.list(self.store, prefix=self.key):
-                for found in some:
-                    yield found["path"].removeprefix(f"{self.key}/"), found["size"]
+            for page in obstore.list(self.store, prefix=self.key):
+                for meta in page:
+                    yield meta["path"].removeprefix(f"{self.key}/"), meta["size"]
 
     def _left_over(self) -> list[str]:
-        """Return the keys that an interrupted creation left; a foreign one is refused."""
+        """Return the keys that an interrupted creation left; refuse a key that no store uses."""
         keys = [key for key, _ in self._below() if key != MARKER]
         foreign = [key for key in keys if not LAYOUT.fullmatch(key)]
         if foreign:
@@ -169,7 +177,7 @@ class S3Location:
         return keys
 
     def _abandon(self) -> None:
-        """Delete what a draft wrote, unless it was finished, or somebody else's was."""
+        """Delete what a draft wrote, unless some process has finished a store here."""
         with suppress(MercoreError):
             if not (self / ROOT)._is_object():
                 self._delete(self._left_over())
@@ -186,30 +194,30 @@ class S3Location:
 class S3Draft:
     """A prefix that becomes a store: see ``Draft``."""
 
-    place: S3Location
+    location: S3Location
 
     def finish(self, root: bytes) -> None:
-        """Create the metadata of the root, which makes it a store, unless somebody else has; then drop the marker."""
-        at = self.place / ROOT
-        with object_errors("write", at.url):
+        """Create the metadata of the root, unless another process has; delete the marker."""
+        file = self.location / ROOT
+        with object_errors("write", file.url):
             try:
-                obstore.put(at.store, at.key, root, mode="create", use_multipart=False)
+                obstore.put(file.store, file.key, root, mode="create", use_multipart=False)
             except AlreadyExistsError:
-                # Our own, if the answer to the first try was lost and obstore tried again.
-                if at.read() != root:
+                # It is ours if the answer to the first request was lost and obstore tried again.
+                if file.read() != root:
                     raise ExistsError(
-                        f"{self.place} appeared a moment ago: expected a new path. Fix: name another."
+                        f"{self.location} appeared a moment ago: expected a new path. Fix: name another."
                     ) from None
-        self.place.sweep()
+        self.location.sweep()
 
 
 def s3_location(url: str) -> S3Location:
-    """Return the place that ``s3://BUCKET/PREFIX`` names; who may go there is for the environment to say.
+    """Return the location that ``s3://BUCKET/PREFIX`` names; credentials come from the environment.
 
     Raises
     ------
     InputError
-        If it is none, or the environment's endpoint is not to be used.
+        If the URL names no prefix, or the endpoint in the environment is refused.
     """
     scheme, rest = url.split("://", 1)
     if "@" in rest.partition("/")[0]:
@@ -227,11 +235,11 @@ def s3_location(url: str) -> S3Location:
 
 
 def _open_bucket(bucket: str) -> S3Store:
-    """Return a client of a bucket, configured by the environment."""
+    """Return the client of a bucket, configured by the environment."""
     try:
         return S3Store(
             bucket,
-            # Not as client options, for those would put aside what the environment says of the client.
+            # Not as client options: those would override the environment.
             config={"timeout": os.environ.get("AWS_TIMEOUT", REQUEST_TIMEOUT)},  # type: ignore[arg-type]
             retry_config={"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
         )

@@ -1,4 +1,4 @@
-"""What an object store refuses, said as mercore's errors: without the request, which may hold a token."""
+"""Errors of object stores as mercore's errors, without the request, which may hold a token."""
 
 import os
 import re
@@ -20,7 +20,7 @@ ROLE_REQUEST = re.compile(r"/latest/(api/token|meta-data)|AssumeRole")
 
 @contextmanager
 def object_errors(verb: str, where: str) -> Iterator[None]:
-    """Turn what obstore raises in the block into a ``StorageError`` or ``NotFoundError`` that names place and mend."""
+    """Turn an error of obstore in the block into a ``StorageError`` or ``NotFoundError``."""
     try:
         yield
     except FileNotFoundError as error:
@@ -32,12 +32,12 @@ def object_errors(verb: str, where: str) -> Iterator[None]:
 
 
 def check_endpoint() -> None:
-    """Refuse an endpoint in the environment that names no server, or that nothing says may be talked to in the clear.
+    """Refuse an endpoint in the environment that names no server, or is of http without leave.
 
     Raises
     ------
     InputError
-        If it is so.
+        If an endpoint is refused.
     """
     for name in ENDPOINTS:
         text = os.environ.get(name)
@@ -56,13 +56,13 @@ def check_endpoint() -> None:
             )
 
 
-def _refusal(verb: str, where: str, told: str) -> StorageError | NotFoundError:
-    """Return the error that says why the object store refused, as far as can be told from what obstore said."""
-    status, code = STATUS.search(told), CODE.search(told)
+def _refusal(verb: str, where: str, text: str) -> StorageError | NotFoundError:
+    """Return the error that explains a refusal, from the text of obstore's error."""
+    status, code = STATUS.search(text), CODE.search(text)
     reason = code[1] if code else status[1].strip() if status else ""
     if reason == "NoSuchBucket":
         return _no_bucket(where)
-    if ROLE_REQUEST.search(told):
+    if ROLE_REQUEST.search(text):
         reason = "no credentials were found"
         fix = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}"
     elif status and status[1].startswith(("401", "403")):
@@ -78,7 +78,7 @@ def _refusal(verb: str, where: str, told: str) -> StorageError | NotFoundError:
 
 
 def _no_bucket(where: str) -> NotFoundError:
-    """Return the error that says that the bucket is not there."""
+    """Return the error that the bucket does not exist."""
     return NotFoundError(
         f"{where}: there is no bucket {where.split('/')[2]}, expected one. "
         "Fix: create it, or check its name and AWS_ENDPOINT_URL."

@@ -1,203 +1,140 @@
-"""Leases of stores on object stores: an object beside the store, created, changed and taken over on condition.
+"""The lease of a store on an object store: an object beside it, changed on condition.
 
-The server changes the object only for whoever names the version that it has seen last, so of two that try one wins.
-Its owner raises the number of ``beats`` in it; who sees the same version for long follows. On the owner's own host a
-lock tells sooner that it was killed: one on a file of this machine whose name only the object says.
+The server writes the object only for a process that names the version it saw last, so only one of
+two that try succeeds. The owner writes a new version every few seconds. If an owner has not done so
+for ``SILENT_SECONDS``, another process may take the lease.
 """
 
-import fcntl
-import os
-import tempfile
+import secrets
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeGuard
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
+from obstore.store import S3Store
 
 from mercore.stores.errors import MercoreError, NotFoundError
-from mercore.stores.location.lease import OwnLease, Pace, Tell, lost
-from mercore.stores.location.lease_file import Owner, contents, parsed, this_process
-from mercore.stores.location.s3 import S3Location
+from mercore.stores.location.lease import lost, owner_in, this_process
+from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.s3_errors import object_errors
 
+RENEW_SECONDS, SILENT_SECONDS, POLL_SECONDS = 5.0, 30.0, 0.5
 
-@dataclass(frozen=True)
-class Seen:
-    """A version of the object: its tag, and whom it names."""
+
+class Version(NamedTuple):
+    """A version of the object: its tag, and its text, whose first line names the owner."""
 
     tag: str | None
-    owner: Owner | None
+    text: str
 
 
-class S3Lease(OwnLease):
-    """A lease that is an object: see ``OwnLease``."""
+class S3Lease(LeaseHandle):
+    """A lease that is an object: see ``LeaseHandle``."""
 
-    def __init__(self, at: S3Location, seen: Seen) -> None:
-        assert seen.owner is not None
-        self._at = at
-        self._owner = seen.owner
-        self._tag = seen.tag
-        self._changing = threading.Lock()
+    def __init__(self, client: S3Store, key: str, url: str) -> None:
+        self._client = client
+        self._key = f"{key}.lease"
+        self._url = url
+        self._owner = this_process()
+        self._token = secrets.token_hex(16)
+        self._tag: str | None = None
+        self._renewals = 0
+
+    def take(self, print_fn: Callable[[str], None]) -> None:
+        """Become the owner, once there is none or the owner is silent for too long."""
+        seen, since, waiting = None, time.monotonic(), False
+        while True:
+            version = self._read()
+            if version != seen:
+                seen, since = version, time.monotonic()
+            if version is None or time.monotonic() - since >= SILENT_SECONDS:
+                if self._write(version and version.tag):
+                    return
+                continue
+            if not waiting:
+                waiting = True
+                print_fn(
+                    f"waiting for {self._url}: {owner_in(version.text)} is at work on it; "
+                    f"if it was killed, this command goes on after {SILENT_SECONDS:g} s"
+                )
+            time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
-        """Raise ``LeaseError`` if the lease was lost: another process is the owner now."""
-        found = look(self._at)
-        if found is not None and self._is_ours(found):
-            return
-        told = f"{found.owner or 'another process'} has it" if found else f"{lease_at(self._at)} is gone"
-        raise lost(self._at, told, self._owner)
+        """Raise ``LeaseError`` if another process is the owner now, or the object is gone."""
+        version = self._read()
+        if not self._is_ours(version):
+            found = f"{owner_in(version.text)} has it" if version else f"{self._url}.lease is gone"
+            raise lost(self._url, found, self._owner)
 
-    def release(self) -> None:
-        """Delete the object if it is still this process's, and with it the lease."""
-        with suppress(MercoreError):
-            if self._raise_beats():  # from now on nobody takes it over for a while, and so deleting it deletes ours
-                lease = lease_at(self._at)
-                with object_errors("delete", str(self._at)):
-                    obstore.delete(lease.store, lease.key)
-            # If that could not be done the file stays, its lock free: the next process here need not wait.
-            _lock_path(self._owner).unlink(missing_ok=True)
-
-    def _beat(self, stop: threading.Event, seconds: float) -> None:
-        """Raise the number in the object until told to stop, or it is another's."""
-        while not stop.wait(seconds):
-            with suppress(MercoreError):  # no beat is what tells others of it
-                if not self._raise_beats():
+    def renew(self, stop: threading.Event) -> None:
+        """Write a new version every few seconds, until ``stop`` is set or the lease is lost."""
+        while not stop.wait(RENEW_SECONDS):
+            with suppress(MercoreError):  # tried again at the next renewal
+                if not self._write(self._tag):
                     return
 
-    def _raise_beats(self) -> bool:
-        """Write the next beat; False if the object is no longer ours."""
-        with self._changing:
-            owner = replace(self._owner, beats=self._owner.beats + 1)
-            tag = write(self._at, owner, self._tag)
-            if tag is None:  # lost, or the answer was, and obstore tried again what had been done
-                found = look(self._at)
-                if found is None or not self._is_ours(found):
-                    return False
-                tag = found.tag
-            self._owner, self._tag = owner, tag
-            return True
+    def release(self) -> None:
+        """Delete the object, unless it is another process's by now."""
+        with suppress(MercoreError):
+            if self._write(self._tag):  # so that nobody takes it before it is deleted
+                with object_errors("delete", self._url):
+                    obstore.delete(self._client, self._key)
 
-    def _is_ours(self, found: Seen) -> bool:
-        return found.owner is not None and found.owner.token == self._owner.token
+    def _read(self) -> Version | None:
+        """Return the object's version, or None if there is no object."""
+        try:
+            with object_errors("read", f"{self._url}.lease"):
+                answer = obstore.get(self._client, self._key)
+                return Version(answer.meta["e_tag"], bytes(answer.bytes()).decode(errors="replace"))
+        except NotFoundError:
+            return None
+
+    def _write(self, tag: str | None) -> bool:
+        """Write a new version over that of ``tag``, None if none exists; return whether it is ours."""
+        with object_errors("write", f"{self._url}.lease"):
+            self._renewals += 1  # another text, so another tag
+            text = f"{self._owner}\n{self._token} {self._renewals}\n"
+            mode = "create" if tag is None else {"e_tag": tag}
+            try:
+                answer = obstore.put(self._client, self._key, text.encode(), mode=mode, use_multipart=False)  # type: ignore[arg-type]
+                self._tag = answer["e_tag"]
+            except (AlreadyExistsError, PreconditionError):
+                version = self._read()
+                if not self._is_ours(version):
+                    return False
+                self._tag = version.tag  # written before, but the answer was lost on the way
+        return True
+
+    def _is_ours(self, version: Version | None) -> TypeGuard[Version]:
+        return version is not None and self._token in version.text
 
 
 @contextmanager
-def s3_lease(at: S3Location, tell: Tell = lambda sentence: None, *, pace: Pace | None = None) -> Iterator[S3Lease]:
-    """Have the lease of the store at a place, which need not be there yet, for the block.
-
-    While another process has it, wait. One that was killed on this host is followed at once, one that shows no beat
-    after ``pace.takeover`` seconds, counted here.
+def s3_lease(
+    client: S3Store, key: str, url: str, print_fn: Callable[[str], None] = lambda sentence: None
+) -> Iterator[S3Lease]:
+    """Hold the exclusive lease of the store at ``key``, which need not exist, for the block.
 
     Parameters
     ----------
-    tell : called with a sentence when it begins to wait, and with one when it takes over
+    url : what messages call the store
+    print_fn : prints a sentence that names the owner, if there is one to wait for
 
     Raises
     ------
     StorageError, NotFoundError
         If nothing can be written beside the store.
     """
-    pace = pace or Pace()
-    owner = this_process()
-    with ExitStack() as stack:
-        stack.enter_context(_alive(owner))
-        held = S3Lease(at, _take(at, owner, tell, pace))
-        stack.callback(held.release)
-        stack.enter_context(held.beating(pace.heartbeat))
-        yield held
-
-
-def lease_at(at: S3Location) -> S3Location:
-    """Return the object that is the lease of a place: beside it, for what is inside is the store's."""
-    return S3Location(at.store, f"{at.url}.lease", f"{at.key}.lease")
-
-
-def look(at: S3Location) -> Seen | None:
-    """Return the version of a place's lease that is there, or None if there is none."""
-    lease = lease_at(at)
+    handle, stop = S3Lease(client, key, url), threading.Event()
+    handle.take(print_fn)
+    renewing = threading.Thread(target=handle.renew, args=(stop,), name="mercore-lease", daemon=True)
     try:
-        with object_errors("read", lease.url):
-            found = obstore.get(lease.store, lease.key)
-            return Seen(found.meta["e_tag"], parsed(bytes(found.bytes())))
-    except NotFoundError:
-        return None
-
-
-def write(at: S3Location, owner: Owner, tag: str | None) -> str | None:
-    """Write a lease over the version ``tag``, or where there is none; return its tag, or None if another is there."""
-    lease = lease_at(at)
-    with object_errors("write", lease.url):
-        try:
-            mode = "create" if tag is None else {"e_tag": tag}
-            done = obstore.put(lease.store, lease.key, contents(owner), mode=mode, use_multipart=False)  # type: ignore[arg-type]
-        except (AlreadyExistsError, PreconditionError):
-            return None
-    return done["e_tag"]
-
-
-def _take(at: S3Location, owner: Owner, tell: Tell, pace: Pace) -> Seen:
-    """Return the lease as soon as it is free, or its owner dead or silent."""
-    since, told = time.monotonic(), False
-    last: Seen | None = None
-    while True:
-        seen = look(at)
-        if seen is None or seen.owner == owner:  # written, though the answer was lost
-            tag = seen.tag if seen else write(at, owner, None)
-            if tag is not None:
-                return Seen(tag, owner)
-            continue
-        if seen != last:
-            since, last = time.monotonic(), seen
-        if how := _ended(seen, time.monotonic() - since, pace):
-            tag = write(at, owner, seen.tag)
-            if tag is not None:
-                tell(f"taking {at} over from {seen.owner or 'another process'}, {how}")
-                return Seen(tag, owner)
-            continue
-        if not told:
-            tell(f"waiting for {at}: {seen.owner or 'another process'} is at work on it")
-            told = True
-        time.sleep(pace.look)
-
-
-def _ended(seen: Seen, silence: float, pace: Pace) -> str | None:
-    """Return how the owner is known to be no more, or None if it may be at work."""
-    if seen.owner is not None and _is_dead(seen.owner):
-        return "which ended without giving it back"
-    return f"which showed no sign of life for {pace.takeover:g} s" if silence >= pace.takeover else None
-
-
-@contextmanager
-def _alive(owner: Owner) -> Iterator[None]:
-    """Hold a lock that the system drops with this process, where processes of this host can look for it."""
-    path = _lock_path(owner)
-    with ExitStack() as stack:
-        with suppress(OSError):  # without a lock it is the beats that tell
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-
-
-def _is_dead(owner: Owner) -> bool:
-    """Return whether the owner's lock is there and free: then it was killed; of one without a lock nothing is known."""
-    path = _lock_path(owner)
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(descriptor)
-        return True
-    return False
-
-
-def _lock_path(owner: Owner) -> Path:
-    """Return the file of an owner's lock, which only who can read the lease can name."""
-    token = "".join(filter(str.isalnum, owner.token))
-    return Path(tempfile.gettempdir()) / f"mercore-{token}.lock"
+        renewing.start()
+        yield handle
+    finally:
+        stop.set()
+        renewing.join()
+        handle.release()

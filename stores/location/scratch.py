@@ -1,4 +1,7 @@
-"""Scratch names: what is being written has a name and a lock of its own, so what a killed writer left can be told."""
+"""Scratch files and folders: locked while they are written, so that remains can be swept.
+
+A living writer holds a lock on its scratch, which the system frees with the process.
+"""
 
 import fcntl
 import os
@@ -10,16 +13,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from mercore.stores.location.file_lock import lies_at
+
 SCRATCH = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.tmp")
 
 
 @contextmanager
 def scratch_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Yield a new file beside ``path`` and its name; if it still has that name at the end, it is removed."""
+    """Yield a new path beside ``path``, and its file; remove it unless it is renamed."""
     while True:
         scratch = _scratch_name(path)
         with scratch.open("xb") as file:
-            if not _hold(scratch, file.fileno()):
+            if not _lock(scratch, file.fileno()):
                 continue
             try:
                 yield scratch, file
@@ -31,7 +36,7 @@ def scratch_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside ``path``; if it still has its name at the end, it is removed with all that is in it."""
+    """Yield a new folder beside ``path``; remove it and its files unless it is renamed."""
     while True:
         scratch = _scratch_name(path)
         scratch.mkdir()
@@ -40,7 +45,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         except FileNotFoundError:
             continue  # a sweep took it before it could be locked
         try:
-            if not _hold(scratch, descriptor):
+            if not _lock(scratch, descriptor):
                 continue
             yield scratch
         finally:
@@ -50,44 +55,38 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove what killed writers left in ``folder``: all of it, or only what was to be called ``name``.
-
-    A living writer holds a lock on its scratch, which the system drops with the process: its scratch stays.
-    """
+    """Remove the scratch of killed writers in ``folder``; given ``name``, only that for it."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = SCRATCH.fullmatch(entry.name)
             if match and name in (None, match["name"]):
-                _remove_unheld(Path(entry.path), is_folder=entry.is_dir(follow_symlinks=False))
+                _remove_unlocked(Path(entry.path), is_folder=entry.is_dir(follow_symlinks=False))
 
 
 def sweep_tree(folder: Path) -> None:
-    """Remove what killed writers left in ``folder`` and every folder below it."""
+    """Remove the scratch of killed writers in ``folder`` and every folder below it."""
     for below, _, _ in os.walk(folder):
         sweep(Path(below))
 
 
 def _scratch_name(path: Path) -> Path:
-    """Return a name beside ``path`` that no other writer has."""
+    """Return a path beside ``path`` that no other writer uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
-def _hold(scratch: Path, descriptor: int) -> bool:
-    """Lock what was just created; False if a sweep was quicker, and it is gone."""
+def _lock(scratch: Path, descriptor: int) -> bool:
+    """Lock new scratch; return False if a sweep was quicker and has removed it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: there a sweep cannot lock either, and removes nothing
-    try:
-        return os.path.samestat(scratch.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        return True  # without locks on this file system, a sweep removes nothing
+    return lies_at(scratch, descriptor)
 
 
-def _remove_unheld(scratch: Path, *, is_folder: bool) -> None:
-    """Remove a scratch file or folder unless its writer holds it, or it cannot be locked."""
+def _remove_unlocked(scratch: Path, *, is_folder: bool) -> None:
+    """Remove a scratch file or folder, unless its writer holds its lock."""
     with suppress(OSError):
         descriptor = os.open(scratch, os.O_NOFOLLOW | (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR))
         try:

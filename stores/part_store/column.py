@@ -1,4 +1,4 @@
-"""One column of a store: a Zarr array whose chunks are whole parts, encoded and decoded one chunk at a time."""
+"""Columns of a store: Zarr arrays of one chunk per part, encoded and decoded chunk by chunk."""
 
 import struct
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ CHECKSUM_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """What a column holds: ``dtype[rows]``, or ``dtype[rows, width]``, in chunks of ``part_rows`` whole rows."""
+    """A column, dtype[rows] or dtype[rows, width], in chunks of ``part_rows`` rows."""
 
     name: str
     dtype: str
@@ -35,7 +35,7 @@ class Column:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Shape of one chunk, the last and ragged one included: Zarr stores it whole."""
+        """Shape of every chunk; Zarr pads the last, ragged one."""
         return (self.part_rows,) if self.width is None else (self.part_rows, self.width)
 
     @property
@@ -45,11 +45,11 @@ class Column:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a chunk's file is its array's bytes and a checksum, nothing else."""
+        """Whether the file of a chunk is just the bytes of the array and a checksum."""
         return self.compressor == "none"
 
     def chunk_key(self, part: int) -> str:
-        """Return the key of a part's chunk below the store."""
+        """Return the key of the chunk of a part below the store."""
         return f"{self.name}/c/{part}" + ("" if self.width is None else "/0")
 
 
@@ -60,13 +60,13 @@ def column_metadata(column: Column) -> bytes:
     return bytes(files["zarr.json"].to_bytes())
 
 
-def same_metadata(found: bytes, expected: bytes) -> bool:
-    """Return whether two ``zarr.json`` describe the same array, though another version of Zarr may have worded one."""
+def same_metadata(stored: bytes, expected: bytes) -> bool:
+    """Return whether two ``zarr.json`` describe the same array, though perhaps in other words."""
     try:
         with quiet():
             one, other = (
                 zarr.open_array(MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r").metadata
-                for text in (found, expected)
+                for text in (stored, expected)
             )
     except Exception:  # noqa: BLE001 - whatever Zarr raises on bytes that are no metadata of an array
         return False
@@ -74,7 +74,7 @@ def same_metadata(found: bytes, expected: bytes) -> bool:
 
 
 def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
-    """Return the bytes of a part's chunk as Zarr itself encodes them, the same for the same values at any time.
+    """Return the chunk of a part as Zarr encodes it; equal values always give equal bytes.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
 
 
 def decode_chunk(column: Column, part: int, data: bytes) -> NDArray[Any]:
-    """Return ``dtype[rows of the part(, width)]``, decoded by Zarr from a chunk's verified bytes."""
+    """Decode the checked bytes of a chunk by Zarr: dtype[rows of the part(, width)]."""
     files: dict[str, Buffer] = {}
     array = _create(files, column)
     files[_local_key(column, part)] = cpu.Buffer.from_bytes(data)
@@ -98,29 +98,29 @@ def decode_chunk(column: Column, part: int, data: bytes) -> NDArray[Any]:
 
 
 def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:
-    """Return the crc32c of a chunk file's payload, or None if the file's own trailer says another."""
+    """Return the crc32c of the payload of a chunk, or None if the chunk ends in another."""
     view = np.frombuffer(data, np.uint8)
     if view.size < CHECKSUM_BYTES:
         return None
-    view.flags.writeable = False  # the checksum takes read-only buffers without a copy, and no others
-    found = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
+    view.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+    checksum = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
     (stored,) = struct.unpack("<I", view[-CHECKSUM_BYTES:].tobytes())
-    return found if found == stored else None
+    return checksum if checksum == stored else None
 
 
 def _untimed(chunk: bytes) -> bytes:
-    """Return a gzip chunk whose header says no time, with the checksum of that."""
+    """Return a gzip chunk with no time in its header, and with a new checksum."""
     payload = chunk[:4] + bytes(4) + chunk[8:-CHECKSUM_BYTES]
     return payload + struct.pack("<I", google_crc32c.value(payload))
 
 
 def _local_key(column: Column, part: int) -> str:
-    """Return the key of a part's chunk below the column."""
+    """Return the key of the chunk of a part below the column."""
     return column.chunk_key(part).removeprefix(f"{column.name}/")
 
 
 def _create(files: dict[str, Buffer], column: Column) -> "zarr.Array[Any]":
-    """Return an empty array with the column's metadata whose files are the entries of ``files``."""
+    """Return an empty array with the metadata of the column, which keeps its files in ``files``."""
     with quiet():
         return zarr.create_array(
             MemoryStore(files),

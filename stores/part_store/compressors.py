@@ -1,4 +1,4 @@
-"""Compressors by name: zarr's own and numcodecs'; every chunk ends in a crc32c whatever comes before."""
+"""Compressors by name, those of Zarr and of numcodecs; every chunk ends in a crc32c."""
 
 import warnings
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from mercore.stores.errors import InputError
 NAMES = ("none", "zstd", "blosc", "gzip", "lz4", "bz2", "lzma")
 _LEVELS = {"zstd": range(-7, 23), "blosc": range(10), "gzip": range(10), "bz2": range(1, 10), "lzma": range(10)}
 _NUMCODECS = {"lz4": ("LZ4", None), "bz2": ("BZ2", "level"), "lzma": ("LZMA", "preset")}
-_FILTERS = RLock()  # the warning filters are the whole process's: two threads that swap them would leave them swapped
+_FILTERS = RLock()  # warning filters belong to the process: threads change them one by one
 
 
 def check_compressor(text: str) -> str:
@@ -47,14 +47,14 @@ def chunk_codecs(text: str) -> list[BytesBytesCodec]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence zarr, which warns whenever it is used that other Zarr libraries may lack numcodecs' codecs."""
+    """Silence zarr's warning that other Zarr libraries may lack the codecs of numcodecs."""
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield
 
 
 def _codec(name: str, level: int | None) -> list[BytesBytesCodec]:
-    """Return the codec of one compressor at its level, or at its own default level."""
+    """Return the codec of a compressor at a level; None is the default level of the compressor."""
     if name == "none":
         return []
     if name == "zstd":

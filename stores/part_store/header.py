@@ -1,4 +1,4 @@
-"""What a store says of itself: its kind, its spec, and how its rows lie on disk."""
+"""The header of a store: its kind, its spec, and its layout on disk."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from mercore.stores.spec import digest, from_json
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a store's rows lie on disk: its columns, and each model array's dtype, shape and checksum."""
+    """The layout of a store: its columns, and dtype, shape and checksum of each model array."""
 
     name: str = "mercore-layout"
     version: int = 1
@@ -49,13 +49,13 @@ def column_fields(name: str, dtype: str, width: int | None, compressor: str = "n
 
 
 def row_bytes(columns: Sequence[Mapping[str, Any]]) -> int:
-    """Return the bytes that a row takes in entries of ``Layout.columns``, uncompressed."""
+    """Return the uncompressed bytes per row of entries of ``Layout.columns``."""
     return sum(np.dtype(column["dtype"]).itemsize * (column["width"] or 1) for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a store says of itself: its kind, its spec, its layout, and notes that do not name the job."""
+    """The header of a store: kind, spec, layout, and notes, which do not count for its digest."""
 
     kind: str
     spec: dict[str, Any]
@@ -63,13 +63,13 @@ class Header:
     notes: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def job(self) -> str:
-        """Digest of all that decides the bytes of the parts."""
+    def spec_digest(self) -> str:
+        """Digest of everything that decides the bytes of the parts: kind, spec and layout."""
         return digest({"kind": self.kind, "spec": self.spec, "layout": _layout_json(self.layout)})
 
 
 def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]]:
-    """Return the entries of ``Layout.model`` for a model's arrays."""
+    """Return the entries of ``Layout.model`` for the arrays of a model."""
     entries = {}
     for name, values in model.items():
         entry = {"dtype": values.dtype.name, "shape": list(values.shape)}
@@ -79,37 +79,39 @@ def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]
 
 
 def open_header(where: Where) -> Header:
-    """Return the header of the store there.
+    """Read the header of a store.
 
     Raises
     ------
     NotFoundError
         If nothing is there.
     FormatError
-        If it is no store of mercore's, its metadata is damaged, or it is of another format version.
+        If it is no store of mercore, or of another format version.
+    IntegrityError
+        If its metadata is damaged.
     """
-    at = location_of(where)
+    location = location_of(where)
     try:
-        mapping = dict(json.loads((at / ROOT).read())["attributes"]["mercore"])
+        mapping = dict(json.loads((location / ROOT).read())["attributes"]["mercore"])
         stored = mapping.pop("digest")
     except (NotFoundError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, NotFoundError) and not at.exists():
-            raise NotFoundError(f"{at} does not exist: expected a store. Fix: check the path.") from None
+        if isinstance(error, NotFoundError) and not location.exists():
+            raise NotFoundError(f"{location} does not exist: expected a store. Fix: check the path.") from None
         raise FormatError(
-            f"{at} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
+            f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
             "Fix: ingest the vectors, or name the store that encode wrote."
         ) from None
-    header = _parse_header(mapping, str(at))
+    header = _parse_header(mapping, str(location))
     if digest(mapping) != stored:
         raise IntegrityError(
-            f"{at}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
+            f"{location}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
             "Fix: restore it from a copy."
         )
     return header
 
 
 def _parse_header(mapping: dict[str, Any], where: str) -> Header:
-    """Return the header that the attributes hold; the layout's version is checked first."""
+    """Return the header in a store's attributes; the version of its layout is checked first."""
     layout = from_json(Layout, mapping.get("layout", {}), where)
     if set(mapping) != {"kind", "spec", "layout", "notes"}:
         raise FormatError(
@@ -120,7 +122,7 @@ def _parse_header(mapping: dict[str, Any], where: str) -> Header:
 
 
 def header_attributes(header: Header) -> dict[str, Any]:
-    """Return the attributes of the store's group: the header and its own digest."""
+    """Return the attributes of a store: the header and its digest."""
     mapping = _header_json(header)
     return {"mercore": {**mapping, "digest": digest(mapping)}}
 
@@ -135,6 +137,6 @@ def _layout_json(layout: Layout) -> dict[str, Any]:
 
 
 def model_column(name: str, entry: Mapping[str, Any]) -> Column:
-    """Return a model array as a column of one chunk."""
+    """Return the column of one chunk that stores a model array."""
     rows, *width = entry["shape"]
     return Column(name=name, dtype=entry["dtype"], width=width[0] if width else None, rows=rows, part_rows=rows)

@@ -1,4 +1,4 @@
-"""Read the parts of a store one after another into buffers that are used again, or keep them for the next pass."""
+"""Reading parts of a store, one after another into reused buffers, or into a cache."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from mercore.stores.part_store.receipts import Receipt
 
 
 class PartReader:
-    """Read checked parts; what ``read`` returns is overwritten by the next ``read``. One reader, one thread.
+    """A reader of checked parts for one thread; each ``read`` overwrites the result of the last.
 
-    Columns that the store does not have are passed over; those it has but ``names`` lacks are checked and not returned,
-    so that a store with a wrong byte anywhere gives no answer.
+    ``names`` may hold columns that the store lacks. Columns of the store that ``names`` lacks are
+    checked and not returned, so that a store with a wrong byte anywhere gives no answer.
     """
 
     def __init__(self, store: PartStore, receipts: Sequence[Receipt], names: Sequence[str]) -> None:
@@ -29,12 +29,12 @@ class PartReader:
         self._checked = [name for name in self._buffers if name not in names]
 
     def read(self, part: int) -> dict[str, NDArray[Any]]:
-        """Return the part's columns, every byte checked.
+        """Return the columns of a part, every byte checked.
 
         Raises
         ------
         IntegrityError
-            If a chunk is missing or differs from what its receipt vouches for.
+            If a chunk is missing or differs from its receipt.
         """
         receipt = self._receipts[part]
         for name in self._checked:
@@ -43,29 +43,28 @@ class PartReader:
 
 
 class PartCache:
-    """Checked parts that stay in memory for the next pass, as many as ``room`` bytes hold. For any number of threads.
+    """A cache of checked parts, for any number of threads; what it holds stays.
 
     Parameters
     ----------
-    room : int
-        Bytes; at 0 nothing is ever held.
+    cache_bytes : size of the cache; at 0 it stays empty
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, cache_bytes: int) -> None:
+        self._cache_bytes = cache_bytes
         self._parts: dict[int, dict[str, NDArray[Any]]] = {}
         self._lock = threading.Lock()
         self.size = 0
 
     def get(self, part: int) -> dict[str, NDArray[Any]] | None:
-        """Return a part's columns if they are held."""
+        """Return the columns of a part if they are cached."""
         return self._parts.get(part)
 
     def offer(self, part: int, columns: Mapping[str, NDArray[Any]]) -> None:
-        """Keep a copy of a part's columns if there is room."""
+        """Copy the columns of a part into the cache if it has space left."""
         size = sum(values.nbytes for values in columns.values())
         with self._lock:
-            if part in self._parts or self.size + size > self._room:
+            if part in self._parts or self.size + size > self._cache_bytes:
                 return
             self.size += size
         self._parts[part] = {name: values.copy() for name, values in columns.items()}

@@ -1,4 +1,4 @@
-"""A store of parts: a Zarr v3 group, one array a column, a model beside them, and one receipt a part."""
+"""A store of parts: a Zarr v3 group with an array per column, a model, and a receipt per part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,40 +20,40 @@ class PartStore:
 
     Attributes
     ----------
-    place : Place
+    location : Location
     header : Header
     """
 
     def __init__(self, where: Where, header: Header) -> None:
-        self.place = location_of(where)
+        self.location = location_of(where)
         self.header = header
         self.layout = header.layout
 
     @property
     def where(self) -> str:
         """The path or URL as messages show it."""
-        return str(self.place)
+        return str(self.location)
 
     def bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the row behind its last."""
         start = part * self.layout.part_rows
         return start, min(start + self.layout.part_rows, self.layout.rows)
 
-    def chunk_place(self, column: Column, part: int) -> Location:
-        """Return the file of a part's chunk of a column."""
-        return self.place / column.chunk_key(part)
+    def chunk_file(self, column: Column, part: int) -> Location:
+        """Return the file that holds a part of a column."""
+        return self.location / column.chunk_key(part)
 
     def write_part(self, part: int, columns: Mapping[str, NDArray[Any]]) -> Receipt:
         """Publish every column's chunk of a part, then its receipt; writing a part again is harmless.
 
         Parameters
         ----------
-        columns : dtype[rows of the part(, width)] a column
+        columns : dtype[rows of the part(, width)] per column
 
         Raises
         ------
         StorageError
-            If the disk refuses; the part is then not done, and no part is half done.
+            If the disk refuses; the part then has no receipt, so it is not done.
         """
         start, stop = self.bounds(part)
         chunks: dict[str, dict[str, Any]] = {}
@@ -61,21 +61,21 @@ class PartStore:
             column = self.layout.column(name)
             assert columns[name].shape == (stop - start, *column.shape[1:]), name
             data = encode_chunk(column, part, columns[name])
-            self.chunk_place(column, part).publish(data)
+            self.chunk_file(column, part).publish(data)
             chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
-        receipt = Receipt(part=part, start=start, stop=stop, job=self.header.job, chunks=chunks)
-        self.receipt_place(part).publish(receipt_bytes(receipt, self.layout.parts))
+        receipt = Receipt(part=part, start=start, stop=stop, job=self.header.spec_digest, chunks=chunks)
+        self.receipt_file(part).publish(receipt_bytes(receipt, self.layout.parts))
         return receipt
 
     def receipt(self, part: int) -> Receipt | None:
-        """Return a part's receipt, or None if there is none.
+        """Return the receipt of a part, or None if there is none.
 
         Raises
         ------
         IntegrityError
-            If the receipt is there but damaged, or belongs to another job.
+            If the receipt is damaged, or belongs to another store.
         """
-        file = self.receipt_place(part)
+        file = self.receipt_file(part)
         try:
             data = file.read()
         except NotFoundError:
@@ -85,23 +85,25 @@ class PartStore:
             raise self.fault(
                 part, "its receipt is damaged: found bytes that fail their own checksum, expected the ones published"
             )
-        if receipt.job != self.header.job or (receipt.part, receipt.start, receipt.stop) != (part, *self.bounds(part)):
+        expected = self.header.spec_digest
+        if receipt.job != expected or (receipt.part, receipt.start, receipt.stop) != (part, *self.bounds(part)):
             raise self.fault(
-                part, f"its receipt is of job {receipt.job}, part {receipt.part}: expected job {self.header.job}"
+                part,
+                f"its receipt is of spec {receipt.job}, part {receipt.part}: expected spec {expected}",
             )
         return receipt
 
     def receipts(self) -> list[Receipt]:
-        """Return all receipts in the parts' order.
+        """Return all receipts in the order of the parts.
 
         Raises
         ------
         IntegrityError
-            If any is missing or damaged, or a chunk's file is missing or of the wrong size.
+            If a receipt is missing or damaged, or a chunk's file is missing or of wrong size.
         """
         receipts = []
-        size_of = self.place.sizes()
-        for part, receipt in enumerate(self._receipts_found()):
+        size_of = self.location.sizes()
+        for part, receipt in enumerate(self._read_receipts()):
             if receipt is None:
                 raise self.fault(part, "it has no receipt, so it is not done: expected one for every part")
             for name in self.layout.column_names:
@@ -111,12 +113,12 @@ class PartStore:
         return receipts
 
     def read_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> NDArray[Any]:
-        """Return ``dtype[rows of the part(, width)]`` of a column, every byte checked against the receipt.
+        """Read a part of a column, dtype[rows of the part(, width)], checked by its receipt.
 
         Parameters
         ----------
         buffer : uint8[at least the file's bytes], optional
-            Where to read to; the result is then a view of it, unless the column is compressed.
+            The memory to read into; the result is a view of it, unless the column is compressed.
 
         Raises
         ------
@@ -132,27 +134,27 @@ class PartStore:
         return values[: receipt.stop - receipt.start]
 
     def check_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> None:
-        """Read a column's chunk and raise ``IntegrityError`` unless every byte is the one its receipt vouches for."""
+        """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
         column = self.layout.column(name)
         self.check_bytes(receipt, column, self._read_file(receipt, column, buffer))
 
     def check_bytes(self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]) -> None:
-        """Raise ``IntegrityError`` unless ``data`` is the chunk's file that the receipt vouches for."""
+        """Raise ``IntegrityError`` unless ``data`` is the file that the receipt describes."""
         expected = receipt.chunks[column.name]
-        found = payload_checksum(data)
-        if len(data) != expected["bytes"] or found is None or f"{found:08x}" != expected["crc32c"]:
-            told = "no checksum of its own bytes" if found is None else f"crc32c {found:08x}"
+        checksum = payload_checksum(data)
+        if len(data) != expected["bytes"] or checksum is None or f"{checksum:08x}" != expected["crc32c"]:
+            stated = "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
             raise self.fault(
                 receipt.part,
-                f"column {column.name} has {told}: "
+                f"column {column.name} has {stated}: "
                 f"its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
             )
 
     def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
-        """Return all that is wrong with the store, a sentence each; every byte of every file is read."""
+        """Read every byte of every file; return one sentence per fault."""
         faults = [
             f"{self.where}: {key} is missing or damaged: expected what the header says. {self.fix}"
-            for key in wrong_metadata(self.place, self.header)
+            for key in wrong_metadata(self.location, self.header)
         ]
         try:
             self.read_model()
@@ -165,13 +167,13 @@ class PartStore:
         return faults
 
     def each_part(self, function: Callable[[int], Result]) -> Iterator[Result]:
-        """Yield ``function`` of each part in order, on an object store of several at once, if it reads a chunk."""
+        """Yield ``function``, which reads a chunk, of each part in order; see ``Location.each``."""
         columns = map(self.layout.column, self.layout.column_names)
-        held = max(column.chunk_bytes for column in columns)
-        return self.place.each(function, range(self.layout.parts), held=held)
+        call_bytes = max(column.chunk_bytes for column in columns)
+        return self.location.each(function, range(self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
-        """Return what is wrong with a part, or None; every byte is read."""
+        """Read every byte of a part; return its fault, or None."""
         try:
             receipt = self.receipt(part)
             if receipt is None:
@@ -183,87 +185,87 @@ class PartStore:
         return None
 
     def restore(self, model: Mapping[str, NDArray[Any]]) -> list[str]:
-        """Write the metadata and model files that are missing or damaged again; return their keys.
+        """Write missing and damaged metadata and model files again; return their keys.
 
         Parameters
         ----------
         model : the arrays that the store was created with
         """
-        return restore_skeleton(self.place, self.header, model)
+        return restore_skeleton(self.location, self.header, model)
 
     def sweep(self) -> None:
-        """Remove what killed writers left in the store."""
-        self.place.sweep()
+        """Remove from the store what killed writers left."""
+        self.location.sweep()
 
     def read_model(self) -> dict[str, NDArray[Any]]:
-        """Return the model's arrays, every byte checked.
+        """Read the arrays of the model and check every byte.
 
         Raises
         ------
         IntegrityError
-            If one is missing or differs by a bit.
+            If an array is missing or differs by a bit.
         """
         return {name: self._read_model_array(name) for name in self.layout.model}
 
     @property
     def stored_bytes(self) -> dict[str, int]:
-        """Bytes on disk by column, as the receipts of the parts that are done state them."""
-        done = [receipt for receipt in self._receipts_found() if receipt is not None]
+        """Bytes on disk per column, by the receipts of the parts that are done."""
+        done = [receipt for receipt in self._read_receipts() if receipt is not None]
         return {name: sum(receipt.chunks[name]["bytes"] for receipt in done) for name in self.layout.column_names}
 
     @property
     def parts_done(self) -> int:
         """Number of parts that have a receipt."""
-        return sum(receipt is not None for receipt in self._receipts_found())
+        return sum(receipt is not None for receipt in self._read_receipts())
 
     @property
     def fix(self) -> str:
-        """How to repair a damaged part, as the store's notes say; the first stores called the note ``mend``."""
+        """The sentence on how to repair a part: the note ``fix``, in older stores ``mend``."""
         fix = "Fix: restore the file from a copy, or write the store anew."
         return str(self.header.notes.get("fix", self.header.notes.get("mend", fix))).replace("Mend:", "Fix:")
 
     def fault(self, part: int, what: str) -> IntegrityError:
-        """Return the error that says what is wrong with a part."""
+        """Return the error that names the fault of a part."""
         return IntegrityError(f"{self.where}: part {part}: {what}. {self.fix}")
 
-    def receipt_place(self, part: int) -> Location:
-        """Return the file of a part's receipt."""
-        return self.place / receipts_column(self.layout.parts).chunk_key(part)
+    def receipt_file(self, part: int) -> Location:
+        """Return the file of the receipt of a part."""
+        return self.location / receipts_column(self.layout.parts).chunk_key(part)
 
-    def _receipts_found(self) -> Iterator[Receipt | None]:
-        """Yield each part's receipt, or None if there is none."""
-        return self.place.each(self.receipt, range(self.layout.parts))
+    def _read_receipts(self) -> Iterator[Receipt | None]:
+        """Yield the receipt of each part, or None if it has none."""
+        return self.location.each(self.receipt, range(self.layout.parts))
 
     def _read_file(self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        """Return the bytes of a chunk's file, which has as many as the receipt says."""
+        """Read the file of a chunk, whose size must be that of the receipt."""
         size = receipt.chunks[column.name]["bytes"]
         data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
         try:
-            found = self.chunk_place(column, receipt.part).read_into(data)
+            size_read = self.chunk_file(column, receipt.part).read_into(data)
         except NotFoundError:
-            found = None
-        self._check_size(receipt, column, found)
+            size_read = None
+        self._check_size(receipt, column, size_read)
         return data
 
-    def _check_size(self, receipt: Receipt, column: Column, found: int | None) -> None:
-        """Raise ``IntegrityError`` unless a chunk's file is there and has the bytes that the receipt says."""
+    def _check_size(self, receipt: Receipt, column: Column, size: int | None) -> None:
+        """Raise ``IntegrityError`` unless the file exists and has the size in the receipt."""
         expected = receipt.chunks[column.name]["bytes"]
-        if found is None:
-            where = self.chunk_place(column, receipt.part)
+        if size is None:
+            where = self.chunk_file(column, receipt.part)
             raise self.fault(receipt.part, f"column {column.name} is missing: expected {expected} bytes at {where}")
-        if found != expected:
-            raise self.fault(receipt.part, f"column {column.name} has {found} bytes: its receipt says {expected}")
+        if size != expected:
+            raise self.fault(receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}")
 
     def _read_model_array(self, name: str) -> NDArray[Any]:
         entry = self.layout.model[name]
         column = model_column(name, entry)
-        file = self.place / f"model/{column.chunk_key(0)}"
+        file = self.location / f"model/{column.chunk_key(0)}"
         try:
             data = file.read()
         except NotFoundError:
             data = b""
-        found = payload_checksum(data)
-        if found is None or f"{found:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
+        checksum = payload_checksum(data)
+        if checksum is None or f"{checksum:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
                 f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
@@ -272,20 +274,20 @@ class PartStore:
 
 
 def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:
-    """Publish an empty store: every array's metadata and the whole model become a store at once.
+    """Publish an empty store: the metadata of every array and the model, all at once.
 
     Raises
     ------
     ExistsError
         If something is there.
     NotFoundError
-        If the folder that it is to lie in is not there.
+        If its folder does not exist.
     StorageError
         If the disk or the object store refuses; nothing is left behind.
     """
-    at = location_of(where)
-    at.check_new()
-    with at.draft() as draft:
-        write_skeleton(draft.place, header, model)
+    location = location_of(where)
+    location.check_new()
+    with location.draft() as draft:
+        write_skeleton(draft.location, header, model)
         draft.finish(root_metadata(header))
-    return PartStore(at, header)
+    return PartStore(location, header)

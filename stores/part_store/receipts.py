@@ -1,4 +1,4 @@
-"""Receipts: one a part, the proof that each of its chunks was published, and with which bytes."""
+"""Receipts, one per part: the proof that its chunks were published, and with which bytes."""
 
 import json
 from dataclasses import dataclass, field
@@ -15,9 +15,10 @@ RECEIPT_BYTES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """The proof that part ``part``, rows ``start`` to ``stop``, is done for the job of digest ``job``.
+    """The proof that a part, rows ``start`` to ``stop``, is done.
 
-    ``chunks`` maps a column to the size of its chunk's file and the crc32c of all but the file's last four bytes.
+    ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
+    part's file and the crc32c of all but its last four bytes.
     """
 
     name: str = field(default="mercore-receipt", init=True)
@@ -30,12 +31,12 @@ class Receipt:
 
 
 def receipts_column(parts: int) -> Column:
-    """Return the column that holds the receipts: a row of JSON text a part, padded with blanks, a chunk each."""
+    """Return the column of the receipts: per part one chunk, a row of JSON padded with blanks."""
     return Column(name="receipts", dtype="uint8", width=RECEIPT_BYTES, rows=parts, part_rows=1)
 
 
 def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
-    """Return the chunk that holds ``receipt``."""
+    """Return the chunk of a receipt."""
     text = canonical_json(to_json(receipt)).encode()
     if len(text) > RECEIPT_BYTES:
         raise FormatError(
@@ -47,12 +48,12 @@ def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt | None:
-    """Return the receipt in a chunk's bytes, or None if its bytes are not the ones that were written.
+    """Return the receipt in a chunk, or None if its bytes are damaged.
 
     Raises
     ------
     FormatError
-        If the bytes are whole but of another format version.
+        If the receipt is whole, but of another format version.
     """
     if len(data) != RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
         return None

@@ -1,4 +1,4 @@
-"""What a store takes on disk, and what is free there."""
+"""Sizes of stores on disk, and of memory."""
 
 import os
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ from mercore.stores.part_store.skeleton import metadata_files
 
 
 def column_bytes(layout: Layout) -> dict[str, int]:
-    """Return the bytes of the files of each column, if it is not compressed."""
+    """Return the bytes on disk per column, if it is not compressed."""
     columns = map(layout.column, layout.column_names)
     return {column.name: layout.parts * (column.chunk_bytes + CHECKSUM_BYTES) for column in columns}
 
 
 def skeleton_bytes(header: Header) -> dict[str, int]:
-    """Return the bytes of the files beside the columns: of the model, the receipts, and the metadata."""
+    """Return the bytes on disk of the model, the receipts, and the metadata."""
     layout = header.layout
     model = (model_column(name, entry).chunk_bytes + CHECKSUM_BYTES for name, entry in layout.model.items())
     return {
@@ -30,14 +30,14 @@ def skeleton_bytes(header: Header) -> dict[str, int]:
 
 
 def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
-    """Return the files of some parts that lie on this machine."""
+    """Return those files of some parts that lie on this machine."""
     columns = [store.layout.column(name) for name in store.layout.column_names]
-    places = (store.chunk_place(column, part) for part in parts for column in columns)
-    return [place.path for place in places if isinstance(place, LocalLocation)]
+    files = (store.chunk_file(column, part) for part in parts for column in columns)
+    return [file.path for file in files if isinstance(file, LocalLocation)]
 
 
 def forget(files: Iterable[Path]) -> None:
-    """Let the system drop what it holds of files in memory, so that they are read from the disk again."""
+    """Drop files from the page cache, so that they are read from the disk again."""
     for path in files:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -47,7 +47,7 @@ def forget(files: Iterable[Path]) -> None:
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that are free, or hold files that the system can read again."""
+    """Return the bytes of memory that are free, or that the page cache can give up."""
     with Path("/proc/meminfo").open() as lines:
-        found = dict(line.split(":", 1) for line in lines)
-    return int(found["MemAvailable"].split()[0]) << 10
+        fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["MemAvailable"].split()[0]) << 10

@@ -1,4 +1,4 @@
-"""What a store is made of beside its parts: the metadata of every array and group, and the model's arrays."""
+"""The skeleton of a store: all metadata and the model, so every file except the parts."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -27,50 +27,50 @@ def metadata_files(header: Header) -> Iterator[tuple[str, bytes]]:
 
 
 def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the bytes of every chunk of a store's model."""
+    """Yield the key and the bytes of every chunk of the model."""
     for name, values in model.items():
         column = model_column(name, header.layout.model[name])
         yield f"model/{column.chunk_key(0)}", encode_chunk(column, 0, np.asarray(values))
 
 
-def write_skeleton(at: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
-    """Write the metadata and the model of a new store, all but the root's metadata, which makes it a store."""
+def write_skeleton(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
+    """Write the skeleton of a new store, except the metadata of its root."""
     for key, data in _files(header, model):
         if key != ROOT:
-            (at / key).publish(data)
+            (location / key).publish(data)
 
 
 def root_metadata(header: Header) -> bytes:
-    """Return the ``zarr.json`` of a store's root."""
+    """Return the ``zarr.json`` of the root of a store."""
     return dict(metadata_files(header))[ROOT]
 
 
-def restore_skeleton(at: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Write those files of a store's metadata and model again that are missing or wrong; return their keys."""
-    wrong = [(key, data) for key, data in _files(header, model) if not _holds(at, key, data)]
+def restore_skeleton(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Write missing and wrong files of the skeleton again; return their keys."""
+    wrong = [(key, data) for key, data in _files(header, model) if not _holds(location, key, data)]
     for key, data in wrong:
-        (at / key).publish(data)
+        (location / key).publish(data)
     return [key for key, _ in wrong]
 
 
-def wrong_metadata(at: Location, header: Header) -> list[str]:
-    """Return the keys of the metadata files that are missing or say something else than the header does."""
-    return [key for key, data in metadata_files(header) if not _holds(at, key, data)]
+def wrong_metadata(location: Location, header: Header) -> list[str]:
+    """Return the keys of the metadata files that are missing or disagree with the header."""
+    return [key for key, data in metadata_files(header) if not _holds(location, key, data)]
 
 
 def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the bytes of every file of a store but those of its parts."""
+    """Yield the key and the bytes of every file of the skeleton."""
     yield from metadata_files(header)
     yield from model_files(header, model)
 
 
-def _holds(at: Location, key: str, data: bytes) -> bool:
-    """Return whether a file holds ``data``, or an array's metadata that says the same in other words."""
+def _holds(location: Location, key: str, data: bytes) -> bool:
+    """Return whether a file holds ``data``, or metadata that says the same in other words."""
     try:
-        found = (at / key).read()
+        stored = (location / key).read()
     except NotFoundError:
         return False
-    return found == data or (key.endswith(ROOT) and same_metadata(found, data))
+    return stored == data or (key.endswith(ROOT) and same_metadata(stored, data))
 
 
 def _group_json(attributes: Mapping[str, Any]) -> bytes:

@@ -1,1 +1,1 @@
-"""Results on disk: hits, certificates, and the answers of an unfinished search."""
+"""Results on disk: hits, certificates, and the batches of an unfinished search."""

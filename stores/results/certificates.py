@@ -1,4 +1,4 @@
-"""Certificates: the arrays that prove an answer, and what they are about, in one ``.npz``."""
+"""Certificates: the arrays that prove an answer, and their description, in one ``.npz``."""
 
 import json
 from collections.abc import Mapping
@@ -18,12 +18,13 @@ ABOUT = "about"
 
 
 def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
-    """Write ``arrays`` and the JSON-able ``about`` to ``path``, whole or not at all; equal ones give equal bytes.
+    """Write ``arrays`` and their JSON-able description ``about``; equal contents give equal bytes.
 
     Raises
     ------
     InputError
-        If the suffix is not ``.npz``, an array is called ``about``, or ``about`` is no JSON (NaN is none).
+        If the suffix is not ``.npz``, an array is called ``about``, or ``about`` is not JSON-able
+        (NaN is not).
     StorageError
         If the path cannot be written.
     """
@@ -34,33 +35,34 @@ def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapp
     try:
         text = canonical_json(dict(about))
     except (TypeError, ValueError) as error:
-        message = f"{path}: what it is about is no JSON: {error}. Fix: pass texts, finite numbers, lists and mappings."
-        raise InputError(message) from error
+        fix = "Fix: pass texts, finite numbers, lists and mappings."
+        raise InputError(f"{path}: {ABOUT} is no JSON: {error}. {fix}") from error
     sweep(Path(path).parent, Path(path).name)
     publish(Path(path), npz_bytes({**arrays, ABOUT: np.array(text)}))
 
 
 def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the arrays of a certificate, read-only, and what they are about.
+    """Return the arrays of a certificate, read-only, and their description.
 
     Raises
     ------
     InputError
         If the suffix is not ``.npz``.
     FormatError
-        If the file is damaged, or does not say what it is about.
+        If the file is damaged, or has no description.
     NotFoundError, StorageError
-        If the file is not there, or may not be read.
+        If the file does not exist, or cannot be read.
     """
     _check_suffix(path)
     arrays = read_npz(path)
-    found = arrays.pop(ABOUT, None)
-    if found is None or found.shape or found.dtype.kind != "U":
-        what = "no array" if found is None else f"{found.dtype}{list(found.shape)}"
-        message = f"{path}: {what} {ABOUT}, expected a text that says what the arrays are. Fix: name a certificate."
-        raise FormatError(message)
+    text = arrays.pop(ABOUT, None)
+    if text is None or text.shape or text.dtype.kind != "U":
+        kind = "no array" if text is None else f"{text.dtype}{list(text.shape)}"
+        raise FormatError(
+            f"{path}: {kind} {ABOUT}, expected a text that describes the arrays. Fix: name a certificate."
+        )
     try:
-        about = json.loads(str(found))
+        about = json.loads(str(text))
     except ValueError as error:
         message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
         raise FormatError(message) from error

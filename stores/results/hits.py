@@ -1,4 +1,4 @@
-"""The k best rows of each query, written to and read from ``.ivecs``, big-ann ``.ibin``, ``.npz`` and ``.parquet``."""
+"""Hits, the top-k rows per query, and their files: ``.ivecs .ibin .npz .parquet``."""
 
 import os
 import stat
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
 from mercore.stores.formats.bigann import read_truth, truth_bytes
-from mercore.stores.formats.binary import path_status
 from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
@@ -25,10 +25,10 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Hits:
-    """The k best rows of each query.
+    """The top-k rows per query.
 
-    ``scores`` float32 or float64 [nq, k], descending, or None if the file has none; ``ids`` int64[nq, k], -1 where a
-    query has fewer than k.
+    ``scores`` are float32 or float64 [nq, k], descending, or None if the file has none. ``ids`` are
+    int64[nq, k], -1 where a query has fewer than k.
 
     Raises
     ------
@@ -41,12 +41,12 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
-            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one row of ids a query."
+            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one row of ids per query."
             raise ShapeError(message)
         if self.scores is not None and (self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"):
             message = (
                 f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape {list(self.ids.shape)}. "
-                f"Fix: pass one score an id."
+                f"Fix: pass one score per id."
             )
             raise ShapeError(message)
 
@@ -55,16 +55,16 @@ AnyHits = str | Hits | NDArray[np.integer[Any]]
 
 
 def certificate_path(path: str) -> str:
-    """Return where the certificate of the hits ``path`` lies."""
+    """Return the path of the certificate of the hits at ``path``."""
     return str(Path(path).with_suffix(".certificate.npz"))
 
 
 def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
-    """Refuse a path to which ``write_hits`` could not write, before any work is done for it.
+    """Refuse a path that ``write_hits`` could not write to, before any work is done.
 
     Parameters
     ----------
-    read : what the work reads, of which paths of files are not to be written over
+    read : the inputs of the work; a path among them must not be overwritten
 
     Raises
     ------
@@ -73,7 +73,8 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     NotFoundError
         If the folder does not exist.
     ExistsError
-        If the path is a folder, or ``.ivecs`` hits would overwrite an ``.fvecs`` beside that is not their scores.
+        If the path is a folder or an input, or ``.ivecs`` hits would overwrite an ``.fvecs`` that does
+        not hold their scores.
     StorageError
         If the folder cannot be written.
     """
@@ -82,18 +83,18 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     with storage_errors("write", path):
         _check_target(path, Path(path))
         if any(_is_file(path, other) for other in read):
-            raise ExistsError(f"{path} is read by this very work: its hits would replace it. Fix: name another path.")
+            raise ExistsError(f"{path} is an input of this search: its hits would replace it. Fix: name another path.")
         if suffix == ".ivecs":
             check_beside(path)
 
 
 def check_id(path: str, greatest: int) -> None:
-    """Refuse a path whose format cannot hold the greatest id.
+    """Refuse a path whose format cannot hold the id ``greatest``.
 
     Raises
     ------
     InputError
-        If it is above int32 for an ``.ivecs`` or ``.ibin``.
+        If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
     if _suffix(path) in (".ivecs", ".ibin") and greatest > MAX_INT32:
         message = f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as .npz or .parquet."
@@ -101,11 +102,11 @@ def check_id(path: str, greatest: int) -> None:
 
 
 def write_hits(path: str, hits: Hits) -> list[str]:
-    """Write ``hits`` by the suffix of ``path`` and return the paths written; files of an earlier search are replaced.
+    """Write ``hits`` in the format of the suffix, over earlier files; return the paths written.
 
-    ``.ivecs`` holds int32 ids, with the scores as float32 in the ``.fvecs`` of the same stem; ``.ibin`` is big-ann's
-    ground truth, int32 ids and float32 scores; ``.npz`` holds ``ids`` and ``scores`` as they are, and so does
-    ``.parquet``, one row a query, in columns of lists.
+    ``.ivecs`` holds int32 ids, and the ``.fvecs`` of the same stem float32 scores. ``.ibin`` is
+    big-ann's ground truth, int32 ids and float32 scores. ``.npz`` holds ``ids`` and ``scores``
+    unchanged, and so does ``.parquet``, one row per query, in columns of lists.
 
     Raises
     ------
@@ -138,9 +139,9 @@ def write_hits(path: str, hits: Hits) -> list[str]:
 
 
 def read_hits(path: str) -> Hits:
-    """Read hits, or another tool's ground truth; ``scores`` is None where there are only ids.
+    """Read hits, or the ground truth of another tool; ``scores`` is None if the file has only ids.
 
-    The scores of a foreign file are given as they are: distances, if it holds distances.
+    The scores of a foreign file are returned unchanged, even if they are distances.
 
     Raises
     ------
@@ -163,28 +164,28 @@ def read_hits(path: str) -> Hits:
 
 
 def open_hits(hits: AnyHits) -> Hits:
-    """Return hits of a file, or those that are at hand: with scores, or ids[nq, k] of any integers alone.
+    """Return the hits of a file, hits in memory, or the hits of integer ids [nq, k] without scores.
 
     Raises
     ------
     ShapeError
-        If ids at hand are not integers of two dimensions.
+        If ids in memory are not integers of two dimensions.
     FormatError
-        If one is below -1, or above int64.
+        If an id is below -1, or above int64.
     MercoreError
-        As ``read_hits`` does, of a file.
+        The errors of ``read_hits``, for a file.
     """
     if isinstance(hits, str):
         return read_hits(hits)
     if isinstance(hits, Hits):
         return hits
     if hits.dtype.kind not in "iu":
-        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids a query.")
+        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids per query.")
     return Hits(scores=None, ids=_checked("hits", hits))
 
 
 def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return ids as int64 if each is one, or -1; those that int64 cannot hold would be below."""
+    """Return ids as int64, or refuse ids below -1; ids above int64 become such ids."""
     whole = ids.astype(np.int64)
     low = np.argwhere(whole < -1)
     if low.size:
@@ -198,12 +199,12 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 
 def _is_file(path: str, other: object) -> bool:
-    """Return whether ``other`` is the path of the same file, by any of its names."""
+    """Return whether ``other`` is a path of the same file."""
     return isinstance(other, str) and Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
 
 
 def _suffix(path: str) -> str:
-    """Return the suffix in lower case, or refuse one that names no format of hits."""
+    """Return the suffix in lower case, or refuse one of no format of hits."""
     suffix = Path(path).suffix
     if suffix.lower() not in READERS:
         message = f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: rename the file."
@@ -212,7 +213,7 @@ def _suffix(path: str) -> str:
 
 
 def _check_target(path: str, target: Path) -> None:
-    """Refuse a target that is a folder, or whose folder is missing or cannot be written."""
+    """Refuse a target that is a folder, or whose folder is missing or read-only."""
     if not target.parent.is_dir():
         message = f"{path}: the folder {target.parent} does not exist. Fix: create it, or name another path."
         raise NotFoundError(message)
@@ -246,11 +247,11 @@ def _read_parquet(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
 
 
 def _ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Return the arrays ``ids`` and, if it is there, ``scores`` of a file."""
+    """Return the arrays ``ids`` and, if the file has it, ``scores``."""
     ids, scores = arrays.get("ids"), arrays.get("scores")
     if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
-        found = "no array ids" if ids is None else f"ids {_kind(ids)}"
-        message = f"{path}: {found}, expected ids int64[nq, k]. Fix: name a file of hits."
+        kind = "no array ids" if ids is None else f"ids {_kind(ids)}"
+        message = f"{path}: {kind}, expected ids int64[nq, k]. Fix: name a file of hits."
         raise FormatError(message)
     if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
         message = f"{path}: id {ids.max()} is above int64. Fix: name a file of hits."

@@ -1,4 +1,4 @@
-"""Finished batches of answers on disk, so that a search that was killed resumes."""
+"""Finished batches of a search on disk, from which a killed search resumes."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ RECEIPT = "receipt"
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpec:
-    """The search whose batches a folder keeps, and the digest that names it."""
+    """The search whose batches a folder holds; ``digest`` is that of ``job``, its parameters."""
 
     name: str = "mercore-search"
     version: int = 1
@@ -34,9 +34,9 @@ class SearchSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReceipt:
-    """The proof that a batch's arrays are those that the search of digest ``job`` put there.
+    """The proof that the arrays of a batch are those of the search whose digest is ``job``.
 
-    ``seal`` is the blake2b of each array's name, dtype, shape and bytes.
+    ``seal`` is the blake2b of name, dtype, shape and bytes of each array.
     """
 
     name: str = "mercore-batch"
@@ -47,14 +47,15 @@ class BatchReceipt:
 
 
 class Answers:
-    """Batches of a long search, kept until it is whole: one ``.npz`` a batch in the folder ``out`` + ``.parts``.
+    """The finished batches of a search, one ``.npz`` per batch in the folder ``out`` + ``.parts``.
 
-    ``job`` is JSON-able and holds all that decides the answers: only a search of an equal ``job`` finds them again.
+    ``job`` is JSON-able and holds everything that decides the answers; only a search of an equal
+    ``job`` uses the batches again.
 
     Raises
     ------
     ExistsError
-        If the folder is there and is another search's, or nobody's.
+        If the folder exists and is not of this search.
     IntegrityError, FormatError
         If the folder's ``search.json`` is damaged, or of another format version.
     StorageError
@@ -71,7 +72,7 @@ class Answers:
             publish(self._folder / SEARCH, canonical_json(to_json(search)).encode())
 
     def get(self, batch: int) -> dict[str, NDArray[Any]] | None:
-        """Return the arrays of a finished batch, read-only, or None: what is damaged or misplaced is not done.
+        """Return the arrays of a finished batch, read-only, or None if it is missing or damaged.
 
         Raises
         ------
@@ -82,13 +83,13 @@ class Answers:
             arrays = read_npz(str(self._path(batch)))
         except (FormatError, NotFoundError):
             return None
-        found = arrays.pop(RECEIPT, None)
-        if found is None or found.shape or str(found) != self._receipt(batch, arrays):
+        receipt = arrays.pop(RECEIPT, None)
+        if receipt is None or receipt.shape or str(receipt) != self._receipt(batch, arrays):
             return None
         return arrays
 
     def put(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep the arrays of a finished batch, whole and durably or not at all.
+        """Write the arrays of a finished batch.
 
         Raises
         ------
@@ -100,7 +101,7 @@ class Answers:
         publish(self._path(batch), npz_bytes({**arrays, RECEIPT: receipt}))
 
     def clear(self) -> None:
-        """Remove the batches and their folder, once the search is written; files of others, and so the folder, stay.
+        """Remove the batches, and their folder unless it holds other files.
 
         Raises
         ------
@@ -111,7 +112,7 @@ class Answers:
             sweep(self._folder)
             for name in filter(BATCH.fullmatch, _names(self._folder)):
                 (self._folder / name).unlink(missing_ok=True)
-            # The last of all: batches without it, left by a kill, would be nobody's.
+            # Removed last: without it, batches left by a kill could not be told from other files.
             (self._folder / SEARCH).unlink(missing_ok=True)
             if self._folder.is_dir() and not _names(self._folder):
                 self._folder.rmdir()
@@ -121,17 +122,17 @@ class Answers:
         return self._folder / f"batch-{batch:08d}.npz"
 
     def _receipt(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> str:
-        """Return the text that a batch of these arrays carries."""
+        """Return the receipt of a batch of these arrays."""
         return canonical_json(to_json(BatchReceipt(batch=batch, job=self._job, seal=_seal(arrays))))
 
 
 def _check_folder(folder: Path, search: SearchSpec) -> None:
-    """Refuse a folder that is there and does not keep the batches of ``search``."""
+    """Refuse a folder that exists and is not of ``search``."""
     path = folder / SEARCH
     if exists(path):
-        found = _read_search(path)
-        if found != search:
-            there, here = ({(key, canonical_json(value)) for key, value in s.job.items()} for s in (found, search))
+        stored = _read_search(path)
+        if stored != search:
+            there, here = ({(key, canonical_json(value)) for key, value in s.job.items()} for s in (stored, search))
             keys = sorted({key for key, _ in there ^ here})
             raise ExistsError(
                 f"{folder} keeps the batches of another search, which differs in {', '.join(keys)}: expected those of "
@@ -145,7 +146,7 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
 
 
 def _read_search(path: Path) -> SearchSpec:
-    """Return the search that a folder says its batches are of."""
+    """Return the search in the ``search.json`` of a folder."""
     with storage_errors("read", path):
         data = path.read_bytes()
     try:
@@ -159,13 +160,13 @@ def _read_search(path: Path) -> SearchSpec:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the names in a folder; none if it is not there."""
+    """Return the names in a folder, none if it does not exist."""
     with storage_errors("read", folder):
         return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
 
 def _seal(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the digest of arrays: their names, dtypes, shapes and bytes, in their order."""
+    """Return the digest of the names, dtypes, shapes and bytes of arrays, in their order."""
     seal = hashlib.blake2b(digest_size=16)
     for name, array in arrays.items():
         rows = np.asarray(array, order="C")

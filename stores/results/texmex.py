@@ -12,12 +12,12 @@ from mercore.stores.location.scratch import sweep
 
 
 def check_beside(path: str) -> None:
-    """Refuse to let the scores of the hits ``path`` overwrite vectors of the same stem.
+    """Refuse hits whose scores would overwrite vectors of the same stem.
 
     Raises
     ------
     ExistsError
-        If the ``.fvecs`` beside is there and is not the scores of the ``.ivecs``.
+        If the ``.fvecs`` exists and does not hold the scores of the ``.ivecs``.
     """
     beside = _beside(path)
     if beside.exists() and not _are_scores(beside, Path(path)):
@@ -29,9 +29,9 @@ def check_beside(path: str) -> None:
 
 
 def write_texmex_hits(path: str, ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> list[str]:
-    """Write ids, then scores, both [nq, k], and return the paths written.
+    """Write ids, then scores, both [nq, k]; return the paths written.
 
-    A stop between the two leaves ids without scores, never with the scores of other ids.
+    A stop between the two leaves ids without scores, never with scores of other ids.
 
     Raises
     ------
@@ -50,14 +50,14 @@ def write_texmex_hits(path: str, ids: NDArray[np.int32], scores: NDArray[np.floa
 
 
 def read_texmex_hits(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
-    """Return ids, int32[nq, k], and the scores beside, float32[nq, k], or None if there are none of that shape.
+    """Return ids, int32[nq, k], and scores, float32[nq, k], or None without scores of that shape.
 
     Raises
     ------
     FormatError
-        If a file's size or rows do not fit the format.
+        If the size or the rows of a file do not fit the format.
     NotFoundError, StorageError
-        If a file is not there, or may not be read.
+        If a file does not exist, or cannot be read.
     """
     source = open_texmex(path)
     nq = source.shape[0]
@@ -72,7 +72,7 @@ def _beside(path: str) -> Path:
 
 
 def _are_scores(beside: Path, ids: Path) -> bool:
-    """Say whether ``beside`` can be the scores of ``ids``: both exist and have one shape."""
+    """Return whether ``beside`` can hold the scores of ``ids``: both exist and have one shape."""
     if not (beside.is_file() and ids.is_file()):
         return False
     try:

@@ -252,7 +252,7 @@ def streaming(contest: Contest) -> list[Row]:
 def _files(store: CodeStore) -> Iterator[Path]:
     for receipt in store.receipts:
         for column in store.store.layout.columns:  # the residuals too, for a search checks them
-            yield Path(str(store.store.chunk_place(store.store.layout.column(column["name"]), receipt.part)))
+            yield Path(str(store.store.chunk_file(store.store.layout.column(column["name"]), receipt.part)))
 
 
 def _drop(files: list[Path]) -> None:

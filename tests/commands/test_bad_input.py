@@ -413,7 +413,7 @@ def file_in_the_codes_place(folder: Path) -> Words:
     return encode_good(folder)
 
 
-@case(2, "holds another job: it differs in kind (vectors, not codes)")
+@case(2, "is another store: it differs in kind (vectors, not codes)")
 def vectors_in_the_codes_place(folder: Path) -> Words:
     return ["encode", folder / "good/vectors", folder / "good/vectors", *ENCODE]
 

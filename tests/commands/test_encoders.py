@@ -134,7 +134,7 @@ def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[st
     refusal = invoke("encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9)
     assert refusal.code == 2
     assert refusal.err == (
-        f"mercore: {stores[name]} holds another job: it differs in encoder random_state (0, not 9). "
+        f"mercore: {stores[name]} is another store: it differs in encoder random_state (0, not 9). "
         "Fix: give the options it was made with, or name another path.\n"
     )
 

@@ -123,7 +123,7 @@ def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:
     why = failed(queue, job)
     assert str(source) in why
     queue.succeed("resume", job)
-    assert "codes holds another job: it differs in source (" in failed(queue, job, 2)
+    assert "codes is another store: it differs in source (" in failed(queue, job, 2)
     before = files_of(queue.folder / "codes")
     source.rename(queue.folder / "other")
     (queue.folder / "first").rename(source)

@@ -92,7 +92,7 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert files_of(queue.folder / "codes") == undisturbed
     other = queue.run("submit", "encode", vectors, "codes", *ENCODE, "--part-rows", 20)
     assert (other.code, other.out) == (2, "")
-    assert "holds another job: it differs in part_rows (10, not 20)" in other.err
+    assert "is another store: it differs in part_rows (10, not 20)" in other.err
 
 
 def test_a_job_outlives_its_terminal_and_its_runner(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:

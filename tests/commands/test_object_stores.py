@@ -205,6 +205,12 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None
         time.sleep(0.005)
 
 
+@pytest.fixture
+def quick_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Follow an owner that was killed after one second."""
+    monkeypatch.setattr("mercore.stores.location.s3_lease.SILENT_SECONDS", 1)
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     """kill -9 a command."""
     process.send_signal(signal.SIGKILL)
@@ -217,6 +223,7 @@ def receipts(server: ObjectServer, prefix: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_to_follow")
 def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     server: ObjectServer, vectors: Path, codes: Path
 ) -> None:
@@ -230,6 +237,7 @@ def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     assert server.objects("killed") == files_of(codes)
 
 
+@pytest.mark.usefixtures("quick_to_follow")
 def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: ObjectServer, tmp_path: Path) -> None:
     rows = np.lib.format.open_memmap(str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(250_000, 128))
     rows[:] = np.arange(128, dtype=np.uint8)
@@ -251,6 +259,7 @@ def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: Obje
     assert server.objects("cut") == files_of(tmp_path / "store")
 
 
+@pytest.mark.usefixtures("quick_to_follow")
 @pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resumable_store(
     how: signal.Signals, vectors: Path, codes: Path, monkeypatch: pytest.MonkeyPatch
@@ -375,9 +384,7 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
         message = f"{target} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
         refused(2, message, "encode", here / "vectors", target, *OPTIONS)
     outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
-    assert outcome.err.startswith(
-        f"mercore: {there}/vectors holds another job: it differs in kind (vectors, not codes)"
-    )
+    assert outcome.err.startswith(f"mercore: {there}/vectors is another store: it differs in kind (vectors, not codes)")
     assert server.objects("there") == before
     assert server.keys("precious") == ["photograph.jpg", "vectors/c/0/0"]
 
@@ -407,11 +414,11 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
         ),
         (
             "gs://bucket/vectors",
-            "gs:// names no place for a store: expected a path, or s3://BUCKET/PREFIX. Fix: name one of those.",
+            "gs:// names no location of a store: expected a path, or s3://BUCKET/PREFIX. Fix: name one of those.",
         ),
     ],
 )
-def test_urls_that_name_no_place_are_refused(url: str, message: str, here: Path) -> None:
+def test_urls_that_name_no_location_are_refused(url: str, message: str, here: Path) -> None:
     refused(2, message, "info", url)
     refused(2, message, "ingest", here / "base.npy", url)
 

@@ -83,7 +83,7 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
             outcome = invoke("search", folder / store, queries, *K, *options, "--out", out)
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err == (
-                f"mercore: {out} is read by this very work: its hits would replace it. Fix: name another path.\n"
+                f"mercore: {out} is an input of this search: its hits would replace it. Fix: name another path.\n"
             )
     assert queries.read_bytes() == (folder / "queries.ibin").read_bytes()
 

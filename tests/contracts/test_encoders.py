@@ -232,11 +232,11 @@ def test_fitting_twice_gives_the_same_job_and_another_seed_another(made: Made, t
     assert one.layout.model != other.layout.model
     assert set(one.layout.model) == set(other.layout.model)
     again = make_codes(tmp_path / "again", made.vectors, made.case.kernel, made.spec, part_rows=64)
-    assert again.store.header.job == made.codes.store.header.job
+    assert again.store.header.spec_digest == made.codes.store.header.spec_digest
     assert files_of(tmp_path / "again") == files_of(Path(made.codes.where))
     reseeded = replace(made.spec, random_state=made.spec.random_state + 1)
     made_other = make_codes(tmp_path / "other", made.vectors, made.case.kernel, reseeded, part_rows=64)
-    assert made_other.store.header.job != made.codes.store.header.job
+    assert made_other.store.header.spec_digest != made.codes.store.header.spec_digest
 
 
 # What a search finds

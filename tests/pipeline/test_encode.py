@@ -77,7 +77,7 @@ def test_another_pursuit_is_another_code_and_another_job(vectors: VectorStore, t
     }
     residuals = {pursuit: columns_of(codes)["residual"].astype(np.float64) for pursuit, codes in made.items()}
     assert np.square(residuals["ormp"]).mean() < np.square(residuals["omp"]).mean()
-    assert made["omp"].store.header.job != made["ormp"].store.header.job
+    assert made["omp"].store.header.spec_digest != made["ormp"].store.header.spec_digest
     assert [spec_of(codes) for codes in made.values()] == [replace(SPEC, pursuit=pursuit) for pursuit in PURSUITS]
 
 

@@ -129,7 +129,7 @@ def test_a_source_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
     def run() -> None:
         with (
             VectorWriter(tmp_path / "vectors", dims=1, dtype=np.dtype(np.float32), compressor="none") as writer,
-            closing(DistinctCounter(tmp_path, held=3)) as counter,
+            closing(DistinctCounter(tmp_path, capacity=3)) as counter,
         ):
             ingest(Failing(np.ones((20, 1), np.float32)), writer, counter)
 
@@ -162,7 +162,7 @@ def test_a_counter_counts_what_numpy_finds_distinct_however_little_it_holds(
     blocks: list[list[int]], held: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("distinct")
-    with closing(DistinctCounter(folder, held=held)) as counter:
+    with closing(DistinctCounter(folder, capacity=held)) as counter:
         for block in blocks:
             counter.add(np.array(block, np.uint64))
         assert counter.count() == len(np.unique(np.array([one for block in blocks for one in block], np.uint64)))
@@ -182,7 +182,7 @@ def test_a_counter_does_not_keep_what_its_caller_goes_on_to_change(tmp_path: Pat
 
 
 def test_a_counter_that_is_closed_early_leaves_nothing_behind(tmp_path: Path) -> None:
-    counter = DistinctCounter(tmp_path, held=2)
+    counter = DistinctCounter(tmp_path, capacity=2)
     counter.add(np.arange(9, dtype=np.uint64) << np.uint64(57))
     counter.close()
     assert list(tmp_path.iterdir()) == []

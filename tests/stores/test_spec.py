@@ -191,8 +191,8 @@ def test_the_job_is_named_by_all_that_decides_the_bytes_and_by_nothing_else() ->
         replace(HEADER, layout=replace(LAYOUT, model=model_entries({"dropped": np.arange(3)}))),
         replace(HEADER, layout=replace(LAYOUT, model=model_entries({"dropped": np.arange(1, 4)}))),
     ]
-    assert len({header.job for header in (HEADER, *others)}) == 8
-    assert replace(HEADER, notes={"source_path": "elsewhere"}).job == HEADER.job
+    assert len({header.spec_digest for header in (HEADER, *others)}) == 8
+    assert replace(HEADER, notes={"source_path": "elsewhere"}).spec_digest == HEADER.spec_digest
 
 
 def written(folder: Path, attributes: Any) -> Path:

@@ -91,7 +91,7 @@ def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(
     vectors: VectorStore, rows: NDArray[Any]
 ) -> None:
     with patch.object(VectorStore, "read_part", autospec=True, side_effect=VectorStore.read_part) as reading:
-        held = VectorCache(vectors, room=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
+        held = VectorCache(vectors, cache_bytes=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
         for part in (3, 0, 6, 3, 0, 6, 3):
             np.testing.assert_array_equal(held.read_part(part), rows[slice(*held.bounds(part))], strict=True)
     assert [each.args[1] for each in reading.call_args_list] == [3, 0, 6, 6]

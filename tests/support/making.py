@@ -62,7 +62,7 @@ def make_vectors(
         patch.object(os, "fsync"),
         patch.object(vector_writer, "CHUNK_BYTES", part_rows * row_bytes),
         VectorWriter(path, dims=rows.shape[1], dtype=rows.dtype, compressor=compressor) as writer,
-        closing(DistinctCounter(path.parent, held=held)) as counter,
+        closing(DistinctCounter(path.parent, capacity=held)) as counter,
     ):
         assert writer.part_rows == part_rows
         return ingest(Rows(rows), writer, counter, drop_zero_rows=drop_zero_rows)

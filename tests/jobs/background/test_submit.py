@@ -113,7 +113,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "codes onto those of another job": (
         ("encode", "base", "aska", *PQ),
-        "aska holds another job: it differs in ",
+        "aska is another store: it differs in ",
     ),
     "a folder for chosen bounds that is missing": (
         ("encode", "base", "no/x", *CHI2, "--encoder", "bound"),

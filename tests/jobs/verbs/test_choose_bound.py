@@ -154,7 +154,7 @@ class TestRefusedBeforeAnyChoice:
         ):
             outcome = encode(folder, bounds, kernel, *options)
             assert (outcome.code, outcome.out) == (2, "")
-            assert f"holds another job: it differs in {differs}" in outcome.err
+            assert f"is another store: it differs in {differs}" in outcome.err
 
 
 GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}

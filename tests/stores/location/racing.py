@@ -11,13 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mercore.stores.errors import LeaseError
-from mercore.stores.location.lease import Pace, lease
+from mercore.stores.location.lease import lease
 from mercore.stores.part_store.header import Header, Layout, column_fields, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 
 RACES, PARTS = 50, 4
-PACE = Pace(heartbeat=0.02, takeover=0.3, look=0.002)
 LAYOUT = Layout(rows=4 * PARTS, part_rows=4, columns=[column_fields("atoms", "uint16", 3)], model={})
 HEADER = Header(kind="codes", spec={"name": "test"}, layout=LAYOUT)
 ATOMS = np.arange(12 * PARTS, dtype=np.uint16).reshape(-1, 3)
@@ -27,8 +25,7 @@ def race(folder: Path, log: Path) -> None:
     """Do what is left to do of every store, in the order of their numbers."""
     with log.open("ab", buffering=0) as file:
         for number in range(RACES):
-            while not _had_a_turn(folder / str(number) / "codes", number, file):
-                pass
+            _take_a_turn(folder / str(number) / "codes", number, file)
 
 
 def finish(path: Path, still_ours: Callable[[], None]) -> None:
@@ -42,22 +39,18 @@ def finish(path: Path, still_ours: Callable[[], None]) -> None:
     still_ours()
 
 
-def _had_a_turn(path: Path, number: int, log: FileIO) -> bool:
-    """Finish a store; False if the lease was lost on the way."""
-    try:
-        with lease(path, pace=PACE) as held:
-            turn = time.monotonic_ns()
+def _take_a_turn(path: Path, number: int, log: FileIO) -> None:
+    """Finish a store that this process has the lease of, and log when it was the owner."""
+    with lease(path) as handle:
+        turn = time.monotonic_ns()
 
-            def still_ours() -> None:
-                moment = time.monotonic_ns()
-                held.check()  # it is ours after that moment, so it was at that moment
-                log.write(f"{number} {turn} {moment}\n".encode())
+        def still_ours() -> None:
+            moment = time.monotonic_ns()
+            handle.check()  # it is ours after that moment, so it was at that moment
+            log.write(f"{number} {turn} {moment}\n".encode())
 
-            still_ours()
-            finish(path, still_ours)
-    except LeaseError:
-        return False
-    return True
+        still_ours()
+        finish(path, still_ours)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.stores.location.racing import PACE, RACES, finish
+from tests.stores.location.racing import RACES, finish
 from tests.support.running import files_of, names_in
 
 RACERS, KILLS, STOPS = 4, 16, 8
@@ -37,9 +37,9 @@ class Racers:
         return hit
 
     def stop(self, number: int) -> None:
-        """Stop one of them for longer than it takes to be taken over."""
+        """Stop one of them for a while."""
         os.kill(self.living[number].pid, signal.SIGSTOP)
-        time.sleep(2 * PACE.takeover)
+        time.sleep(0.3)
         os.kill(self.living[number].pid, signal.SIGCONT)
 
     def end(self) -> list[int]:

@@ -20,7 +20,7 @@ from mercore.stores.errors import ExistsError, InputError, NotFoundError, Storag
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.protocol import Location
 from mercore.stores.location.resolve import location_of, refuse_url
-from mercore.stores.location.s3 import HELD_BYTES, MARKER
+from mercore.stores.location.s3 import BUFFER_BYTES, MARKER
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.rows import open_vectors
 from tests.stores.part_store.test_part_store import HEADER, MODEL, files_of, values_of
@@ -101,14 +101,14 @@ class TestPlace:
         size_of = at.sizes()
         assert [size_of(f"column/c/{number}") for number in range(4)] == [0, 1, 2, None]
 
-    @pytest.mark.parametrize("held", [0, HELD_BYTES // 3, 10 * HELD_BYTES])
-    def test_each_keeps_the_order_and_raises(self, held: int, at: Location) -> None:
+    @pytest.mark.parametrize("call_bytes", [0, BUFFER_BYTES // 3, 10 * BUFFER_BYTES])
+    def test_each_keeps_the_order_and_raises(self, call_bytes: int, at: Location) -> None:
         def seventh(number: int) -> int:
             if number == 7:
                 raise StorageError("the seventh")
             return number
 
-        results = at.each(seventh, range(20), held=held)
+        results = at.each(seventh, range(20), call_bytes=call_bytes)
         assert [next(results) for _ in range(7)] == list(range(7))
         with pytest.raises(StorageError, match="the seventh"):
             list(results)
@@ -116,7 +116,7 @@ class TestPlace:
     def test_a_draft_is_nothing_before_it_is_finished_and_nothing_if_it_is_not(self, at: Location) -> None:
         def interrupted() -> None:
             with at.draft() as draft:
-                (draft.place / "atoms/c/0/0").publish(b"chunk")
+                (draft.location / "atoms/c/0/0").publish(b"chunk")
                 assert not at.exists()
                 raise KeyboardInterrupt
 
@@ -124,10 +124,10 @@ class TestPlace:
             interrupted()
         assert not (at / "atoms/c/0/0").exists()
         with at.draft() as draft:
-            (draft.place / "atoms/c/0/0").publish(b"chunk")
+            (draft.location / "atoms/c/0/0").publish(b"chunk")
         assert not (at / "atoms/c/0/0").exists()
         with at.draft() as draft:
-            (draft.place / "atoms/c/1/0").publish(b"chunk")
+            (draft.location / "atoms/c/1/0").publish(b"chunk")
             draft.finish(ROOT)
             assert at.exists()
         assert (at / "atoms/c/1/0").read() == b"chunk"
@@ -137,7 +137,7 @@ class TestPlace:
         def overtaken() -> None:
             with at.draft() as slow:
                 with at.draft() as quick:
-                    (quick.place / "zarr/zarr.json").publish(b"{}")
+                    (quick.location / "zarr/zarr.json").publish(b"{}")
                     quick.finish(ROOT)
                 slow.finish(ROOT + b" ")
 
@@ -192,7 +192,7 @@ def test_a_neighbours_objects_are_left_alone(server: ObjectServer, prefix: str, 
     for key in (f"{prefix}/codes2/zarr.json", f"{prefix}/codes.old", f"{prefix}/cod"):
         server.put(key, b"a neighbour's")
     with location_of(f"{there}/codes").draft() as draft:
-        (draft.place / "zarr/zarr.json").publish(b"{}")
+        (draft.location / "zarr/zarr.json").publish(b"{}")
     assert server.keys(prefix) == ["cod", "codes.old", "codes2/zarr.json"]
 
 
@@ -207,7 +207,7 @@ def test_a_creator_killed_after_the_root_is_tidied_up_after(server: ObjectServer
     store = create(there, HEADER, MODEL)
     whole = server.keys(prefix)
     server.put(f"{prefix}/{MARKER}", b"")
-    assert store.place.exists()
+    assert store.location.exists()
     store.sweep()
     assert server.keys(prefix) == whole
 
@@ -219,7 +219,7 @@ def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monk
 
         def left_alone() -> None:
             with location_of(f"s3://{BUCKET}/{prefix}").draft() as draft:
-                (draft.place / "vectors/c/0/0").publish(b"chunk")
+                (draft.location / "vectors/c/0/0").publish(b"chunk")
                 stopping.process.send_signal(signal.SIGSTOP)
                 draft.finish(ROOT)
 
@@ -272,4 +272,4 @@ def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeyp
             yield found
 
     monkeypatch.setattr("mercore.stores.location.local.os.walk", walked)
-    assert LocalLocation(tmp_path / "store").held_bytes() == 7
+    assert LocalLocation(tmp_path / "store").stored_bytes() == 7

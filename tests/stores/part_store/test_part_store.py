@@ -85,9 +85,9 @@ def test_parts_come_back_as_they_were_written(store: PartStore) -> None:
 
 def test_a_receipt_states_what_lies_on_disk(store: PartStore) -> None:
     for receipt in store.receipts():
-        assert receipt.job == HEADER.job
+        assert receipt.job == HEADER.spec_digest
         for name, told in receipt.chunks.items():
-            data = Path(str(store.chunk_place(LAYOUT.column(name), receipt.part))).read_bytes()
+            data = Path(str(store.chunk_file(LAYOUT.column(name), receipt.part))).read_bytes()
             assert told == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
     assert store.stored_bytes == {
         name: sum(path.stat().st_size for path in (Path(store.where) / name / "c").rglob("*") if path.is_file())
@@ -102,7 +102,7 @@ def test_writing_a_part_again_changes_nothing(store: PartStore) -> None:
 
 
 def test_a_store_opened_again_is_the_same(store: PartStore) -> None:
-    again = PartStore(store.place, open_header(store.place))
+    again = PartStore(store.location, open_header(store.location))
     assert again.header == HEADER
     assert again.receipts() == store.receipts()
 
@@ -148,7 +148,7 @@ def other_chunk(column: str) -> bytes:
 @pytest.mark.parametrize("column", ["atoms", "scale"])
 @pytest.mark.parametrize("kind", ["missing", "short", "long", "flipped", "flipped_checksum", "other"])
 def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: str, kind: str) -> None:
-    path = Path(str(store.chunk_place(LAYOUT.column(column), 1)))
+    path = Path(str(store.chunk_file(LAYOUT.column(column), 1)))
     receipt = store.receipts()[1]
     told = receipt.chunks[column]
     size, crc = told["bytes"], told["crc32c"]
@@ -175,7 +175,7 @@ def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: s
 
 
 def test_a_receipt_that_is_missing_says_that_the_part_is_not_done(store: PartStore) -> None:
-    Path(str(store.receipt_place(2))).unlink()
+    Path(str(store.receipt_file(2))).unlink()
     assert store.receipt(2) is None
     message = f"{store.where}: part 2: it has no receipt, so it is not done: expected one for every part. {MEND}"
     refused(store.receipts, IntegrityError, message)
@@ -186,7 +186,7 @@ def test_a_receipt_that_is_missing_says_that_the_part_is_not_done(store: PartSto
     "change", [flip(30), flip(-2), lambda data: data[:-1], lambda data: b"", lambda data: b"x" * 1028]
 )
 def test_a_receipt_that_is_damaged_is_told(store: PartStore, change: Callable[[bytes], bytes]) -> None:
-    damage(Path(str(store.receipt_place(0))), change)
+    damage(Path(str(store.receipt_file(0))), change)
     message = (
         f"{store.where}: part 0: its receipt is damaged: found bytes that fail their own checksum, "
         f"expected the ones published. {MEND}"
@@ -197,19 +197,20 @@ def test_a_receipt_that_is_damaged_is_told(store: PartStore, change: Callable[[b
 
 def test_a_receipt_of_another_job_or_part_is_told(store: PartStore) -> None:
     receipt = store.receipts()[0]
-    Path(str(store.receipt_place(1))).write_bytes(receipt_bytes(receipt, 3))
-    message = f"{store.where}: part 1: its receipt is of job {HEADER.job}, part 0: expected job {HEADER.job}. {MEND}"
+    Path(str(store.receipt_file(1))).write_bytes(receipt_bytes(receipt, 3))
+    digest = HEADER.spec_digest
+    message = f"{store.where}: part 1: its receipt is of spec {digest}, part 0: expected spec {digest}. {MEND}"
     refused(lambda: store.receipt(1), IntegrityError, message)
-    Path(str(store.receipt_place(0))).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
-    message = f"{store.where}: part 0: its receipt is of job {'ab' * 16}, part 0: expected job {HEADER.job}. {MEND}"
+    Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
+    message = f"{store.where}: part 0: its receipt is of spec {'ab' * 16}, part 0: expected spec {digest}. {MEND}"
     refused(lambda: store.receipt(0), IntegrityError, message)
 
 
 def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
     newer = replace(store.receipts()[0], version=2)
-    Path(str(store.receipt_place(0))).write_bytes(receipt_bytes(newer, 3))
+    Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(newer, 3))
     message = (
-        f"{store.receipt_place(0)}: version is 2, expected 1. "
+        f"{store.receipt_file(0)}: version is 2, expected 1. "
         "Fix: read it with the version of mercore that wrote it, or write it anew."
     )
     refused(store.receipts, FormatError, message)
@@ -217,7 +218,7 @@ def test_a_receipt_of_a_newer_version_is_told(store: PartStore) -> None:
 
 
 def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
-    data = Path(str(store.receipt_place(1))).read_bytes()
+    data = Path(str(store.receipt_file(1))).read_bytes()
     assert len(data) == RECEIPT_BYTES + 4
     receipt = store.receipt(1)
     assert receipt is not None
@@ -277,7 +278,7 @@ def test_metadata_in_other_words_is_no_fault(store: PartStore) -> None:
 
 def test_a_check_counts_its_parts(store: PartStore) -> None:
     told: list[int] = []
-    Path(str(store.receipt_place(1))).unlink()
+    Path(str(store.receipt_file(1))).unlink()
     assert len(store.check(told.append)) == 1
     assert told == [1, 1, 1]
 
@@ -380,7 +381,7 @@ def test_a_part_whose_writing_fails_is_not_done_and_is_done_the_next_time(
     count: int, store: PartStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = files_of(Path(store.where))
-    Path(str(store.receipt_place(1))).unlink()
+    Path(str(store.receipt_file(1))).unlink()
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", failing_after(count, OSError(errno.EIO, "Input/output error")))
         with pytest.raises(StorageError, match="Input/output error"):
@@ -411,7 +412,7 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: Vecto
         return create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=Path("moved")).undone_parts()
 
     assert resume() == {}
-    Path(str(made.store.receipt_place(3))).unlink()
+    Path(str(made.store.receipt_file(3))).unlink()
     damage(path / "weights" / "c" / "1" / "0", flip(0))
     undone = resume()
     assert undone == {1: undone[1], 3: ""}
@@ -446,7 +447,7 @@ def test_another_job_at_the_path_is_refused_by_what_differs(
     make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel(kernel), spec, **{"part_rows": 10, **options})
     fix = "Fix: give the options it was made with, or name another path."
-    message = f"{path} holds another job: it differs in {differs}. {fix}"
+    message = f"{path} is another store: it differs in {differs}. {fix}"
     refused(lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path), ExistsError, message)
 
 
@@ -464,6 +465,6 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     refused(
         lambda: create_or_resume(Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path),
         ExistsError,
-        f"{vectors.where} holds another job: it differs in kind (vectors, not codes). "
+        f"{vectors.where} is another store: it differs in kind (vectors, not codes). "
         "Fix: give the options it was made with, or name another path.",
     )

@@ -71,20 +71,20 @@ def test_what_cannot_be_said_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError) as refused:
             write_certificate(f"{tmp_path}/a.npz", {}, about)
         text = str(refused.value)
-        assert text.startswith(f"{tmp_path}/a.npz: what it is about is no JSON: {reason}")
+        assert text.startswith(f"{tmp_path}/a.npz: about is no JSON: {reason}")
         assert text.endswith(". Fix: pass texts, finite numbers, lists and mappings.")
     assert list(tmp_path.iterdir()) == []
 
 
 BAD = [
-    ({"x": np.zeros(2)}, "no array about, expected a text that says what the arrays are. Fix: name a certificate."),
+    ({"x": np.zeros(2)}, "no array about, expected a text that describes the arrays. Fix: name a certificate."),
     (
         {"about": np.zeros(2)},
-        "float64[2] about, expected a text that says what the arrays are. Fix: name a certificate.",
+        "float64[2] about, expected a text that describes the arrays. Fix: name a certificate.",
     ),
     (
         {"about": np.array(["{}"])},
-        "<U2[1] about, expected a text that says what the arrays are. Fix: name a certificate.",
+        "<U2[1] about, expected a text that describes the arrays. Fix: name a certificate.",
     ),
     (
         {"about": np.array("{")},

@@ -358,18 +358,18 @@ def test_row_groups_are_read_as_one(tmp_path: Path) -> None:
     assert "query 30 has a null among its ids" in told(FormatError, read_hits, tmp_path / "a.parquet")
 
 
-K_MEND = "Fix: write the file again, k ids a query, -1 where there are fewer."
+K_MEND = "Fix: write the file again, k ids per query, -1 where there are fewer."
 NO_HITS = "Fix: name a file of hits."
 BAD_TABLES: list[tuple[dict[str, Any], str]] = [
     (
         {"query": pa.array([0]), "rank": pa.array([0]), "id": pa.array([7])},
-        f"the columns are ['query', 'rank', 'id'], expected ids, a list of k a query. {NO_HITS}",
+        f"the columns are ['query', 'rank', 'id'], expected ids, a list of k per query. {NO_HITS}",
     ),
-    ({"ids": pa.array([1, 2])}, f"ids are int64, expected one list of k numbers a query. {NO_HITS}"),
-    ({"ids": pa.nulls(2)}, f"ids are null, expected one list of k numbers a query. {NO_HITS}"),
+    ({"ids": pa.array([1, 2])}, f"ids are int64, expected one list of k numbers per query. {NO_HITS}"),
+    ({"ids": pa.nulls(2)}, f"ids are null, expected one list of k numbers per query. {NO_HITS}"),
     (
         {"ids": lists([["7"]], "string")},
-        f"ids are list<element: string>, expected one list of k numbers a query. {NO_HITS}",
+        f"ids are list<element: string>, expected one list of k numbers per query. {NO_HITS}",
     ),
     ({"ids": lists([[1, 2], [3], []])}, f"query 1 has 1 ids, expected 2 as query 0 has. {K_MEND}"),
     (
@@ -442,9 +442,9 @@ def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_hits_know_their_shapes() -> None:
     with pytest.raises(ShapeError) as raised:
         Hits(scores=None, ids=IDS[0])
-    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Fix: pass one row of ids a query.")
+    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Fix: pass one row of ids per query.")
     with pytest.raises(ShapeError) as raised:
         Hits(scores=SCORES[:1], ids=IDS)
     assert str(raised.value) == (
-        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Fix: pass one score an id."
+        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Fix: pass one score per id."
     )
