@@ -17,8 +17,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.background.checks import fits_encode, fits_ingest
 from mercore.jobs.calls import called
 from mercore.jobs.custom_kernel import custom_kernel_of
-from mercore.jobs.encoder_options import make_spec
-from mercore.jobs.encoder_parameters import CHOOSE
+from mercore.jobs.encoder_options import CHOOSE, make_spec
 from mercore.jobs.options import available_cores, parse_ranks
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.execution import Load, Stores, custom_kernel_file, execution_of, executor_for

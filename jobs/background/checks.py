@@ -7,8 +7,7 @@ from typing import Any
 
 from mercore.jobs.background.job_spec import sources_of
 from mercore.jobs.custom_kernel import load_custom, names_file
-from mercore.jobs.encoder_options import make_spec, refuse_options
-from mercore.jobs.encoder_parameters import CHOOSE
+from mercore.jobs.encoder_options import CHOOSE, make_spec, refuse_options
 from mercore.jobs.options import available_cores
 from mercore.jobs.planning.planned import open_search
 from mercore.jobs.resources.execution import Execution, execution_of

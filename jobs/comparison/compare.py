@@ -15,7 +15,7 @@ from mercore.jobs.comparison.candidates import Candidate, Similarity
 from mercore.jobs.comparison.plot import draw_recall
 from mercore.jobs.comparison.setup import RECORDED, RECORDS, Setup, comparison, protocol_of, read_records
 from mercore.jobs.comparison.summary import panels, recall_at, summarise
-from mercore.jobs.encoder_parameters import FIELDS, PARAMETERS
+from mercore.jobs.encoder_options import options_of_spec
 from mercore.jobs.verbs.inputs import exclusive
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
@@ -122,7 +122,7 @@ def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
 def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) -> Report:
     """Encode, search, and compare with the truth; the codes are removed again."""
     truth = _truth(setup, kernel, folder)
-    choice = {option: getattr(spec, FIELDS.get(option, option)) for option in PARAMETERS[spec.name]}
+    choice = options_of_spec(spec)
     encoding = {key: setup.resources[key] for key in ("workers", "memory")}
     with scratch_folder(folder / "codes") as scratch:
         codes = str(scratch / "codes")

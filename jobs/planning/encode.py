@@ -14,8 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.background.checks import begun_codes, encoded_bytes, execution_to_encode
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.encoder_options import make_spec
-from mercore.jobs.encoder_parameters import CHOOSE
+from mercore.jobs.encoder_options import CHOOSE, make_spec
 from mercore.jobs.options import available_cores
 from mercore.jobs.planning.report import Report, process_seconds, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
