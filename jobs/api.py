@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from mercore.jobs.comparison.compare import open_compare
 from mercore.jobs.comparison.setup import CompareOptions
-from mercore.jobs.encoder_options import CHOOSE, parse_spec
+from mercore.jobs.encoder_options import CHOOSE, spec_of_text
 from mercore.jobs.options import Report, parse_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.check import open_check
@@ -277,7 +277,7 @@ def _kernel(name: StrPath | None, gamma: float | None, transform: float | None) 
 def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:
     if not isinstance(encoder, str):
         return encoder
-    return BoundChoice() if encoder == CHOOSE else parse_spec(encoder)
+    return BoundChoice() if encoder == CHOOSE else spec_of_text(encoder)
 
 
 def _execution(

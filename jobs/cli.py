@@ -12,9 +12,9 @@ import click
 from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
+from mercore.jobs.encoder_options import ENCODER
 from mercore.jobs.options import (
     BATCH,
-    ENCODER,
     FINITE,
     KERNEL,
     MEMORY,

@@ -1,30 +1,51 @@
-"""The spec of an encoder from the options of a command line."""
+"""The options of encoders, read from the fields of their specs: on the command line, and in texts."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
+from typing import Any, TypeVar
 
-from mercore.jobs.encoder_parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS
+import click
+
+from mercore.jobs.options import apply_options
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
+from mercore.pipeline.encoders.encoder import OPTION, Option
+from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
 from mercore.stores.errors import InputError
 
-__all__ = ["CHOOSE", "option_names", "parse_spec", "spec_of_options"]
+CHOOSE = "bound"  # in the place of an encoder: the cheapest bound, as measured on a sample
+DEFAULT = "aska"
+SEED = "random_state"
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def fields_of(name: str) -> dict[str, str]:
+    """Return the options of an encoder, each with the field of its spec."""
+    return {field.metadata[OPTION].name: field.name for field in _fields(name)}
 
 
 def option_names() -> tuple[str, ...]:
-    """Return the options of all encoders."""
-    return tuple(OPTIONS)
+    """Return the options of all encoders, the seed last."""
+    names = dict.fromkeys(option for name in ENCODERS for option in fields_of(name))
+    return (*(name for name in names if name != SEED), SEED)
+
+
+def users_of(option: str) -> list[str]:
+    """Return the encoders that have an option."""
+    return [name for name in ENCODERS if option in fields_of(name)]
 
 
 def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
-    """Return the spec that the options name; those that are None have their defaults.
+    """Return the spec of an encoder; options that are None have their defaults, other keys are ignored.
 
     Raises
     ------
     InputError
         If an option is given that the encoder does not have.
     """
-    options = refuse_options(given, name, tuple(PARAMETERS.get(name, ())))
-    return ENCODERS[name](**{FIELDS.get(option, option): value for option, value in options.items()})
+    of_name = fields_of(name)
+    values: dict[str, Any] = refuse_options(given, name, tuple(of_name))
+    return ENCODERS[name](**{of_name[option]: value for option, value in values.items()})
 
 
 def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, ...]) -> dict[str, Any]:
@@ -33,22 +54,142 @@ def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, .
     Raises
     ------
     InputError
-        Naming the encoders that have it.
+        With the encoders that have it.
     """
-    given = {option: options[option] for option in OPTIONS if options.get(option) is not None}
+    given = {option: options[option] for option in option_names() if options.get(option) is not None}
     for option in given:
         if option not in known:
-            users = ", ".join(encoder for encoder, parameters in PARAMETERS.items() if option in parameters)
             shown = option.replace("_", "-")
             raise InputError(
-                f"--{shown} has no use here: it belongs to {users}, found --encoder {name}. Fix: leave --{shown} out."
+                f"--{shown} has no use here: it belongs to {', '.join(users_of(option))}, found --encoder {name}. "
+                f"Fix: leave --{shown} out."
             )
     return given
 
 
-def parse_spec(text: str) -> EncoderSpec:
-    """Return the spec that a text such as ``kpca-pq:landmarks=512,components=64`` describes."""
-    from mercore.jobs.comparison.candidates import parse_options
+def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec:
+    """Return the spec that a text like ``kpca-pq:landmarks=512,components=64`` describes.
 
-    name, options = parse_options(text)
-    return spec_of_options(name, options)
+    Options have the names of ``mercore encode``.
+
+    Parameters
+    ----------
+    dims : int
+        Numbers of a row.
+    protocol : what every code may cost per row, as ``bytes`` or ``operations``; or nothing
+        It sets the size of the code, which the text must not give then.
+
+    Raises
+    ------
+    InputError
+        If the encoder, an option or a value is unknown, an option is given twice or set by another
+        option of ``mercore compare``, or no code fits the protocol.
+    """
+    kind, given = _parsed(text)
+    set_by = {SEED: "seeds"}
+    for option in protocol:
+        set_by[kind.size.field] = option
+    for option, field in fields_of(kind.name).items():
+        if field in given and field in set_by:
+            shown = option.replace("_", "-")
+            raise InputError(f"--encoder {text}: --{set_by[field]} sets {shown}. Fix: leave one of them out.")
+    try:
+        if "bytes" in protocol:
+            return equal_bytes(kind, given, protocol["bytes"], dims=dims)
+        if "operations" in protocol:
+            return equal_operations(kind, given, protocol["operations"])
+    except InputError as error:
+        raise InputError(f"--encoder {text}: {error}") from None
+    return kind(**given)
+
+
+def spec_of_text(text: str) -> EncoderSpec:
+    """Return the spec that a text like ``kpca-pq:landmarks=512,components=64`` describes.
+
+    Raises
+    ------
+    InputError
+        If the encoder, an option or a value is unknown, or an option is given twice.
+    """
+    kind, given = _parsed(text)
+    return kind(**given)
+
+
+def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
+    """Add the options that name an encoder; one that the encoder does not have is refused."""
+    choice = click.option(
+        "--encoder",
+        type=click.Choice([*ENCODERS, CHOOSE]),
+        default=DEFAULT,
+        show_default=True,
+        help=f"Method. {CHOOSE} measures a sample and takes the bound whose exact search is cheapest.",
+    )
+    others = (
+        click.option(f"--{name.replace('_', '-')}", type=_type_of(name), help=_help_of(name)) for name in option_names()
+    )
+    return apply_options((choice, *others), verb)
+
+
+def _fields(name: str) -> list[Field[Any]]:
+    """Return the fields of an encoder's spec that are options."""
+    return [field for field in fields(ENCODERS[name]) if OPTION in field.metadata]
+
+
+def _field_of(option: str) -> Field[Any]:
+    """Return the first encoder's field of an option."""
+    return next(field for name in ENCODERS for field in _fields(name) if field.metadata[OPTION].name == option)
+
+
+def _type_of(option: str) -> "click.ParamType[Any]":
+    """Return the type of an option's values."""
+    field = _field_of(option)
+    stated: Option = field.metadata[OPTION]
+    if stated.choices:
+        return click.Choice(stated.choices)
+    return click.INT if field.type in (int, "int") else click.STRING
+
+
+def _help_of(option: str) -> str:
+    """Return the help text of an option, with the encoders that have it and their defaults."""
+    encoders: dict[object, list[str]] = {}
+    for name in users_of(option):
+        field = next(field for field in _fields(name) if field.metadata[OPTION].name == option)
+        encoders.setdefault(field.metadata[OPTION].shown_default or field.default, []).append(name)
+    defaults = "; ".join(f"{', '.join(names)}: {default}" for default, names in encoders.items())
+    return f"{_field_of(option).metadata[OPTION].help} [{defaults}]"
+
+
+def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
+    """Return the kind and the fields that a text describes."""
+    name, _, listed = text.partition(":")
+    if name not in ENCODERS:
+        raise InputError(
+            f"--encoder {text}: unknown encoder {name!r}, expected one of {', '.join(ENCODERS)}. "
+            f"Fix: --encoder {DEFAULT}"
+        )
+    known, given = fields_of(name), dict[str, Any]()
+    for word in listed.split(",") if listed else []:
+        shown, equals, value = word.partition("=")
+        option = shown.replace("-", "_")
+        if not equals or option not in known:
+            expected = ", ".join(other.replace("_", "-") for other in known if other != SEED)
+            raise InputError(
+                f"--encoder {text}: found {word!r}, expected option=value with an option of {name}: {expected}. "
+                "Fix: leave it out."
+            )
+        if known[option] in given:
+            raise InputError(f"--encoder {text}: {shown} stands there twice. Fix: leave one out.")
+        given[known[option]] = _value(text, option, value)
+    return ENCODERS[name], given
+
+
+def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - each option has its own type
+    """Return an option's value, of the type that ``mercore encode`` gives it."""
+    kind = _type_of(option)
+    try:
+        return kind.convert(value, None, None)
+    except click.BadParameter:
+        expected = f"one of {', '.join(kind.choices)}" if isinstance(kind, click.Choice) else "a whole number"
+        raise InputError(
+            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. Fix: leave it out."
+        ) from None

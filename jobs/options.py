@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
+from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import InputError
 
 Report = dict[str, Any]  # what a verb returns: it can be written as JSON
@@ -137,45 +137,23 @@ def echo_json(report: object) -> None:
 def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
     """Add the options that name a kernel."""
     options = (
-        click.option(
-            "--kernel",
-            type=KernelName(),
-            required=required,
-            help="cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, rbf, or a FILE.py of your own.",
-        ),
-        click.option("--gamma", type=FINITE, help="γ of rbf (needed) and exp_chi2 (default 1)."),
+        click.option("--kernel", type=KernelName(), required=required, help=_kernels()),
+        click.option("--gamma", type=FINITE, help=f"γ of {_gammas()}."),
         click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) of the kernel κ."),
     )
-    return lambda verb: _apply(options, verb)
+    return lambda verb: apply_options(options, verb)
 
 
-def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
-    """Add the options that name an encoder; one that the encoder does not have is refused."""
-    return _apply(
-        (
-            click.option(
-                "--encoder",
-                type=click.Choice([*PARAMETERS, CHOOSE]),
-                default="aska",
-                show_default=True,
-                help=f"Method. {CHOOSE} measures a sample and takes the bound whose exact search is cheapest.",
-            ),
-            *(
-                click.option(f"--{name.replace('_', '-')}", type=kind, help=f"{text} {_defaults(name)}")
-                for name, (kind, text) in OPTIONS.items()
-            ),
-        ),
-        verb,
-    )
+def _kernels() -> str:
+    """Return every kernel with its formula."""
+    return "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values()) + "; or a FILE.py of your own."
 
 
-def _defaults(name: str) -> str:
-    """Return which encoders have an option, and its defaults."""
-    groups: dict[object, list[str]] = {}
-    for encoder, parameters in PARAMETERS.items():
-        if name in parameters:
-            groups.setdefault(parameters[name], []).append(encoder)
-    return "[" + "; ".join(f"{', '.join(names)}: {default}" for default, names in groups.items()) + "]"
+def _gammas() -> str:
+    """Return the kernels that take a gamma, each with its default."""
+    takers = [kind for kind in KINDS.values() if kind.takes_gamma]
+    words = ("needed" if kind.default_gamma is None else f"default {kind.default_gamma:g}" for kind in takers)
+    return " and ".join(f"{kind.name} ({word})" for kind, word in zip(takers, words, strict=True))
 
 
 THREADS = click.option("--threads", type=int, help="Threads. [default: the cores, or as many as --memory allows]")
@@ -203,7 +181,7 @@ MEMORY = click.option(
 )
 
 
-def _apply(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:
+def apply_options(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:
     """Apply options so that they show in the order given."""
     for option in reversed(options):
         verb = option(verb)

@@ -160,12 +160,11 @@ def spec_of(store: CodeStore) -> EncoderSpec:
 def encode_bytes(plan: EncodePlan, workers: int) -> int:
     """Return the memory that encoding takes beyond the interpreter's own: the model, and each worker's buffers."""
     vectors, dims = plan.vectors, plan.vectors.dims
-    row = row_bytes(plan.unfitted.columns)
+    row, memory = row_bytes(plan.unfitted.columns), plan.encoder.memory(dims, vectors.rows)
     first, last = vectors.bounds(0)
     chunk = (last - first) * dims * vectors.dtype.itemsize
-    worker = 3.5 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * plan.encoder.row_bytes(dims)
-    fitting = plan.encoder.fit_bytes(vectors.rows, dims) + 2 * chunk
-    return int(max(fitting, plan.encoder.shared_bytes(dims) + workers * worker))
+    worker = 3.5 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * memory.row
+    return int(max(memory.fit + 2 * chunk, memory.shared + workers * worker))
 
 
 def _accepts(kernel: Kernel, rows: NDArray[np.float64]) -> bool:

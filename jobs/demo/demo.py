@@ -19,8 +19,7 @@ from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
-from mercore.pipeline.kernels import KERNELS as EVERY_KERNEL
-from mercore.pipeline.kernels.sums import Rbf
+from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import ExistsError, InputError
 from mercore.stores.location.publish import publish
 from mercore.stores.location.resolve import refuse_url
@@ -29,7 +28,7 @@ from mercore.stores.results.hits import Hits
 Report = dict[str, Any]
 
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
-KERNELS = tuple(name for name in EVERY_KERNEL if name != Rbf.name)
+KERNELS = tuple(name for name, kind in KINDS.items() if not kind.takes_gamma or kind.default_gamma)
 SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
 MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500

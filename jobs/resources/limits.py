@@ -130,7 +130,7 @@ def search_bytes(
         plain = all(store.store.layout.column(name).is_plain for name in store.store.layout.column_names)
         read = (2 if plain else 4) * options.threads * int(store.store.layout.part_rows * row)
         model = sum(values.nbytes for values in store.model.values())
-        tables = batch * spec_of(store).query_bytes(store.spec.dims)
+        tables = batch * spec_of(store).memory(store.spec.dims).query
         return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     block = block_rows(store.dims) * (store.dims * 24 + batch * 8)

@@ -1,4 +1,4 @@
-"""Encoders by name: rows in, columns of codes out."""
+"""Encoders by name, and specs from stores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,7 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
 
 def bounds_scores(spec: EncoderSpec) -> bool:
     """Return whether the scores of an encoder's codes are upper bounds of the kernel."""
-    return isinstance(spec, KpcaBoundSpec | BinBoundSpec)
+    return spec.bounds
 
 
 def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
@@ -44,7 +44,7 @@ def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
     Raises
     ------
     FormatError
-        If it is of an encoder or a version that this one does not know.
+        If this version of mercore does not know the encoder or its version.
     """
     name = fields.get("name")
     if name not in ENCODERS:

@@ -1,45 +1,73 @@
 """ASKA: every row as a few weighted dictionary atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.encoders import pursuit_numba, weights_numba
-from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_random_state, check_range, draw_rows
-from mercore.pipeline.encoders.pursuit_numba import TILE
+from mercore.pipeline.encoders.bounds.rounding import float16_above
+from mercore.pipeline.encoders.encoder import (
+    METRIC,
+    METRICS,
+    CodeColumn,
+    Encoder,
+    EncoderSpec,
+    Memory,
+    Model,
+    Size,
+    check_choice,
+    check_random_state,
+    check_range,
+    draw_rows,
+    option,
+    read_rows,
+)
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.sparse import SparseScanner, float32_weights, query_groups
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
-from mercore.stores.part_store.header import column_fields
 from mercore.stores.spec import ABSENT
-from mercore.stores.vectors import Vectors, gather
+
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.sparse import SparseScanner
+    from mercore.stores.vectors import Vectors
 
 MAX_ATOMS = 1 << 16
 MAX_NONZERO_COEFS = 256
-BLOCK_ROWS = 256  # rows whose correlations with the dictionary are held at once
+BLOCK_ROWS = 256  # rows whose correlations with the dictionary are in memory at once
 WEIGHTS = ("int8", "float16", "float32")
-PURSUITS = ("omp", "ormp")
-RESIDUAL_TOLERANCE = 1e-6  # of residual²: what float32 correlations can still tell from zero
+PURSUITS = ("ormp", "omp")
+RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less from zero
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionary:
-    """What matching pursuit has: m atoms drawn with a seed, α non-zeros a row, how they are pursued and stored.
+class Dictionary(EncoderSpec):
+    """The parameters of matching pursuit: m atoms drawn with a seed, α non-zeros per row.
 
-    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it most. The
-    metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) − Φ̂(y)‖²; the codes are the same.
+    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it
+    most. The metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) − Φ̂(y)‖²; the codes are
+    the same. A stored spec without a pursuit means ``omp``, without a metric ``product``.
     """
 
-    n_atoms: int = 8192
-    n_nonzero_coefs: int = 8
-    weights: str = "int8"
-    random_state: int = 0
-    pursuit: str = field(default="ormp", metadata={ABSENT: "omp"})  # the first stores had no other
-    metric: str = field(default="product", metadata={ABSENT: "product"})  # and ranked by no other
+    n_atoms: int = field(default=8192, metadata=option("atoms", "Dictionary size m."))
+    n_nonzero_coefs: int = field(default=8, metadata=option("sparsity", "Non-zeros per row, α."))
+    pursuit: str = field(
+        default="ormp",
+        metadata={
+            ABSENT: "omp",
+            **option(
+                "pursuit",
+                "Choice of the next atom: ormp takes the one that leaves the smallest residual, omp the one "
+                "most correlated with the residual.",
+                choices=PURSUITS,
+            ),
+        },
+    )
+    weights: str = field(default="int8", metadata=option("weights", "int8 (with a scale per row), float16 or float32."))
+    metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
+
+    size = Size("n_nonzero_coefs", "look-ups", MAX_NONZERO_COEFS)
 
     @property
     def block_rows(self) -> int:
@@ -72,24 +100,28 @@ class Dictionary:
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code: atoms, weights (with a scale a row if int8) and the residual."""
+    def size_fits(self, dims: int) -> bool:
+        """Return whether there are as many atoms as non-zeros."""
+        return self.n_nonzero_coefs <= self.n_atoms
+
+    def code_columns(self) -> list[CodeColumn]:
+        """Return atoms, weights (with a scale per row if int8) and the residual."""
         alpha = self.n_nonzero_coefs
-        scale = [column_fields("scale", "float16", None, compressor)] if self.weights == "int8" else []
+        scale: list[CodeColumn] = [("scale", "float16", None)] if self.weights == "int8" else []
         return [
-            column_fields("atoms", "uint16", alpha, compressor),
-            column_fields("weights", self.weights, alpha, compressor),
+            ("atoms", "uint16", alpha),
+            ("weights", self.weights, alpha),
             *scale,
-            column_fields("residual", "float16", None, compressor),
+            ("residual", "float16", None),
         ]
 
-    def draw_dictionary(self, vectors: Vectors, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def draw_dictionary(self, vectors: "Vectors", rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Return the atoms as model arrays."""
         chosen = draw_rows(rng, vectors.rows, self.n_atoms)
-        return {"dictionary": gather(vectors, chosen), "dictionary_rows": chosen}
+        return {"dictionary": read_rows(vectors, chosen), "dictionary_rows": chosen}
 
     def dictionary_bytes(self, dims: int, width: int) -> int:
-        """Return the memory of the Gram matrix, the atoms [m, d], and their prepared rows of ``width``."""
+        """Return the bytes of the Gram matrix, the atoms [m, d], and their prepared rows of ``width``."""
         return self.n_atoms * (4 * self.n_atoms + 8 * dims + 16 * width)
 
 
@@ -100,12 +132,12 @@ class AskaSpec(Dictionary):
     name: str = "aska"
     version: int = 1
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""
         self.check_dictionary(vectors.rows)
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the dictionary, every atom in the kernel's domain."""
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return the dictionary after checking that every atom lies in the kernel's domain."""
         model = self.draw_dictionary(vectors, np.random.default_rng(self.random_state))
         kernel.prepare(model["dictionary"], label="atom")
         return model
@@ -114,31 +146,24 @@ class AskaSpec(Dictionary):
         """Return the encoder of a model."""
         return Aska(self, kernel, model["dictionary"])
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes: the atoms."""
-        return 24 * self.n_atoms * dims
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return self.dictionary_bytes(dims, dims)
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_atoms + 24 * dims
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned: its table, in more than one shape."""
-        return 16 * self.n_atoms
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take; a query has its table in several layouts."""
+        return Memory(
+            fit=24 * self.n_atoms * dims,
+            shared=self.dictionary_bytes(dims, dims),
+            row=8 * self.n_atoms + 24 * dims,
+            query=16 * self.n_atoms,
+        )
 
 
-class Aska:
-    """A dictionary in feature space, ready to encode rows and to tabulate queries.
+class Aska(Encoder):
+    """A dictionary in feature space: it encodes rows and tabulates queries.
 
     Parameters
     ----------
     spec : Dictionary
     kernel : Kernel
-    dictionary : dtype[m, d], rows as they lie in the vector store
+    dictionary : dtype[m, d], raw rows of the vector store
     """
 
     def __init__(self, spec: Dictionary, kernel: Kernel, dictionary: NDArray[Any]) -> None:
@@ -148,7 +173,9 @@ class Aska:
         self._atoms_t = np.ascontiguousarray(kernel.prepare(dictionary, label="atom").T)
 
     def prepare_encoding(self) -> None:
-        """Compute what only encoding needs: the Gram matrix K(D, D), float32[m, m], filled up to whole tiles."""
+        """Compute the Gram matrix K(D, D), float32[m, m], padded with zeros to whole tiles."""
+        from mercore.pipeline.encoders.pursuit_numba import TILE
+
         atoms32_t = self._atoms_t.astype(np.float32)
         self._columns = self.kernel.packed(atoms32_t)
         m, tile = self.spec.n_atoms, int(TILE)
@@ -162,14 +189,10 @@ class Aska:
             self._gram[last:m, first:last] = block[:, last - first :].T
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of a block of rows (Eq. 9 by OMP or ORMP), one array a column.
+        """Return the codes of a block of rows (Eq. 9 by OMP or ORMP), one array per column."""
+        from mercore.pipeline.encoders import pursuit_numba, weights_numba
+        from mercore.pipeline.scanners.sparse import float32_weights
 
-        Parameters
-        ----------
-        rows : dtype[b, d]
-        first : int
-            Number of the first row, for messages. A row's code is the same to the bit whatever block it comes in.
-        """
         prepared = self.kernel.prepare(rows, first=first).astype(np.float32)
         start = self._whole_tiles(self.kernel.block(prepared, self._columns))
         atoms = np.empty((len(rows), self.spec.n_nonzero_coefs), np.int64)
@@ -182,17 +205,22 @@ class Aska:
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def table(self, queries: NDArray[Any]) -> Float32:
-        """Return K(D, x) of raw queries (Eq. 11), float32[m, nq]: rounded exact scores, so batches do not matter."""
+        """Return K(D, x) of raw queries (Eq. 11), float32[m, nq].
+
+        These are rounded exact scores, so they do not depend on the batch.
+        """
         return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
 
-    def scanner(self, queries: NDArray[Any]) -> SparseScanner:
-        """Return raw queries, dtype[nq, d], ready to be scored against codes."""
+    def scanner(self, queries: NDArray[Any]) -> "SparseScanner":
+        """Return the scanner of raw queries, dtype[nq, d]."""
+        from mercore.pipeline.scanners.sparse import SparseScanner, query_groups
+
         spec = self.spec
         groups = query_groups(self.table, queries, alpha=spec.n_nonzero_coefs, int8=spec.weights == "int8")
         return SparseScanner(groups, metric=spec.metric)
 
     def _whole_tiles(self, block: Float32) -> Float32:
-        """Return correlations filled up with zeros as the Gram matrix is."""
+        """Return correlations padded with zeros to the width of the Gram matrix."""
         if block.shape[1] == self._gram.shape[1]:
             return block
         whole = aligned((len(block), self._gram.shape[1]), np.float32)
@@ -203,6 +231,8 @@ class Aska:
         """Return the columns that hold ``weights`` [b, α]."""
         if self.spec.weights != "int8":
             return {"weights": weights.astype(self.spec.weights)}
+        from mercore.pipeline.encoders import weights_numba
+
         scale = int8_scales(weights)
         rounded = np.zeros(weights.shape, np.int8)
         weights_numba.quantise_int8(weights, scale.astype(np.float64), rounded)
@@ -210,25 +240,20 @@ class Aska:
 
 
 def _on_cache_lines(rows: int, width: int) -> Float32:
-    """Return uninitialised float32[rows, width] from a cache line on: in huge pages, which zeros would not get."""
+    """Return uninitialised float32[rows, width] aligned to cache lines, in huge pages, which zeros do not get."""
     room = np.empty(rows * width + CACHE_LINE // 4, np.float32)
     start = -room.ctypes.data % CACHE_LINE // 4
     return room[start : start + rows * width].reshape(rows, width)
 
 
 def int8_scales(weights: NDArray[np.float64]) -> NDArray[np.float16]:
-    """Return a scale a row, float16[b]: max |weight| / 127, or up to 1/32 more, so that the sum is a whole number.
+    """Return a scale per row, float16[b]: max |weight| / 127, or up to 1/32 more to make the sum whole.
 
-    Atoms resemble one another, so the error of the weights' sum is what shows in a score: this leaves next to none.
+    Atoms resemble one another, so the error of the sum of the weights dominates that of a score: a scale
+    that makes the sum a whole number nearly removes it.
     """
     least = np.abs(weights).max(axis=1) / 127
     total = np.abs(weights.sum(axis=1))
     whole = np.floor(np.divide(total, least, out=np.zeros_like(total), where=least > 0))
     scales: NDArray[np.float64] = np.where(whole >= 32, total / np.maximum(whole, 1), least)
     return scales.astype(np.float16)
-
-
-def float16_above(values: NDArray[np.float64]) -> NDArray[np.float16]:
-    """Return the least float16 not below each of the non-negative ``values``."""
-    near = values.astype(np.float16)
-    return np.where(near < values, np.nextafter(near, np.float16(np.inf)), near)

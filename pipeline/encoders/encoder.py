@@ -1,66 +1,128 @@
-"""The Encoder contract: a spec that checks itself and fits a model, and the encoder that the two of them make."""
+"""The Encoder contract: a spec that checks itself and fits a model, and the encoder made of both.
 
+The spec of an encoder says all that other modules need: its options, memory and size. No spec imports
+numba or zarr before it computes, so that ``mercore encode --help`` can read the options.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.scanner import Scanner
 from mercore.stores.errors import InputError
-from mercore.stores.vectors import Vectors
 
-BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: what is made of them finds them in the cache
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.scanner import Scanner
+    from mercore.stores.vectors import Vectors
+
+BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: few enough to stay in the cache
 MAX_BLOCK_ROWS = 1024
-METRICS = ("distance", "product")  # what codes of coordinates rank by
+METRICS = ("distance", "product")  # rankings by codes of coordinates
+OPTION = "option"  # key of a field's metadata
 Model = Mapping[str, NDArray[Any]]
+CodeColumn = tuple[str, str, int | None]
 
 
-class Encoder(Protocol):
-    """What turns rows into columns of codes, and queries into a scanner of such codes."""
+class Option(NamedTuple):
+    """The command-line option of a spec's field: its name with underscores, and its help text.
 
-    @property
-    def block_rows(self) -> int:
-        """Rows that are best encoded at once."""
-        ...
+    ``choices`` are the words it takes, the first being the usual one; without them it takes what the
+    field's type says. ``shown_default`` stands in the help text in place of the field's default.
+    """
 
-    def prepare_encoding(self) -> None:
-        """Compute what only encoding needs."""
-        ...
+    name: str
+    help: str
+    choices: tuple[str, ...] = ()
+    shown_default: str | None = None
 
+
+class Memory(NamedTuple):
+    """The memory that an encoder takes, in bytes.
+
+    ``fit``: fitting the model; ``shared``: all threads together while they encode; ``row``: one row of a
+    block that is encoded; ``query``: one query while codes are scanned.
+    """
+
+    fit: int
+    shared: int
+    row: int
+    query: int
+
+
+class Size(NamedTuple):
+    """The field of a spec that sets how large a code is, at most ``most``, and the operation of a scan.
+
+    A scan does the operation as often as the field says, per row and query. One look-up counts as
+    ``worth`` operations in the protocol of Davis, Balzer & Soatto (CVPR 2014, §3.2), which compares 8
+    atoms with 8 sub-quantizers, 300 bits and 32 Gaussian projections.
+    """
+
+    field: str
+    operation: str
+    most: int
+    worth: Fraction = Fraction(1)
+
+
+def option(name: str, text: str, *, choices: tuple[str, ...] = (), shown_default: str | None = None) -> dict[str, Any]:
+    """Return the metadata that makes a spec's field a command-line option."""
+    return {OPTION: Option(name, text, choices, shown_default)}
+
+
+METRIC = option("metric", "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row.", choices=METRICS)
+TRAINING_ROWS = option("training_rows", "Rows that the codes are learned from.")
+
+
+class Encoder(ABC):
+    """A fitted encoder: it turns rows into columns of codes, and queries into a scanner of such codes."""
+
+    block_rows: int
+    """The number of rows that are best encoded at once."""
+
+    def prepare_encoding(self) -> None:  # noqa: B027 - most encoders have nothing to do
+        """Compute what encoding needs and scanning does not."""
+
+    @abstractmethod
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of a block of rows, one array a column.
+        """Return the codes of a block of rows, one array per column.
+
+        The code of a row does not depend on its block, to the bit.
 
         Parameters
         ----------
         rows : dtype[b, d]
         first : int
-            Number of the first row, for messages. A row's code is the same to the bit whatever block it comes in.
+            Number of the first row, for messages.
         """
-        ...
 
-    def scanner(self, queries: NDArray[Any]) -> Scanner:
-        """Return raw queries, dtype[nq, d], ready to be scored against codes."""
-        ...
+    @abstractmethod
+    def scanner(self, queries: NDArray[Any]) -> "Scanner":
+        """Return the scanner of raw queries, dtype[nq, d]."""
 
 
-class EncoderSpec(Protocol):
-    """The parameters of an encoder: a frozen dataclass with a ``name`` and a ``version``."""
+@dataclass(frozen=True, kw_only=True)
+class EncoderSpec(ABC):
+    """The parameters of an encoder; a subclass gives ``name`` and ``version`` their values."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    name: str = ""
+    version: int = 1
+    random_state: int = field(default=0, metadata=option("random_state", "Seed of every random choice."))
+
+    size: ClassVar[Size]
+    bounds: ClassVar[bool] = False
+    """Whether the scores of codes are upper bounds of the kernel."""
 
     @property
-    def name(self) -> str:
-        """The encoder's name."""
-        ...
-
-    @property
+    @abstractmethod
     def block_rows(self) -> int:
-        """Rows that are best encoded at once."""
-        ...
+        """The number of rows that are best encoded at once."""
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    @abstractmethod
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters that these vectors, this kernel or the code's format cannot take.
 
         Raises
@@ -68,49 +130,51 @@ class EncoderSpec(Protocol):
         InputError
             If a parameter is out of its range.
         """
-        ...
+
+    @abstractmethod
+    def code_columns(self) -> list[CodeColumn]:
+        """Return name, dtype and width of every column of a code; width None is one number per row."""
 
     def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code."""
-        ...
+        """Return the columns of a code as a store lists them."""
+        from mercore.stores.part_store.header import column_fields
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+        return [column_fields(name, dtype, width, compressor) for name, dtype, width in self.code_columns()]
+
+    @abstractmethod
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the model, arrays by name: drawn and learned with the spec's seed."""
-        ...
 
+    @abstractmethod
     def encoder(self, kernel: Kernel, model: Model) -> Encoder:
         """Return the encoder of a model."""
-        ...
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting to so many rows takes."""
-        ...
+    @abstractmethod
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take; ``rows``, those of the store, count for fitting."""
 
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        ...
+    def size_fits(self, dims: int) -> bool:
+        """Return whether the spec's other parameters allow its size, for rows of ``dims`` numbers."""
+        return True
 
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        ...
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        ...
+    @classmethod
+    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
+        """Return the spec of a size with the fields that are ``given``; others may be adapted to the size."""
+        return cls(**{**given, cls.size.field: value})
 
 
 def rows_of_block(exemplars: int) -> int:
-    """Return how many rows are best scored at once against so many exemplars."""
+    """Return the number of rows that are best scored at once against a number of exemplars."""
     return max(64, min(MAX_BLOCK_ROWS, BLOCK_SCORES // exemplars))
 
 
 def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why: str = "") -> None:
-    """Refuse a parameter outside its bounds, both of which it may take; ``why`` says what bounds it.
+    """Refuse a parameter outside its bounds, which are allowed themselves; ``why`` explains the bounds.
 
     Raises
     ------
     InputError
-        With the option that mends it.
+        With an option that works.
     """
     least, most = bounds
     if not least <= value <= most:
@@ -118,12 +182,12 @@ def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is none of the choices.
+    """Refuse a word that is not among the choices.
 
     Raises
     ------
     InputError
-        With the default as the mend.
+        With the choices.
     """
     if value not in choices:
         expected = ", ".join(choices)
@@ -145,3 +209,10 @@ def check_random_state(random_state: int) -> None:
 def draw_rows(rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
     """Return ``count`` of ``rows`` rows, int64, ascending: drawn without replacement, uniformly."""
     return np.sort(rng.choice(rows, count, replace=False, shuffle=False)).astype(np.int64)
+
+
+def read_rows(vectors: "Vectors", rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the rows with these numbers, dtype[len(rows), d]."""
+    from mercore.stores.vectors import gather
+
+    return gather(vectors, rows)

@@ -1,30 +1,44 @@
 """Kernel PCA: rows as E coordinates in the span of M landmarks in feature space (Bourrier et al. 2015, §2.2.1)."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows, rows_of_block
+from mercore.pipeline.encoders.encoder import (
+    CodeColumn,
+    Encoder,
+    EncoderSpec,
+    Memory,
+    Model,
+    Size,
+    check_random_state,
+    check_range,
+    draw_rows,
+    option,
+    read_rows,
+    rows_of_block,
+)
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.blocks import pack_products, products
-from mercore.pipeline.scanners.dense import DenseScanner
-from mercore.stores.part_store.header import column_fields
-from mercore.stores.vectors import Vectors, gather
+
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.dense import DenseScanner
+    from mercore.stores.vectors import Vectors
 
 MAX_LANDMARKS = 1 << 15
-LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: a component of less is drowned by the rounding of float32 kernel values
+LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: smaller ones drown in the rounding of float32 kernel values
+LANDMARKS = option("landmarks", "Rows M that kernel PCA learns from.")
+COMPONENTS = option("components", "Coordinates E of a row in kernel PCA.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landmarks:
-    """What every encoder on kernel PCA has: M landmarks drawn with a seed, and E components of them."""
+class Landmarks(EncoderSpec):
+    """The parameters of every encoder on kernel PCA: M landmarks drawn with a seed, and E components."""
 
-    n_landmarks: int = 1024
-    n_components: int = 64
-    random_state: int = 0
+    n_landmarks: int = field(default=1024, metadata=LANDMARKS)
+    n_components: int = field(default=64, metadata=COMPONENTS)
 
     @property
     def block_rows(self) -> int:
@@ -47,43 +61,46 @@ class Landmarks:
         check_random_state(self.random_state)
 
     def learn_components(
-        self, vectors: Vectors, kernel: Kernel
+        self, vectors: "Vectors", kernel: Kernel
     ) -> tuple[dict[str, NDArray[Any]], Float64, np.random.Generator]:
-        """Return landmarks and eigenvalues as model arrays, the components, and the generator for what comes next."""
+        """Return landmarks and eigenvalues as model arrays, the components, and the random generator."""
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
-        landmarks = gather(vectors, rows)
+        landmarks = read_rows(vectors, rows)
         eigenvalues, components = principal_components(gram_matrix(kernel, landmarks), self.n_components)
         return {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues}, components, rng
 
     def gram_bytes(self, dims: int) -> int:
-        """Return the memory that learning the components takes: the Gram matrix, its eigenvectors, the landmarks."""
+        """Return the bytes that learning the components takes: Gram matrix, eigenvectors and landmarks."""
         return 8 * self.n_landmarks * (self.n_landmarks + 4 * self.n_components + 4 * dims)
 
     def embedding_bytes(self, dims: int, width: int) -> int:
-        """Return the memory of landmarks and a projection to ``width`` dimensions."""
+        """Return the bytes of landmarks and a projection to ``width`` dimensions."""
         return self.n_landmarks * (24 * dims + 8 * width)
+
+    def size_fits(self, dims: int) -> bool:
+        """Return whether there are as many landmarks as components."""
+        return self.n_components <= self.n_landmarks
 
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaSpec(Landmarks):
-    """Rows kept as their E float32 coordinates, with the norm of what those leave out."""
+    """Rows as their E float32 coordinates, with the norm of the rest."""
 
     name: str = "kpca"
     version: int = 1
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    size = Size("n_components", "multiply-adds", MAX_LANDMARKS)  # plain KPCA is not in the paper
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""
         self.check_landmarks(vectors.rows)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code: the coordinates x̃ and R(x)."""
-        return [
-            column_fields("embedding", "float32", self.n_components, compressor),
-            column_fields("residual", "float32", None, compressor),
-        ]
+    def code_columns(self) -> list[CodeColumn]:
+        """Return the coordinates x̃ and R(x)."""
+        return [("embedding", "float32", self.n_components), ("residual", "float32", None)]
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues and projection."""
         model, components, _ = self.learn_components(vectors, kernel)
         return {**model, "projection": components.astype(np.float32)}
@@ -92,21 +109,12 @@ class KpcaSpec(Landmarks):
         """Return the encoder of a model."""
         return Kpca(Embedding(kernel, model["landmarks"], model["projection"]))
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        return self.gram_bytes(dims)
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return self.embedding_bytes(dims, self.n_components)
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_landmarks + 24 * dims + 16 * self.n_components
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims)
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        row = 8 * self.n_landmarks + 24 * dims + 16 * self.n_components
+        return Memory(
+            fit=self.gram_bytes(dims), shared=self.embedding_bytes(dims, self.n_components), row=row, query=row
+        )
 
 
 class Embedding:
@@ -115,11 +123,13 @@ class Embedding:
     Parameters
     ----------
     kernel : Kernel
-    landmarks : dtype[M, d], rows as they lie in the vector store
-    projection : float32[M, width], the components scaled as in Eq. 11, with whatever linear map comes after them
+    landmarks : dtype[M, d], raw rows of the vector store
+    projection : float32[M, width], the components scaled as in Eq. 11, times the linear map that follows
     """
 
     def __init__(self, kernel: Kernel, landmarks: NDArray[Any], projection: Float32) -> None:
+        from mercore.pipeline.kernels.blocks import pack_products
+
         self.kernel = kernel
         self.block_rows = rows_of_block(len(landmarks))
         self.width = projection.shape[1]
@@ -128,20 +138,19 @@ class Embedding:
         self._projection = pack_products(projection)
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
-        """Return the coordinates of raw rows, float32[b, width]: a row's are its own to the bit (Eq. 11)."""
+        """Return the coordinates of raw rows (Eq. 11), float32[b, width]; each row's own, to the bit."""
+        from mercore.pipeline.kernels.blocks import products
+
         prepared = self.kernel.prepare(rows, first=first, label=label).astype(np.float32)
         return products(self.kernel.block(prepared, self._landmarks), self._projection)
 
 
-class Kpca:
+class Kpca(Encoder):
     """Encode rows as their coordinates and R(x)."""
 
     def __init__(self, embedding: Embedding) -> None:
         self.embedding = embedding
         self.block_rows = embedding.block_rows
-
-    def prepare_encoding(self) -> None:
-        """Do nothing: queries need all that rows need."""
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return x̃ and R(x) = √(K(x, x) − ‖x̃‖²) of a block of rows (Eq. 11 and 21)."""
@@ -149,8 +158,10 @@ class Kpca:
         left = 1 - np.square(coordinates, dtype=np.float64).sum(axis=1)
         return {"embedding": coordinates, "residual": np.sqrt(np.maximum(left, 0)).astype(np.float32)}
 
-    def scanner(self, queries: NDArray[Any]) -> DenseScanner:
-        """Return queries ready to be scored by ⟨x̃, ỹ⟩ (Eq. 12)."""
+    def scanner(self, queries: NDArray[Any]) -> "DenseScanner":
+        """Return the scanner of queries by ⟨x̃, ỹ⟩ (Eq. 12)."""
+        from mercore.pipeline.scanners.dense import DenseScanner
+
         return DenseScanner(self.embedding(queries, label="query"), "embedding")
 
 
@@ -163,14 +174,14 @@ def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:
 def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
     """Return the greatest eigenvalues σ² of a Gram matrix, float64[E], and u / σ, float64[M, E] (Eq. 11).
 
-    Components whose eigenvalue is next to nothing are zero: landmarks that repeat or depend on each other have such.
-    A component's sign is that which makes its greatest entry positive. The matrix is overwritten.
+    Components with a tiny eigenvalue are zero: repeated or dependent landmarks have such components. The
+    sign of a component makes its greatest entry positive. The matrix is overwritten.
     """
     from scipy.linalg import eigh
     from threadpoolctl import threadpool_limits
 
     m = len(gram)
-    with threadpool_limits(1):  # SciPy's BLAS is its own: a limit from before that import does not hold for it
+    with threadpool_limits(1):  # after the import: SciPy brings a BLAS of its own
         found, vectors = eigh(gram.T, subset_by_index=(m - count, m - 1), overwrite_a=True, check_finite=False)
     eigenvalues, vectors = found[::-1], vectors[:, ::-1]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(count)])

@@ -1,18 +1,21 @@
 """ASKA with the cosine kernel on kernel PCA's coordinates (Davis et al. 2014, Fig. 7)."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.encoders.aska import Aska, Dictionary
-from mercore.pipeline.encoders.encoder import Model
-from mercore.pipeline.encoders.kpca import Embedding, Landmarks
+from mercore.pipeline.encoders.encoder import Memory, Model
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.sums import Cosine
-from mercore.stores.vectors import Vectors
+
+if TYPE_CHECKING:
+    from mercore.stores.vectors import Vectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +24,18 @@ class KpcaAskaSpec(Dictionary, Landmarks):
 
     name: str = "kpca-aska"
     version: int = 1
-    n_components: int = 128
+    n_components: int = field(default=128, metadata=COMPONENTS)
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    def size_fits(self, dims: int) -> bool:
+        """Return whether atoms and landmarks are enough."""
+        return Dictionary.size_fits(self, dims) and Landmarks.size_fits(self, dims)
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_dictionary(vectors.rows)
         self.check_landmarks(vectors.rows)
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, projection and dictionary."""
         model, components, rng = self.learn_components(vectors, kernel)
         projection = components.astype(np.float32)
@@ -39,26 +46,21 @@ class KpcaAskaSpec(Dictionary, Landmarks):
         embedding = Embedding(kernel, model["landmarks"], model["projection"])
         return Aska(self, EmbeddedCosine(embedding), model["dictionary"])
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        return self.gram_bytes(dims)
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        embedding = self.embedding_bytes(dims, self.n_components)
-        return embedding + self.dictionary_bytes(dims, self.n_components)
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_landmarks + 24 * dims + 8 * self.n_atoms + 24 * self.n_components
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return 8 * self.n_landmarks + 24 * dims + 16 * self.n_atoms
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        embedded = 8 * self.n_landmarks + 24 * dims
+        return Memory(
+            fit=self.gram_bytes(dims),
+            shared=self.embedding_bytes(dims, self.n_components) + self.dictionary_bytes(dims, self.n_components),
+            row=embedded + 8 * self.n_atoms + 24 * self.n_components,
+            query=embedded + 16 * self.n_atoms,
+        )
 
 
 class EmbeddedCosine(Cosine):
-    """The cosine of coordinates: rows are prepared by embedding them; one with no coordinates is like no other."""
+    """The cosine of coordinates: rows are prepared by embedding; a row at the origin scores 0 with all."""
+
+    shared_terms = False
 
     def __init__(self, embedding: Embedding) -> None:
         self._embedding = embedding
@@ -68,3 +70,7 @@ class EmbeddedCosine(Cosine):
         coordinates = self._embedding(rows, first=first, label=label).astype(np.float64)
         norms = np.sqrt(np.square(coordinates).sum(axis=1, keepdims=True))
         return np.asarray(np.divide(coordinates, norms, out=np.zeros_like(coordinates), where=norms > 0))
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
+        """Return None: coordinates have no formula."""
+        return None

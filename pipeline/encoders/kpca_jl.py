@@ -1,19 +1,32 @@
 """Gaussian projections of kernel PCA's coordinates (Johnson & Lindenstrauss, as in Davis et al. 2014, §3.2)."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.encoders.encoder import METRICS, Model, check_choice, check_range
-from mercore.pipeline.encoders.kpca import Embedding, Landmarks
+from mercore.pipeline.encoders.encoder import (
+    METRIC,
+    METRICS,
+    CodeColumn,
+    Encoder,
+    Memory,
+    Model,
+    Size,
+    check_choice,
+    check_range,
+    option,
+)
+from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.dense import DenseScanner
-from mercore.stores.part_store.header import column_fields
-from mercore.stores.vectors import Vectors
+
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.dense import DenseScanner
+    from mercore.stores.vectors import Vectors
 
 MAX_PROJECTIONS = 1 << 12
 
@@ -22,28 +35,30 @@ MAX_PROJECTIONS = 1 << 12
 class KpcaJlSpec(Landmarks):
     """Rows as b float32 numbers P x̃, P Gaussian with variance 1 / b.
 
-    The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and ``product`` by ⟨P x̃, P ỹ⟩; for
-    the first, −‖P ỹ‖² / 2 is a number more.
+    The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and ``product`` by
+    ⟨P x̃, P ỹ⟩. A code for ``distance`` has one number more, −‖P ỹ‖² / 2.
     """
 
     name: str = "kpca-jl"
     version: int = 1
-    n_landmarks: int = 8192
-    n_components: int = 128
-    n_projections: int = 32
-    metric: str = "distance"
+    n_landmarks: int = field(default=8192, metadata=LANDMARKS)
+    n_components: int = field(default=128, metadata=COMPONENTS)
+    n_projections: int = field(default=32, metadata=option("projections", "Numbers of a code."))
+    metric: str = field(default="distance", metadata=METRIC)
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    size = Size("n_projections", "multiply-adds", MAX_PROJECTIONS, Fraction(32, 8))
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         check_range("projections", self.n_projections, (1, MAX_PROJECTIONS), "--projections 32")
         check_choice("metric", self.metric, METRICS)
         self.check_landmarks(vectors.rows)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code."""
-        return [column_fields("projections", "float32", self.n_projections + (self.metric == "distance"), compressor)]
+    def code_columns(self) -> list[CodeColumn]:
+        """Return the projections, and the number more of the metric ``distance``."""
+        return [("projections", "float32", self.n_projections + (self.metric == "distance"))]
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, and the components times the Gaussian directions."""
         model, components, rng = self.learn_components(vectors, kernel)
         directions = rng.standard_normal((self.n_components, self.n_projections)) / math.sqrt(self.n_projections)
@@ -53,33 +68,24 @@ class KpcaJlSpec(Landmarks):
         """Return the encoder of a model."""
         return Projections(Embedding(kernel, model["landmarks"], model["projection"]), self.metric)
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        return self.gram_bytes(dims) + 16 * self.n_landmarks * self.n_projections
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return self.embedding_bytes(dims, self.n_projections)
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_landmarks + 24 * dims + 8 * self.n_projections
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims)
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_projections
+        return Memory(
+            fit=self.gram_bytes(dims) + 16 * self.n_landmarks * self.n_projections,
+            shared=self.embedding_bytes(dims, self.n_projections),
+            row=row,
+            query=row,
+        )
 
 
-class Projections:
+class Projections(Encoder):
     """Encode rows as their projected coordinates."""
 
     def __init__(self, embedding: Embedding, metric: str) -> None:
         self.embedding = embedding
         self.metric = metric
         self.block_rows = embedding.block_rows
-
-    def prepare_encoding(self) -> None:
-        """Do nothing: queries need all that rows need."""
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the codes of a block of rows, float32[b, n_projections], or one more."""
@@ -88,8 +94,10 @@ class Projections:
             points = np.column_stack([points, -_half_squares(points)])
         return {"projections": points}
 
-    def scanner(self, queries: NDArray[Any]) -> DenseScanner:
-        """Return queries ready to be scored by ⟨P x̃, P ỹ⟩, or by 1 − ‖P x̃ − P ỹ‖² / 2 (Eq. 6)."""
+    def scanner(self, queries: NDArray[Any]) -> "DenseScanner":
+        """Return the scanner of queries by ⟨P x̃, P ỹ⟩, or by 1 − ‖P x̃ − P ỹ‖² / 2 (Eq. 6)."""
+        from mercore.pipeline.scanners.dense import DenseScanner
+
         points = self.embedding(queries, label="query")
         if self.metric == "product":
             return DenseScanner(points, "projections")

@@ -1,9 +1,9 @@
 """Product quantisation of coordinates: of kernel PCA's (Bourrier et al. 2015, §4.2), or of the rows themselves."""
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,41 +11,53 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import (
     MAX_BLOCK_ROWS,
+    METRIC,
     METRICS,
+    TRAINING_ROWS,
+    CodeColumn,
+    Encoder,
+    EncoderSpec,
+    Memory,
     Model,
+    Size,
     check_choice,
     check_random_state,
     check_range,
     draw_rows,
+    option,
+    read_rows,
 )
 from mercore.pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
-from mercore.pipeline.encoders.pq_numba import assign, lay_out
-from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
-from mercore.pipeline.scanners.pq import PqScanner
 from mercore.stores.errors import InputError
-from mercore.stores.part_store.header import column_fields
-from mercore.stores.vectors import Vectors, gather
+
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.pq import PqScanner
+    from mercore.stores.vectors import Vectors
 
 CENTROIDS = 256  # of a sub-quantizer: its code is a byte
 MAX_SUBQUANTIZERS = 256
-PREPROCESSING = ("none", "rotation", "permutation")
+PREPROCESSING = ("permutation", "rotation", "none")
 ITERATIONS = 25  # of k-means; faiss takes as many
-RAW_KERNELS = ("cosine", "hellinger", "rbf")  # those that are a function of prepared rows' Euclidean distance
 Embed = Callable[..., Float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantizer:
-    """What product quantisers have: D sub-quantizers of 256 centroids, learned from a sample.
+class Quantizer(EncoderSpec):
+    """The parameters of product quantisers: D sub-quantizers of 256 centroids, learned from a sample.
 
     The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the same.
     """
 
-    n_subquantizers: int = 8
-    n_training: int = 1 << 16
-    metric: str = "distance"
-    random_state: int = 0
+    n_subquantizers: int = field(
+        default=8,
+        metadata=option("subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."),
+    )
+    metric: str = field(default="distance", metadata=METRIC)
+    n_training: int = field(default=1 << 16, metadata=TRAINING_ROWS)
+
+    size = Size("n_subquantizers", "look-ups", MAX_SUBQUANTIZERS)
 
     @property
     def block_rows(self) -> int:
@@ -53,15 +65,15 @@ class Quantizer:
         return MAX_BLOCK_ROWS
 
     def check_quantizer(self, width: int, *, fix: str) -> None:
-        """Refuse sub-quantizers that do not share ``width`` coordinates out evenly, and unknown metrics.
+        """Refuse sub-quantizers whose number does not divide ``width`` coordinates, and unknown metrics.
 
         Raises
         ------
         InputError
             If a parameter is out of its range.
         """
-        told = f"--subquantizers {greatest_divisor(width)}"
-        check_range("subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), told)
+        works = f"--subquantizers {greatest_divisor(width)}"
+        check_range("subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works)
         if width % self.n_subquantizers:
             raise InputError(
                 f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for {width} coordinates. "
@@ -71,86 +83,93 @@ class Quantizer:
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code: a byte a sub-quantizer."""
-        return [column_fields("code", "uint8", self.n_subquantizers, compressor)]
+    def code_columns(self) -> list[CodeColumn]:
+        """Return the code: one byte per sub-quantizer."""
+        return [("code", "uint8", self.n_subquantizers)]
 
-    def learn(self, vectors: Vectors, embed: Embed, rng: np.random.Generator) -> Float32:
+    def learn(self, vectors: "Vectors", embed: Embed, rng: np.random.Generator) -> Float32:
         """Return codebooks learned from a sample of the vectors."""
         drawn = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
-        return learn_codebooks(embed(gather(vectors, drawn)), self.n_subquantizers, self.random_state)
+        return learn_codebooks(embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state)
 
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
-        """Return the memory that learning takes: the sample, raw and embedded, and what k-means copies of it."""
+        """Return the bytes that learning takes: the sample, raw and embedded, and the copies of k-means."""
         return min(rows, self.n_training) * (32 * dims + 24 * width)
 
     def table_bytes(self) -> int:
-        """Return the memory of a query's tables: float32, once more in panels, and bytes."""
+        """Return the bytes of a query's tables: in float32, in float32 panels, and in bytes."""
         return self.n_subquantizers * CENTROIDS * 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class PqSpec(Quantizer):
-    """Product quantisation of prepared rows, as faiss' ``IndexPQ``: for kernels that their distance decides.
+    """Product quantisation of prepared rows, as in faiss' ``IndexPQ``, for kernels that rank by a metric of them.
 
-    Scores are estimates of K for cosine and hellinger; for rbf, 1 − ‖x − q(y)‖² / 2, they only rank.
+    Scores are estimates of K for cosine and hellinger. For rbf they are 1 − ‖x − q(y)‖² / 2 and only rank.
     """
 
     name: str = "pq"
     version: int = 1
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
-        """Refuse parameters out of range, and kernels that no distance of the rows gives."""
-        if kernel.name not in RAW_KERNELS:
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
+        """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
+        if not kernel.raw_metrics:
+            served = ", ".join(kind.name for kind in KINDS.values() if kind.raw_metrics)
             raise InputError(
                 f"encoder pq ranks rows by their Euclidean distance: found kernel {kernel.name}, expected one of "
-                f"{', '.join(RAW_KERNELS)}. Fix: --encoder kpca-pq"
+                f"{served}. Fix: --encoder kpca-pq"
             )
-        if kernel.name == "rbf" and self.metric != "distance":
-            raise InputError("kernel rbf is a distance's: found metric product. Fix: --metric distance")
+        if self.metric in METRICS and self.metric not in kernel.raw_metrics:
+            ranked = kernel.raw_metrics[0]
+            raise InputError(
+                f"kernel {kernel.name} is a function of the {ranked}: found metric {self.metric}. "
+                f"Fix: --metric {ranked}"
+            )
         self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the codebooks."""
-        return {"codebooks": self.learn(vectors, raw(kernel), np.random.default_rng(self.random_state))}
+        return {"codebooks": self.learn(vectors, prepared_rows(kernel), np.random.default_rng(self.random_state))}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
-        return Pq(raw(kernel), model["codebooks"], self)
+        return Pq(prepared_rows(kernel), model["codebooks"], self)
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        return self.learning_bytes(rows, dims, dims)
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        return Memory(
+            fit=self.learning_bytes(rows, dims, dims),
+            shared=8 * CENTROIDS * dims,
+            row=24 * dims,
+            query=24 * dims + self.table_bytes(),
+        )
 
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return 8 * CENTROIDS * dims
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 24 * dims
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims) + self.table_bytes()
+    def size_fits(self, dims: int) -> bool:
+        """Return whether the sub-quantizers divide the dimensions evenly."""
+        return dims % self.n_subquantizers == 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaPqSpec(Landmarks, Quantizer):
-    """Product quantisation of KPCA's coordinates, in their order, rotated, or permuted, which balances their energy."""
+    """Product quantisation of KPCA's coordinates, as they are, rotated, or permuted to balance their energy."""
 
     name: str = "kpca-pq"
     version: int = 1
-    preprocessing: str = "permutation"
+    preprocessing: str = field(
+        default="permutation",
+        metadata=option("preprocessing", "Map of the coordinates before they are quantised.", choices=PREPROCESSING),
+    )
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    size = Quantizer.size
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_landmarks(vectors.rows)
         whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
         self.check_quantizer(self.n_components, fix=f"--components {whole}")
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, the projection with the preprocessing in it, and the codebooks."""
         model, components, rng = self.learn_components(vectors, kernel)
         projection = self._preprocess(components, rng).astype(np.float32)
@@ -163,22 +182,28 @@ class KpcaPqSpec(Landmarks, Quantizer):
         embedding = Embedding(kernel, model["landmarks"], model["projection"])
         return Pq(embedding, model["codebooks"], self)
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        sample = min(rows, self.n_training) * (8 * dims + 24 * self.n_components)  # rows are prepared block by block
-        return self.gram_bytes(dims) + sample
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
+        sample = min(rows, self.n_training) * (8 * dims + 24 * self.n_components)  # prepared block by block
+        return Memory(
+            fit=self.gram_bytes(dims) + sample,
+            shared=self.embedding_bytes(dims, self.n_components) + 8 * CENTROIDS * self.n_components,
+            row=row,
+            query=row + self.table_bytes(),
+        )
 
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return self.embedding_bytes(dims, self.n_components) + 8 * CENTROIDS * self.n_components
+    def size_fits(self, dims: int) -> bool:
+        """Return whether landmarks are enough, and the sub-quantizers divide the components evenly."""
+        return super().size_fits(dims) and self.n_components % self.n_subquantizers == 0
 
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims) + self.table_bytes()
+    @classmethod
+    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
+        """Return the spec of a size, its components raised to a multiple unless they are given."""
+        spec = cls(**{**given, "n_subquantizers": value})
+        if "n_components" in given:
+            return spec
+        return replace(spec, n_components=-(-spec.n_components // value) * value)
 
     def _preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated."""
@@ -190,12 +215,12 @@ class KpcaPqSpec(Landmarks, Quantizer):
         return components
 
 
-class Pq:
+class Pq(Encoder):
     """Encode rows as their coordinates' nearest centroids.
 
     Parameters
     ----------
-    embed : what returns the coordinates of raw rows, float32[b, E]
+    embed : the function from raw rows to coordinates, float32[b, E]
     codebooks : float32[D · 256, E / D]: the centroids of one sub-quantizer after another
     """
 
@@ -206,28 +231,34 @@ class Pq:
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
 
     def prepare_encoding(self) -> None:
-        """Lay the codebooks out as the loop reads them: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
-        self._books = lay_out(self.codebooks)
+        """Lay the codebooks out for encoding: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
+        from mercore.pipeline.encoders.pq_numba import lay_out_codebooks
+
+        self._books = lay_out_codebooks(self.codebooks)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the codes of a block of rows: the centroid with the greatest ⟨y, c⟩ − ‖c‖²/2, the first of equals."""
+        from mercore.pipeline.encoders.pq_numba import assign
+
         coordinates = self.embed(rows, first=first)
         code = np.empty((len(rows), len(self.codebooks)), np.uint8)
         assign(coordinates, self._books, code)
         return {"code": code}
 
-    def scanner(self, queries: NDArray[Any]) -> PqScanner:
-        """Return queries ready to be scored by table look-ups, one a sub-quantizer."""
+    def scanner(self, queries: NDArray[Any]) -> "PqScanner":
+        """Return the scanner of queries by table look-ups, one per sub-quantizer."""
+        from mercore.pipeline.scanners.pq import PqScanner
+
         return PqScanner(self.tables(queries))
 
     def tables(self, queries: NDArray[Any]) -> Float32:
-        """Return what each centroid adds to a query's score, float32[D, 256, nq].
+        """Return the term of each centroid in a query's score, float32[D, 256, nq].
 
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature space (Eq. 6).
         """
         points = self.embed(queries, label="query").astype(np.float64).reshape(len(queries), len(self.codebooks), -1)
         books = self.codebooks.astype(np.float64)
-        inner = Cosine().exact  # adds in one order: a query's tables are its own to the bit, as a BLAS' are not
+        inner = Cosine().exact  # adds in one order, so that the batch does not matter; BLAS does not
         tables = np.stack([inner(book, np.ascontiguousarray(points[:, j].T)) for j, book in enumerate(books)])
         if self.metric == "distance":
             tables -= np.square(books).sum(axis=2)[:, :, None] / 2
@@ -237,10 +268,10 @@ class Pq:
 
 
 def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
-    """Return float32[count · 256, E / count]: centroids by k-means (Jégou et al. 2011), one seed a sub-quantizer.
+    """Return float32[count · 256, E / count]: centroids by k-means (Jégou et al. 2011), one seed per sub-quantizer.
 
-    Where at most 256 points are distinct, those are the centroids, and the last is repeated: no row is ever assigned
-    to a repeat.
+    If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is ever
+    assigned to a repeat.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -259,8 +290,8 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
     return np.concatenate(books)
 
 
-def raw(kernel: Kernel) -> Embed:
-    """Return what gives prepared rows as float32."""
+def prepared_rows(kernel: Kernel) -> Embed:
+    """Return the function from raw rows to prepared rows in float32."""
 
     def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
         return kernel.prepare(rows, first=first, label=label).astype(np.float32)
@@ -269,7 +300,7 @@ def raw(kernel: Kernel) -> Embed:
 
 
 def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
-    """Return the embedding of any number of rows: a block's kernel values at a time."""
+    """Return the embedding of any number of rows, computed block by block."""
 
     def embed(rows: NDArray[Any]) -> Float32:
         return np.concatenate([embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)])
@@ -278,5 +309,5 @@ def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
 
 
 def greatest_divisor(width: int) -> int:
-    """Return the greatest number of sub-quantizers, at most 16, that share ``width`` coordinates out evenly."""
+    """Return the greatest number of sub-quantizers, at most 16, that divides ``width`` coordinates evenly."""
     return max(count for count in range(1, 17) if width % count == 0)

@@ -20,7 +20,7 @@ NUMBERS = np.arange(FLOAT32.count, dtype=np.float32)
 NO_CENTROID = np.float32(1 << 20)
 
 
-def lay_out(codebooks: Singles) -> Singles:
+def lay_out_codebooks(codebooks: Singles) -> Singles:
     """Return codebooks [D, 256, s] as ``assign`` reads them: for each, −‖c‖²/2 and then a line a coordinate, flat."""
     count, _, width = codebooks.shape
     out = aligned((count, width + 1, CENTROIDS), np.float32)
@@ -81,7 +81,7 @@ def first_greatest(best: Any, lanes: Any) -> np.uint8:
 def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
     """Set ``code`` [b, D] to the centroid c of greatest ⟨y, c⟩ − ‖c‖²/2 for each row's share y of ``points`` [b, E].
 
-    ``books`` as ``lay_out`` makes them. Sums run over a share's coordinates in their order, whatever the block.
+    ``books`` come from ``lay_out_codebooks``. Sums run over the coordinates of a share in order, in every block.
     """
     n, count = code.shape
     width, flat = np.uint64(points.shape[1] // count), points.reshape(-1)

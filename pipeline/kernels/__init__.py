@@ -1,6 +1,6 @@
-"""Kernels by name, and the spec that makes one again."""
+"""Kernels by name, and kernels from their specs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,22 +10,24 @@ from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection,
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 
-__all__ = ["KERNELS", "CustomKernel", "Kernel", "kernel_from_spec", "make_kernel", "own_in"]
+__all__ = ["KERNELS", "KINDS", "CustomKernel", "Kernel", "is_custom", "kernel_from_spec", "make_kernel"]
 
-_PLAIN: dict[str, type[Kernel]] = {kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon)}
-KERNELS = (*_PLAIN, ExpChi2.name, Rbf.name)
-LEAST, MOST = 1e-30, 1e30  # of gamma and s: beyond them float32 blocks would over- or underflow
+KINDS: dict[str, type[Kernel]] = {
+    kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon, ExpChi2, Rbf)
+}
+KERNELS = tuple(KINDS)
+LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over- or underflow
 
 
 def make_kernel(
     name: str, *, gamma: float | None = None, transform: float | None = None, custom: CustomKernel | None = None
 ) -> Kernel:
-    """Return the named kernel, or a user's own, transformed by exp(s (κ − 1)) if ``transform`` gives s.
+    """Return the named kernel, or the custom one, transformed by exp(s (κ − 1)) if ``transform`` is s.
 
     Raises
     ------
     InputError
-        If the name is unknown, or a parameter is missing, out of range, or not the kernel's.
+        If the name is unknown, or a parameter is missing, out of range, or of another kernel.
     """
     for option, value in (("gamma", gamma), ("transform", transform)):
         if value is not None and not LEAST <= value <= MOST:
@@ -37,18 +39,18 @@ def make_kernel(
 
 
 def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None) -> Kernel:
-    """Return the kernel that ``Kernel.spec`` described; ``custom`` is the user's kernel, where it is one.
+    """Return the kernel of a ``Kernel.spec``; ``custom`` is the user's kernel, for a spec that names one.
 
     Raises
     ------
     FormatError
         If this version of mercore does not know it.
     InputError
-        If it is a user's own, and none or another is given.
+        If the spec names a custom kernel, and none or another is given.
     """
     named = is_custom(spec)
     kernel = _described(spec, None if named is None else _same(named, custom))
-    if kernel is None or kernel.spec() != spec:  # it may say more than this version reads
+    if kernel is None or kernel.spec() != spec:  # the spec may hold more than this version reads
         raise FormatError(
             f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it."
         )
@@ -56,7 +58,7 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
 
 
 def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the ``file`` and the ``digest`` of a user's own kernel, or None if a spec names another kernel."""
+    """Return the ``file`` and the ``digest`` of a custom kernel, or None if a spec names a built-in one."""
     try:
         kernel = spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
         configuration = kernel["configuration"]
@@ -67,54 +69,53 @@ def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel:
-    """Return the user's kernel if it is the one that a spec names; its file may have another name now."""
+    """Return the custom kernel if it is the one that a spec names; its file may have another name now."""
     expected = f"{named['file']} with digest {named['digest']}"
     if custom is None:
         raise InputError(
-            f"the store's kernel is its user's own: found no file of it, expected {expected}. "
+            f"the store's kernel is a custom one: found no file of it, expected {expected}. "
             f"Fix: --kernel {named['file']}"
         )
     if custom.declared.digest != named["digest"]:
         raise InputError(
             f"the store's kernel is another: found {custom.declared.file} with digest {custom.declared.digest}, "
-            "expected "
-            f"{expected}. Fix: name the file as it was when the store was encoded."
+            f"expected {expected}. Fix: name the file as it was when the store was encoded."
         )
     return CustomKernel(replace(custom.declared, file=named["file"]))
 
 
 def _described(spec: Mapping[str, Any], custom: CustomKernel | None) -> Kernel | None:
-    """Return the kernel that a spec names, or None if none can be made of it."""
+    """Return the kernel that a spec names, or None if it names none."""
     try:
         scale, kernel = None, spec
         if spec["name"] == Transformed.name:
             scale, kernel = spec["configuration"]["scale"], spec["configuration"]["kernel"]
-        configuration = kernel["configuration"] if custom is None else {"own": custom}
+        configuration = kernel["configuration"] if custom is None else {"custom": custom}
         return make_kernel(kernel["name"], **configuration, transform=scale)
     except (InputError, KeyError, TypeError):
         return None
 
 
 def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) -> Kernel:
-    """Return a kernel by its name and gamma."""
+    """Return a kernel by its name and gamma, or the custom one."""
     if custom is not None:
         if gamma is not None:
             raise InputError(
                 f"kernel {custom.declared.file} takes no gamma: found {gamma}. Fix: leave --gamma out, write it there."
             )
         return custom
-    if name in _PLAIN:
-        if gamma is not None:
-            raise InputError(
-                f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use exp_chi2 or rbf."
-            )
-        return _PLAIN[name]()
-    if name == ExpChi2.name:
-        return ExpChi2(1.0 if gamma is None else gamma)
-    if name == Rbf.name:
-        if gamma is None:
-            raise InputError(
-                "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice."
-            )
-        return Rbf(gamma)
-    raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: --kernel chi2")
+    if name not in KINDS:
+        raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: --kernel chi2")
+    kind = KINDS[name]
+    if not kind.takes_gamma and gamma is not None:
+        takers = " or ".join(other.name for other in KINDS.values() if other.takes_gamma)
+        raise InputError(f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use {takers}.")
+    make: Callable[..., Kernel] = kind
+    if not kind.takes_gamma:
+        return make()
+    gamma = kind.default_gamma if gamma is None else gamma
+    if gamma is None:
+        raise InputError(
+            f"kernel {name} needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice."
+        )
+    return make(gamma)

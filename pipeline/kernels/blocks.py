@@ -1,11 +1,11 @@
-"""Float32 scores of a block: what the loops need is laid out here."""
+"""Float32 scores of a block: the layout of arrays for the jitted functions, and the calls of them."""
 
 import math
 
 import numpy as np
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.kernels import blocks_numba, loops_numba
+from mercore.pipeline.kernels import blocks_numba, terms_numba
 from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, TILE_ROWS, VECTOR, Finish, SparseRows
 from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.simd.aligned import aligned
@@ -14,12 +14,12 @@ PLAIN = Finish(1.0, 0.0, False, 0.0, -math.inf)
 
 
 def pack(terms: int, YT: Float32) -> Panels:
-    """Return columns YT [d, m] as the loops for ``terms`` read them: once, for many blocks of rows."""
+    """Return columns YT [d, m] in the layout of ``terms``: packed once, for many blocks of rows."""
     d, m = YT.shape
     columns = np.ascontiguousarray(YT)
     size = -(-m // PANEL) * PANEL * d
     values = aligned(size, np.float32)
-    gains = aligned(size if terms == loops_numba.JENSEN_SHANNON else 0, np.float32)
+    gains = aligned(size if terms == terms_numba.JENSEN_SHANNON else 0, np.float32)
     for group in range(0, m, GROUP):
         blocks_numba.pack_group(terms, columns, group, values[group * d :], gains[group * d :])
     return Panels(values, gains, d, m, terms)
@@ -33,17 +33,18 @@ def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
     Parameters
     ----------
     terms : int
-        What is summed: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0), ``PRODUCT`` or ``SQUARED``.
+        The terms to sum: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0), ``PRODUCT`` or
+        ``SQUARED``.
     Y : float32[d, m], or those columns packed for the same terms
     finish : Finish
-        What makes a score of a sum.
+        The steps from a sum to a score.
     """
     columns = Y if isinstance(Y, Panels) else pack(terms, Y)
     assert columns.terms == terms
     n, d = X.shape
     rows_ = np.ascontiguousarray(X)
     out = np.empty((n, columns.m), np.float32)
-    every = terms in (loops_numba.PRODUCT, loops_numba.SQUARED)
+    every = terms in (terms_numba.PRODUCT, terms_numba.SQUARED)
     rows = _sparse_rows(0 if every else min(n, CHUNK_ROWS), d)
     sums = aligned(TILE_ROWS * PANEL, np.float32)
     for first in range(0, n, CHUNK_ROWS):
@@ -56,17 +57,20 @@ def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
 
 
 def pack_products(YT: Float32) -> Panels:
-    """Return columns YT [d, m] as ``products`` reads them."""
-    return pack(loops_numba.PRODUCT, YT)
+    """Return columns YT [d, m] in the layout that ``products`` reads."""
+    return pack(terms_numba.PRODUCT, YT)
 
 
 def products(X: Float32, Y: Columns) -> Float32:
-    """Return the inner products of rows X [n, d] and columns [d, m], float32[n, m], to the bit a pair's own."""
-    return score_block(loops_numba.PRODUCT, X, Y, PLAIN)
+    """Return the inner products of rows X [n, d] and columns [d, m], float32[n, m].
+
+    A product depends on its row and its column alone, to the bit.
+    """
+    return score_block(terms_numba.PRODUCT, X, Y, PLAIN)
 
 
 def transform(scores: Float32, scale: float) -> None:
-    """Set float32 scores, C-contiguous, to exp(scale (K − 1)), those above 1 taken for 1."""
+    """Set float32 scores, C-contiguous, to exp(scale (K − 1)); scores above 1 count as 1."""
     flat = scores.reshape(-1)
     whole = flat.size // VECTOR * VECTOR
     blocks_numba.transform(flat[:whole], scale)
@@ -77,7 +81,7 @@ def transform(scores: Float32, scale: float) -> None:
 
 
 def _sparse_rows(n: int, d: int) -> SparseRows:
-    """Return room for the values of n rows that are not zero."""
+    """Return buffers for the non-zero values of n rows."""
     stride = -(-d // VECTOR) * VECTOR
     return SparseRows(
         values=aligned(n * stride, np.float32),

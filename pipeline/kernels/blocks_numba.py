@@ -1,6 +1,7 @@
-"""Float32 loops over a block: columns packed in panels, sums in vector registers, dimensions ascending.
+"""Float32 scores of a block: columns packed in panels, sums in vector registers, dimensions ascending.
 
-A pair's sum depends on its row and its column alone, to the bit: not on where they stand, nor on what stands beside.
+A pair's sum depends on its row and its column alone, to the bit: not on their positions in the block, nor
+on their neighbours.
 """
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
@@ -12,12 +13,23 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
 from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
-from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT, SQUARED
 from mercore.pipeline.kernels.panels import Panels
+from mercore.pipeline.kernels.terms_numba import (
+    CHI2,
+    INTERSECTION,
+    JENSEN_SHANNON,
+    PRODUCT,
+    SQUARED,
+    TINY32,
+    add_lesser,
+    add_products,
+    add_squares,
+    gained,
+    two_shares,
+)
 from mercore.pipeline.simd.vectors import (
     FLOAT32,
     add,
-    divide,
     greater,
     lesser,
     load_float32,
@@ -32,20 +44,19 @@ from mercore.pipeline.simd.vectors import (
 VECTOR = FLOAT32.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers
 TILE_ROWS = 3
-GROUP = 8 * PANEL  # columns packed at a time: runs long enough to read them fast
-CHUNK_ROWS = 256  # rows scored against a group while it is in cache
-TINY = np.float32(1e-18)  # what keeps a product of two denominators of chi2 a normal number
+GROUP = 8 * PANEL  # columns packed at a time: long enough for fast reads
+CHUNK_ROWS = 256  # rows scored against a group while it is in the cache
 WIDE = np.uint64(PANEL)
-DENSE_COST = 0.7  # of a dimension in the loop over three rows, against one that is not zero in that over one
+DENSE_COST = 0.7  # of a dimension in ``dense_panel``, relative to a non-zero one in ``intersection_panel``
 
 Single = NDArray[np.float32]
 
 
 class SparseRows(NamedTuple):
-    """The non-zero values of rows, each row's from ``i · stride`` on and zeros behind; stride a multiple of 16.
+    """The non-zero values of rows; row i begins at ``i · stride``, zeros follow; stride is a multiple of 16.
 
-    ``values`` float32[n · stride]; ``others``, a function of them: x² for chi2, −x log2 x for Jensen–Shannon;
-    ``dims`` uint32[n · stride], where they stood; ``counts`` uint64[n]; ``totals`` float32[n], their sums.
+    ``values`` float32[n · stride]; ``others``, x² for chi2 and −x log2 x for Jensen–Shannon; ``dims``
+    uint32[n · stride], the dimensions of the values; ``counts`` uint64[n]; ``totals`` float32[n], the sums.
     """
 
     values: Single
@@ -57,9 +68,10 @@ class SparseRows(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """What makes a score of a sum: K = factor · sum + share · total, or its exponential; then exp(scale (K − 1)).
+    """The steps from a sum to a score: K = factor · sum + share · total, or its exponential.
 
-    ``total`` is the row's; K is at least ``least``, which rounding may miss. No transform where ``scale`` is 0.
+    ``total`` is the sum of the row. A K below ``least``, through rounding, is raised to it. Where
+    ``scale`` is not 0, the score is exp(scale (K − 1)).
     """
 
     factor: float
@@ -70,7 +82,7 @@ class Finish(NamedTuple):
 
 
 class PanelStart(NamedTuple):
-    """Where a panel begins in its array, its first column, how many columns a score row has, and the panel."""
+    """The offset of a panel, its first column, the columns of a row of scores, and the columns of the panel."""
 
     panel: int
     first: int
@@ -80,7 +92,7 @@ class PanelStart(NamedTuple):
 
 @jit
 def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
-    """Set ``rows`` to what of ``X`` [n, d] is not zero."""
+    """Set ``rows`` to the non-zero values of ``X`` [n, d]."""
     values, others, dims, counts, totals, stride = rows
     for i in range(X.shape[0]):
         begin, count, total = i * stride, 0, 0.0
@@ -101,13 +113,13 @@ def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
 
 @jit
 def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
-    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [≤ GROUP / 64, d, 64]; zeros behind.
+    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [≤ GROUP / 64, d, 64].
 
-    ``gains``, of the same shape, becomes −y log2 y for Jensen–Shannon.
+    Columns behind the last are zero. ``gains``, of the same shape, becomes −y log2 y for Jensen–Shannon.
     """
     d, m = YT.shape
     last = min(m, first + GROUP)
-    added = np.float32(TINY if terms == CHI2 else 0)
+    added = np.float32(TINY32 if terms == CHI2 else 0)
     whole = (last - first) // PANEL * PANEL
     flat = YT.reshape(-1)
     for k in range(np.uint64(d)):
@@ -138,7 +150,7 @@ def put(
     place: PanelStart,
     row: int,
 ) -> None:
-    """Set the scores of a row and a panel, of the sums from ``begin`` on."""
+    """Set the scores of a row and a panel from the sums that start at ``begin``."""
     at, width = np.uint64(place.first + row * place.m), np.uint64(place.width)
     offset = splat_float32(np.float32(finish.share) * total)
     factor, one = splat_float32(np.float32(finish.factor)), splat_float32(np.float32(1))
@@ -155,13 +167,6 @@ def put(
             store(sums, begin + v, score)
             for j in range(v, width):
                 out[at + j] = sums[begin + j]
-
-
-@jit(inline="always")
-def two_shares(x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, second_squares: Any) -> Any:
-    """Return x²/(x + y) + x₂²/(x₂ + y₂) with one division."""
-    s, t = add(x, y), add(second_x, second_y)
-    return divide(multiply_add(squares, t, multiply(second_squares, s)), multiply(s, t))
 
 
 @jit(error_model="numpy")
@@ -184,13 +189,6 @@ def chi2_panel(rows: SparseRows, panels: Single, place: PanelStart, sums: Single
             e = add(e, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q))
         store_four(sums, np.uint64(0), (a, b, c, e))
         put(sums, np.uint64(0), totals[i], finish, out, place, i)
-
-
-@jit(inline="always")
-def gained(total: Any, x: Any, gain: Any, y: Any, y_gain: Any) -> Any:
-    """Return ``total`` + (x + y) log2(x + y) − x log2 x − y log2 y."""
-    both = add(x, y)
-    return add(total, add(multiply_add(both, log2_vector(both), y_gain), gain))
 
 
 @jit
@@ -217,7 +215,7 @@ def jensen_shannon_panel(
 def intersection_panel(
     rows: SparseRows, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
-    """Score rows against a panel by Σ min(x, y), over what of a row is not zero."""
+    """Score rows against a panel by Σ min(x, y) over the non-zero values of a row."""
     values, _, dims, counts, totals, _ = rows
     base, unit = np.uint64(place.panel), splat_float32(one)
     for i in range(counts.size):
@@ -253,50 +251,14 @@ def store_four(values: Single, at: np.uint64, sums: Any) -> None:
     store(values, at + v + v + v, sums[3])
 
 
-@jit(inline="always")
-def add_squares(sums: Any, x: Any, y: Any) -> Any:
-    """Return four sums, (x − y)² added."""
-    a, b, c, e = subtract(x, y[0]), subtract(x, y[1]), subtract(x, y[2]), subtract(x, y[3])
-    return (
-        multiply_add(a, a, sums[0]),
-        multiply_add(b, b, sums[1]),
-        multiply_add(c, c, sums[2]),
-        multiply_add(e, e, sums[3]),
-    )
-
-
-@jit(inline="always")
-def add_products(sums: Any, x: Any, y: Any) -> Any:
-    """Return four sums, x y added."""
-    return (
-        multiply_add(x, y[0], sums[0]),
-        multiply_add(x, y[1], sums[1]),
-        multiply_add(x, y[2], sums[2]),
-        multiply_add(x, y[3], sums[3]),
-    )
-
-
-@jit(inline="always")
-def add_lesser(sums: Any, x: Any, y: Any, one: Any) -> Any:
-    """Return four sums, min(x, y) · 1 added, for minima and additions share a unit.
-
-    LLVM must not know that ``one`` is 1, or it would add.
-    """
-    return (
-        multiply_add(lesser(x, y[0]), one, sums[0]),
-        multiply_add(lesser(x, y[1]), one, sums[1]),
-        multiply_add(lesser(x, y[2]), one, sums[2]),
-        multiply_add(lesser(x, y[3]), one, sums[3]),
-    )
-
-
 @jit
 def dense_panel(
     terms: int, X: Single, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
     """Score rows X [n, d] against a panel by Σ x y, Σ (x − y)² or Σ min(x, y), three at a time.
 
-    Three rows and four vectors are what LLVM keeps in 32 registers. Where fewer are left the last one stands in.
+    LLVM keeps three rows and four vectors in 32 registers. If fewer rows are left, the last one is
+    repeated.
     """
     n, deep, base, unit = X.shape[0], np.uint64(X.shape[1]), np.uint64(place.panel), splat_float32(one)
     x, zero = X.reshape(-1), zero_float32()
@@ -339,13 +301,14 @@ def score_rows(
     finish: Finish,
     out: Single,
 ) -> None:
-    """Set ``out`` [n, m] to the scores of rows X [n, d] and columns; ``one`` is 1, ``sums`` room for 3 · 64 floats.
+    """Set ``out`` [n, m] to the scores of rows X [n, d] and columns.
 
-    ``rows`` are those of X, and unused where every dimension counts.
+    ``one`` is 1, ``sums`` a buffer of 3 · 64 floats. ``rows`` are the sparse rows of X; they are not used
+    if every dimension counts.
     """
     panels, gains, d, m, _ = columns
     flat = out.reshape(-1)
-    every = terms in (PRODUCT, SQUARED)  # dimensions count, whatever is zero
+    every = terms in (PRODUCT, SQUARED)  # dimension counts, zero or not
     dense = every or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
     for first in range(0, m, PANEL):
         place = PanelStart(first * d, first, m, min(PANEL, m - first))
@@ -361,7 +324,7 @@ def score_rows(
 
 @jit
 def transform(scores: Single, scale: float) -> None:
-    """Set flat scores to exp(scale (K − 1)), those above 1 taken for 1; their number is a multiple of 16."""
+    """Set flat scores, a multiple of 16, to exp(scale (K − 1)); scores above 1 count as 1."""
     factor, one = splat_float32(np.float32(scale)), splat_float32(np.float32(1))
     for j in range(np.uint64(0), np.uint64(scores.size), np.uint64(VECTOR)):
         below = subtract(lesser(load_float32(scores, j), one), one)

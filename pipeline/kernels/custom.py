@@ -1,4 +1,4 @@
-"""A user's own kernel: a function of two rows, compiled by numba, and what its file declares of it."""
+"""The custom kernel: a user's function of two rows, compiled by numba, and what its file declares of it."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, Rows
-from mercore.pipeline.kernels import custom_numba, preparation
+from mercore.pipeline.kernels import preparation
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.kernels.preparation import Domain
@@ -22,10 +22,11 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """What a file says of its kernel, and which file it is.
+    """The declarations of a kernel's file, and the file.
 
-    ``function`` of two float64[d] is positive semi-definite, one of a row and itself, and within ``rounding`` · 2^−53
-    of what it stands for. ``rows`` is what it is given, one of ``NORMALISED``.
+    ``function`` of two float64[d] is positive semi-definite, 1 for a row and itself, and within
+    ``rounding`` · 2^−53 of the real kernel. ``rows`` is the normalisation of its rows, one of
+    ``NORMALISED``.
     """
 
     function: Callable[..., Any]
@@ -38,7 +39,9 @@ class Declared:
 class CustomKernel(Kernel):
     """The kernel that a file declares; a store of it names the file and the digest of its text, never its code."""
 
-    name = "own"
+    name = "own"  # on disk
+    description = "a FILE.py of your own"
+    term_cost = 1.0
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
@@ -49,7 +52,7 @@ class CustomKernel(Kernel):
         return {"file": self.declared.file, "digest": self.declared.digest}
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
-        """Return rows as the file wants them: that sum to one, of unit norm, or as they are."""
+        """Return rows normalised as the file declares: to sum one, to unit norm, or not at all."""
         kind = self.declared.rows
         domain = Domain(self.declared.file, signed=kind != "l1", zero_rows=kind == "raw")
         values = preparation.checked(rows, domain, first=first, label=label)
@@ -71,32 +74,34 @@ class CustomKernel(Kernel):
         return self.scores(np.ascontiguousarray(X), np.ascontiguousarray(Y), x_rows, y_rows)
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return how far rounding to float32 moves Φ(x) and Φ(y) at most, two roundings of K, and that to float32.
+        """Return a bound: the distance that float32 moves Φ(x) and Φ(y), two roundings of K, and that to float32.
 
-        Whatever K is, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ where no norm is above 1;
-        that of a rounded row may be, by no more than its distance. 1 % more is for products of errors.
+        For every K, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ if no norm is above
+        1. The norm of a rounded row exceeds 1 by at most its distance. 1 % more is for products of errors.
         """
         x, y = self._moved(X), self._moved(Y)
         return float(x + y + x * y + 2 * self.exact_error(X.shape[1]) + EPS32) * 1.01
 
     def exact_error(self, dims: int) -> float:
-        """Return ROUNDING · u, as the file declares: of K of prepared rows; what normalising them rounds is excluded.
+        """Return ROUNDING · u, as the file declares it for K of prepared rows.
 
-        How fast an unknown K changes with its rows nothing tells.
+        The rounding of the normalisation is not in it: how much that changes an unknown K is unknown.
         """
         return self.declared.rounding * EPS64
 
     def scores(self, X: Float64, Y: Float64, x_rows: Ids, y_rows: Ids, *, ordered: bool = True) -> Float64:
-        """Return K of pairs, float64[p]: of the lesser row first, or as they come.
+        """Return K of pairs, float64[p], each with its lesser row first if ``ordered``.
 
         Raises
         ------
         InputError
             If the function does not compile, raises, or gives no number.
         """
+        from mercore.pipeline.kernels import custom_numba
+
         out = np.empty(len(x_rows))
         try:
-            custom_numba.pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
+            custom_numba.score_pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
         except Exception as error:  # whatever a user's function raises
             raise self.failed(error) from error
         if not np.isfinite(out).all():
@@ -108,9 +113,9 @@ class CustomKernel(Kernel):
         return out
 
     def failed(self, error: Exception) -> InputError:
-        """Return what to tell of an error that the function raised."""
+        """Return the refusal for an error that the function raised."""
         return InputError(
-            f"the kernel of {self.declared.file} fails: {_told(error)}. "
+            f"the kernel of {self.declared.file} fails: {_summary(error)}. "
             "Fix: let it compile by numba's njit, and give a number for all rows."
         )
 
@@ -124,19 +129,21 @@ class CustomKernel(Kernel):
         return out
 
     def _moved(self, rows: Float64) -> float:
-        """Return a bound of ‖Φ(x) − Φ(x′)‖ over the rows x, x′ being x in float32."""
+        """Return a bound of ‖Φ(x) − Φ(x′)‖ over the rows x, where x′ is x in float32."""
         rounded = rows.astype(np.float32).astype(np.float64)
         at = np.arange(len(rows))
-        custom, mixed, other = (
+        before, mixed, after = (
             self.scores(X, Y, at, at) for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded))
         )
-        squares = custom - 2 * mixed + other
+        squares = before - 2 * mixed + after
         return float(np.sqrt(max(squares.max(), 0.0) + 4 * (self.declared.rounding + 2) * EPS64))
 
 
-def _told(error: Exception) -> str:
-    """Return the line of an error's text that says most, without colours."""
+def _summary(error: Exception) -> str:
+    """Return the most informative line of an error's text, without colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
-    told = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]).rstrip(".")  # numba shows the call below
-    return f"{type(error).__name__}: {told}" if told else type(error).__name__
+    summary = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]).rstrip(
+        "."
+    )  # numba shows the call in the next line
+    return f"{type(error).__name__}: {summary}" if summary else type(error).__name__

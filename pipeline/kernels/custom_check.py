@@ -1,4 +1,4 @@
-"""What a user's own kernel declares of itself, checked on a sample of rows."""
+"""Check the declarations of a custom kernel on a sample of rows."""
 
 import numpy as np
 
@@ -11,15 +11,15 @@ SAMPLE_ROWS = 256
 
 
 def check_custom(kernel: CustomKernel, rows: Rows) -> None:
-    """Check that K of up to 256 rows is finite, symmetric, one of a row and itself, and positive semi-definite.
+    """Check that K of up to 256 rows is finite, symmetric, 1 on the diagonal, and positive semi-definite.
 
-    Each to within the rounding that the file declares: a Gram matrix whose values are off by ρ has eigenvalues that are
-    off by n ρ at most; 10 n² u more is for the computation of the eigenvalues.
+    Each holds to within the rounding that the file declares. If the values of a Gram matrix are off by
+    ρ, its eigenvalues are off by at most n ρ; 10 n² u more is for their computation.
 
     Raises
     ------
     InputError
-        With what was found, if it is not.
+        If one of them does not hold.
     """
     X = kernel.prepare(rows[:SAMPLE_ROWS])
     _check_number(kernel, X[0])
@@ -38,7 +38,7 @@ def check_custom(kernel: CustomKernel, rows: Rows) -> None:
 
 
 def _check_number(kernel: CustomKernel, x: Float64) -> None:
-    """Refuse a function that raises, or that does not give a number."""
+    """Refuse a function that raises or does not return a number."""
     try:
         value = kernel.declared.function(x, x)
     except Exception as error:  # whatever a user's function raises
@@ -51,13 +51,13 @@ def _check_number(kernel: CustomKernel, x: Float64) -> None:
 
 
 def _gram(kernel: CustomKernel, X: Float64) -> Float64:
-    """Return K of all pairs of rows as the function itself has it, float64[n, n]."""
+    """Return K of all pairs of rows in the order given, float64[n, n]."""
     n = len(X)
     x_rows, y_rows = (rows.ravel() for rows in np.indices((n, n)))
     return kernel.scores(X, X, x_rows, y_rows, ordered=False).reshape(n, n)
 
 
 def _refuse(kernel: CustomKernel, what: str, found: str) -> None:
-    """Refuse a kernel that is not what its file declares."""
+    """Refuse a kernel that contradicts the declarations of its file."""
     fix = "declare the ROUNDING that it has, or correct its formula"
     raise InputError(f"the kernel of {kernel.declared.file} {what}: found {found}. Fix: {fix}.")

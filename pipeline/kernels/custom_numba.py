@@ -1,4 +1,4 @@
-"""The loop over pairs that calls a user's own kernel: one loop for all, so that a pair has one score, to the bit."""
+"""The jitted function that calls a custom kernel for pairs: one for all uses, so that a pair has one score."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ Numbers = NDArray[np.int64]
 
 
 @njit(nogil=True)
-def pairs(function: Any, X: Values, Y: Values, rows: tuple[Numbers, Numbers], ordered: bool, out: Values) -> None:
-    """Set ``out[p]`` to the function of X[rows[0][p]] and Y[rows[1][p]]; ``ordered``: of the lesser row first."""
+def score_pairs(function: Any, X: Values, Y: Values, rows: tuple[Numbers, Numbers], ordered: bool, out: Values) -> None:
+    """Set ``out[p]`` to the function of X[rows[0][p]] and Y[rows[1][p]], the lesser row first if ``ordered``."""
     for p in range(out.size):
         x, y = X[rows[0][p]], Y[rows[1][p]]
         if ordered and follows(x, y):

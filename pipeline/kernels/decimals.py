@@ -1,7 +1,7 @@
-"""Scores of raw rows in decimal numbers, to more digits than any tie of float64 needs.
+"""Scores of raw rows in decimal numbers, with more digits than float64 ties need.
 
-A row of floats is a row of integers times one power of two, so sums, products and ratios are exact in integers. What is
-no integer, a term's ratio or root, is an integer multiple of 2^−BITS, rounded down.
+A row of floats is a row of integers times one power of two, so sums and products are exact in integers.
+A ratio or root is rounded down to an integer multiple of 2^−BITS.
 """
 
 import functools
@@ -9,67 +9,68 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mercore.pipeline.arrays import Rows
 from mercore.pipeline.kernels.kernel import Kernel
-from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
-from mercore.pipeline.kernels.transform import Transformed
 
 TIE = Decimal("1e-50")  # scores no further apart are tied
 BITS = 400  # 120 digits: the transforms lose up to 30 of them, each
 DIGITS = 130
 MANTISSA = 53
-SHAPES = 64  # whose scores are kept: rows that tie with one another come one after another
+SHAPES = 64  # whose scores are cached: rows that tie with one another follow one another
 
-Row = NDArray[Any]
 Integers = list[int]
 Shape = tuple[tuple[int, int], ...]
 
 
-def decimal_score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
-    """Return K of two raw rows in real numbers, off by less than 1e-55; None for a kernel without a formula here.
+def decimal_score(kernel: Kernel, x: Rows, y: Rows) -> Decimal | None:
+    """Return K of two raw rows in real numbers to within 1e-55; None for a kernel without a formula.
 
-    The error is absolute: 2 d · 2^−400 of a sum, times s of each transform exp(s (κ − 1)), s ≤ 2e30 and 1e30. Which
-    rows lie in the domain is for ``Kernel.prepare`` to say.
+    The error is absolute: 2 d · 2^−400 for a sum, times s for each transform exp(s (κ − 1)), where
+    s ≤ 2e30 and 1e30. ``Kernel.prepare`` checks the domain, this function does not.
 
     Parameters
     ----------
     x, y : uint8, float16, float32 or float64 [d]
     """
     with localcontext(Context(prec=DIGITS)):
-        return _score(kernel, x, y)
+        return kernel.decimal(x, y)
 
 
 def is_of_shared_terms(kernel: Kernel) -> bool:
-    """Return whether a score is of the dimensions where neither row is zero: the same for all rows that share none."""
-    while isinstance(kernel, Transformed):
-        kernel = kernel.kernel
-    return type(kernel) is JensenShannon or type(kernel) in _FORMULAS
+    """Return whether dimensions in which one of the rows is zero add nothing to the score."""
+    return kernel.shared_terms
 
 
 def tie_at(kernel: Kernel, score: Decimal) -> Decimal:
-    """Return the most that scores lie apart that tie: of a Gaussian a share, for far rows are all near zero."""
-    return TIE * score if type(kernel) is Rbf else TIE
+    """Return the greatest difference of two scores that tie."""
+    return TIE * score if kernel.relative_ties else TIE
 
 
-def _score(kernel: Kernel, x: Row, y: Row) -> Decimal | None:
-    """Return K of two raw rows, in the context that is set."""
-    if isinstance(kernel, Transformed):
-        inner = _score(kernel.kernel, x, y)
-        return None if inner is None else (Decimal(kernel.scale) * (inner - 1)).exp()
-    if type(kernel) is Rbf:
-        return (-Decimal(kernel.gamma) * _squared_distance(x, y)).exp()
-    if type(kernel) is JensenShannon:
-        return _jensen_shannon(_shape(*_integers(x, y)[:2]))
-    formula = _FORMULAS.get(type(kernel))
-    return None if formula is None else Decimal(formula(*_integers(x, y)[:2])) / (1 << BITS)
+def of_integers(formula: Callable[[Integers, Integers], int], x: Rows, y: Rows) -> Decimal:
+    """Return the value, in units of 1, of a formula in integers; in the decimal context that is set."""
+    return Decimal(formula(*_integers(x, y)[:2])) / (1 << BITS)
 
 
-def _integers(x: Row, y: Row) -> tuple[Integers, Integers, int]:
-    """Return integers a, b and an exponent e with x = a 2^e and y = b 2^e, where either is not zero, e the greatest."""
+def jensen_shannon(x: Rows, y: Rows) -> Decimal:
+    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows divided by their sums."""
+    return _jensen_shannon_of_shape(_shape(*_integers(x, y)[:2]))
+
+
+def squared_distance(x: Rows, y: Rows) -> Decimal:
+    """Return ‖x − y‖²."""
+    a, b, exponent = _integers(x, y)
+    squares = sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
+    return squares * Decimal(4) ** exponent
+
+
+def _integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:
+    """Return integers a, b and the greatest exponent e with x = a 2^e and y = b 2^e.
+
+    Dimensions in which both rows are zero are left out.
+    """
     values = np.stack([x, y])
     values = values[:, values.any(axis=0)]
     (a, b), exponent = (values.tolist(), 0) if values.dtype.kind == "u" else _shifted_mantissas(values)
@@ -80,8 +81,8 @@ def _integers(x: Row, y: Row) -> tuple[Integers, Integers, int]:
     return a, b, exponent + zeros
 
 
-def _shifted_mantissas(values: Row) -> tuple[list[Integers], int]:
-    """Return the integers, [2, d], and an exponent that make floats [2, d]."""
+def _shifted_mantissas(values: Rows) -> tuple[list[Integers], int]:
+    """Return integers [2, d] and the exponent that make the floats [2, d] of them."""
     fractions, exponents = np.frexp(values.astype(np.float64))
     mantissas = np.ldexp(fractions, MANTISSA).astype(np.int64)
     filled = mantissas != 0
@@ -99,25 +100,25 @@ def _shared(x: Integers, y: Integers) -> Iterator[tuple[int, int]]:
     return ((a, b) for a, b in zip(x, y, strict=True) if a and b)
 
 
-def _chi2(x: Integers, y: Integers) -> int:
+def chi2(x: Integers, y: Integers) -> int:
     """Return Σ 2xy / (x + y) of the rows divided by their sums, in units of 2^−BITS."""
     X, Y = sum(x), sum(y)
     return sum((a * b << BITS + 1) // (a * Y + b * X) for a, b in _shared(x, y))
 
 
-def _intersection(x: Integers, y: Integers) -> int:
+def intersection(x: Integers, y: Integers) -> int:
     """Return Σ min(x, y) of the rows divided by their sums, in units of 2^−BITS."""
     X, Y = sum(x), sum(y)
     return (sum(min(a * Y, b * X) for a, b in _shared(x, y)) << BITS) // (X * Y)
 
 
-def _hellinger(x: Integers, y: Integers) -> int:
+def hellinger(x: Integers, y: Integers) -> int:
     """Return Σ √(xy) of the rows divided by their sums, in units of 2^−BITS."""
     both = sum(x) * sum(y)
     return sum(math.isqrt((a * b << 2 * BITS) // both) for a, b in _shared(x, y))
 
 
-def _cosine(x: Integers, y: Integers) -> int:
+def cosine(x: Integers, y: Integers) -> int:
     """Return ⟨x, y⟩ / (‖x‖ ‖y‖) in units of 2^−BITS."""
     product = sum(a * b for a, b in _shared(x, y))
     squares = sum(a * a for a in x) * sum(b * b for b in y)
@@ -126,17 +127,17 @@ def _cosine(x: Integers, y: Integers) -> int:
 
 
 def _shape(x: Integers, y: Integers) -> Shape:
-    """Return the pairs of values of two rows, each row divided by what its values share, in ascending order."""
+    """Return the sorted pairs of values of two rows, each row divided by its greatest common divisor."""
     first, second = math.gcd(*x), math.gcd(*y)
     return tuple(sorted(zip((a // first for a in x), (b // second for b in y), strict=True)))
 
 
 @functools.lru_cache(maxsize=SHAPES)
-def _jensen_shannon(shape: Shape) -> Decimal:
+def _jensen_shannon_of_shape(shape: Shape) -> Decimal:
     """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows of a shape divided by their sums.
 
-    Neither the rows' scales nor the order of dimensions count. Rows that tie, and are not equal, are mostly of one
-    shape, and logarithms of so many digits take long.
+    The scale of a row and the order of dimensions do not matter. Different rows that tie mostly have
+    the same shape, and logarithms to 130 digits are slow: so scores of shapes are cached.
     """
     X, Y = sum(a for a, _ in shape), sum(b for _, b in shape)
     total = Decimal(0)
@@ -144,18 +145,3 @@ def _jensen_shannon(shape: Shape) -> Decimal:
         both = Decimal(a + b)
         total += a * (both / a).ln() + b * (both / b).ln()
     return total / (2 * X * Y * Decimal(2).ln())
-
-
-def _squared_distance(x: Row, y: Row) -> Decimal:
-    """Return ‖x − y‖²."""
-    a, b, exponent = _integers(x, y)
-    squares = sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
-    return squares * Decimal(4) ** exponent
-
-
-_FORMULAS: dict[type[Kernel], Callable[[Integers, Integers], int]] = {
-    Chi2: _chi2,
-    Intersection: _intersection,
-    Hellinger: _hellinger,
-    Cosine: _cosine,
-}

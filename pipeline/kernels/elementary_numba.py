@@ -18,11 +18,11 @@ from mercore.pipeline.simd.vectors import (
     zero_below,
 )
 
-LEAST = np.float32(-87)  # e^−87 is still a normal float32; what is below counts as zero
+LEAST = np.float32(-87)  # e^−87 is still a normal float32; smaller values count as zero
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH = np.float32(0.693359375)  # ten bits long, so that n times it is a float32
 LN2_LOW = np.float32(0.6931471805599453 - 0.693359375)
-ROUNDER = np.float32(1.5 * 2**23)  # a sum with it is a whole number, that stands in the last bits
+ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves a whole number in the last bits
 # 1/k! from k = 7 down: beyond it Taylor's series of e^r adds less than 6e-9 where |r| ≤ ½ ln 2.
 E7, E6, E5, E4, E3, E2 = (np.float32(1 / factorial) for factorial in (5040, 720, 120, 24, 6, 2))
 ONE = np.float32(1)

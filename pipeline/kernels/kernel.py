@@ -1,25 +1,63 @@
-"""The Kernel contract: prepare rows once, score blocks fast, and decide scores in float64."""
+"""The Kernel contract: traits, prepared rows, fast float32 blocks, and exact float64 scores.
+
+No kernel class imports numba before it computes, so that a command's ``--help`` can read the traits.
+"""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, Rows
-from mercore.pipeline.kernels import blocks
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.kernels.prefilter import Prefilter
+
+if TYPE_CHECKING:
+    from mercore.pipeline.kernels.prefilter import Prefilter
 
 
 class Kernel(ABC):
     """A Mercer kernel with K(x, x) = 1 on prepared rows: K(x, y) = ⟨Φ(x), Φ(y)⟩.
 
-    ``block`` is fast, float32, and within ``block_error`` of the true score. ``exact`` and ``exact_pairs`` are the
-    true score: float64, terms added in ascending dimension, the same bits whatever the block, batch or thread.
+    ``block`` is fast, float32, and within ``block_error`` of the true score. ``exact`` and
+    ``exact_pairs`` are the true score: float64, terms added in ascending dimension, so that its bits
+    do not depend on the block, batch or thread.
     """
 
     name: ClassVar[str]
+    description: ClassVar[str]
+    """The formula, for the help text."""
+
+    signed: ClassVar[bool] = False
+    """Whether rows may have negative values."""
+
+    zero_rows: ClassVar[bool] = False
+    """Whether rows may be all zero."""
+
+    takes_gamma: ClassVar[bool] = False
+    """Whether the class is made with a ``gamma``."""
+
+    default_gamma: ClassVar[float | None] = None
+    """The ``gamma`` of a kernel that is made without one; None if it needs one."""
+
+    term_bound: ClassVar[Literal["minimum", "root"] | None] = None
+    """The upper bound of each term of an additive kernel, min(x, y) or √(xy): bin-bound serves it.
+
+    None: the kernel is no sum over bins, or has no such bound.
+    """
+
+    raw_metrics: ClassVar[tuple[str, ...]] = ()
+    """The metrics of prepared rows that rank as the kernel does: ``pq`` serves these."""
+
+    term_cost: ClassVar[float] = 0.012
+    """The time of one float32 term of a block, in nanoseconds."""
+
+    shared_terms: bool = False
+    """Whether dimensions in which one of the rows is zero add nothing to the score."""
+
+    relative_ties: ClassVar[bool] = False
+    """Whether a tie is a share of the score, because scores of far rows are all near zero."""
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -36,25 +74,28 @@ class Kernel(ABC):
         first : int
             Number of the first row, for messages.
         label : str
-            What a row is called in messages: "row", "query".
+            The word for a row in messages: "row", "query".
 
         Raises
         ------
         InputError
-            If a value is NaN, infinite or (where the kernel has none) negative, or a row is zero that may not be.
+            If a value is NaN, infinite or negative, or a row is all zero, and the kernel forbids that.
         """
 
     @property
     def ranking(self) -> "Kernel":
-        """The kernel that this one is a strictly increasing function of, or itself: the neighbours are the same."""
+        """The simplest kernel with the same neighbours: this one is a strictly increasing function of it."""
         return self
 
     def from_ranking(self, scores: Float64) -> Float64:
-        """Return the scores of this kernel, of those of ``ranking``, to the bit those of ``exact``; may change them."""
+        """Return this kernel's scores from those of ``ranking``, to the bit those of ``exact``.
+
+        ``scores`` may be overwritten.
+        """
         return scores
 
     def packed(self, YT: Float32) -> Columns:
-        """Return columns YT [d, m] as ``block`` reads them fastest: worth it for more than one block of rows."""
+        """Return columns YT [d, m] in the layout that ``block`` reads fastest, for use with many blocks."""
         return YT
 
     @abstractmethod
@@ -64,11 +105,13 @@ class Kernel(ABC):
         Parameters
         ----------
         X : float32[n, d]
-        YT : float32[d, m], C-contiguous, or what ``packed`` makes of it
+        YT : float32[d, m], C-contiguous, or the result of ``packed``
         """
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
+        from mercore.pipeline.kernels import blocks
+
         scores = self.block(X, YT)
         blocks.transform(scores, scale)
         return scores
@@ -78,30 +121,41 @@ class Kernel(ABC):
         """Return the true scores of prepared rows X [n, d] and columns YT [d, m], float64[n, m]."""
 
     def landmark_values(self, X: Float64, YT: Float64) -> Float64:
-        """Return the true scores of rows X [n, d] and landmarks YT [d, m], both prepared, float64[n, m].
+        """Return the true scores of prepared rows X [n, d] and landmarks YT [d, m], float64[n, m].
 
-        They are as near to the real ones as those of ``exact``, and may differ from these in the last bits: what they
-        make of a row is compared with what they made of others, and with no score.
+        They are as accurate as those of ``exact``, but the last bits may differ. That is safe: they are
+        only compared with one another, never with a score.
         """
         return self.exact(X, YT)
 
     @abstractmethod
     def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
-        """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p], to the bit those of ``exact``."""
+        """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p].
 
-    def prefilter(self, queries: Float64) -> Prefilter | None:
-        """Return what rules out pairs of raw rows and prepared queries [nq, d] in float32, if there is such a thing."""
+        They have the same bits as those of ``exact``.
+        """
+
+    def prefilter(self, queries: Float64) -> "Prefilter | None":
+        """Return a float32 prefilter of raw rows for prepared queries [nq, d], if the kernel has one."""
         return None
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
+        """Return K of two raw rows [d] in real numbers (see ``decimals``); None without a formula."""
+        return None
+
+    def histograms(self, prepared: Float64) -> Float64:
+        """Return the rows that sum to one, float64[n, d], from prepared rows of an additive kernel."""
+        return prepared
 
     @abstractmethod
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return a bound of |block − exact| over these prepared rows, rounding of the rows to float32 included."""
+        """Return a bound of |block − exact| over these prepared rows, their rounding to float32 included."""
 
     @abstractmethod
     def exact_error(self, dims: int) -> float:
         """Return a bound of |exact − real| over all rows of the domain, in units of the score.
 
-        The real score is K of the raw rows in real numbers: the roundings of ``prepare`` are in the bound too.
+        The real score is K of the raw rows in real numbers: the bound includes the roundings of ``prepare``.
         """
 
     def spec(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Float32 scores of chosen pairs, straight from raw rows: what rules most of them out, so that float64 decides few."""
+"""Float32 scores of chosen pairs of raw rows: they rule most pairs out, so that few need float64."""
 
 from typing import Any, NamedTuple
 
@@ -13,9 +13,10 @@ Ids = NDArray[np.int64]
 
 
 class Sums(NamedTuple):
-    """What a score is a sum of: ``terms``, of rows scaled as ``scaling`` says (see ``prefilter_numba``).
+    """The form of a score: ``terms`` summed over rows scaled by ``scaling`` (see ``prefilter_numba``).
 
-    The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``; it is off by ``error`` at most.
+    The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``. Its error is at most
+    ``error``.
     """
 
     terms: int
@@ -26,7 +27,7 @@ class Sums(NamedTuple):
 
 
 class Prefilter:
-    """A batch of prepared queries, float64[nq, d], that pairs with raw rows are ruled out for."""
+    """A batch of prepared queries, float64[nq, d], scored in float32 against raw rows."""
 
     def __init__(self, sums: Sums, queries: NDArray[np.float64]) -> None:
         self.sums, self.error = sums, sums.error
@@ -36,18 +37,18 @@ class Prefilter:
         self.queries[:, : self.dims] = queries
 
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
-        """Return scores that are off by ``error`` at most, float64[p]; NaN where float32 may lose digits.
+        """Return scores within ``error`` of the exact ones, float64[p]; NaN where float32 may lose digits.
 
         Parameters
         ----------
-        rows : uint8, float16 or float32 [n, d], raw: float32 holds them as they are
-        pairs : int64[p] twice: rows, ascending, and queries
+        rows : uint8, float16 or float32 [n, d], raw: float32 holds each value exactly
+        pairs : int64[p] twice: row numbers, ascending, and query numbers
         """
-        at, of = pairs
-        raw, scores = np.ascontiguousarray(rows), np.empty(len(at), np.float32)
+        row_ids, query_ids = pairs
+        raw, scores = np.ascontiguousarray(rows), np.empty(len(row_ids), np.float32)
         raw = raw.view(np.uint16) if raw.dtype == np.float16 else raw
-        form, room = (self.sums.terms, self.sums.scaling), aligned(self.queries.shape[1], np.float32)
-        prefilter_numba.sum_pairs(form, raw, at, self.queries, of, room, scores)
+        form, buffer = (self.sums.terms, self.sums.scaling), aligned(self.queries.shape[1], np.float32)
+        prefilter_numba.sum_pairs(form, raw, row_ids, self.queries, query_ids, buffer, scores)
         return self._finished(scores)
 
     def _finished(self, sums: NDArray[np.float32]) -> NDArray[np.float64]:

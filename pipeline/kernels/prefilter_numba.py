@@ -1,4 +1,4 @@
-"""Float32 loops over chosen pairs of rows: sixteen dimensions at a time, rows scaled as their kernel wants them."""
+"""Sums of float32 terms of chosen pairs: sixteen dimensions at a time, rows scaled as their kernel needs."""
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
 
@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
-from mercore.pipeline.kernels.blocks_numba import TINY, VECTOR
-from mercore.pipeline.kernels.elementary_numba import log2_vector
-from mercore.pipeline.kernels.loops_numba import CHI2, INTERSECTION, JENSEN_SHANNON, PRODUCT
+from mercore.pipeline.kernels.blocks_numba import VECTOR
+from mercore.pipeline.kernels.terms_numba import with_terms
 from mercore.pipeline.simd.vectors import (
     add,
-    divide,
-    lesser,
     load_float32,
     load_widened,
     multiply,
@@ -22,13 +19,12 @@ from mercore.pipeline.simd.vectors import (
     splat_float32,
     square_root,
     store,
-    subtract,
     sum_of,
     zero_float32,
 )
 
-AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a kernel wants its rows
-LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # of a sum: beyond it, digits may be lost
+AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a row is scaled before its terms are summed
+LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # range of a sum that loses no digits
 
 Single = NDArray[np.float32]
 Raw = NDArray[np.uint8 | np.uint16 | np.float32]
@@ -37,9 +33,10 @@ Ids = NDArray[np.int64]
 
 @jit(inline="always")
 def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
-    """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, uint8, float32 or a float16's bits.
+    """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, and to zeros behind them.
 
-    Zeros follow. ``rest`` is room for sixteen elements, zeros from d modulo 16 on.
+    Elements are uint8, float32 or the bits of float16. ``rest`` is a buffer of sixteen elements, zeros
+    from d modulo 16 on.
     """
     step = np.uint64(VECTOR)
     whole = d - d % step
@@ -53,7 +50,7 @@ def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
 
 @jit(inline="always")
 def scale_row(scaling: int, row: Single) -> None:
-    """Scale a row [stride], zeros behind its dimensions; one that may lose digits becomes NaN."""
+    """Scale a row [stride] with zeros behind its dimensions; a row that may lose digits becomes NaN."""
     stride, step = np.uint64(row.size), np.uint64(VECTOR)
     sums = zero_float32()
     for v in range(np.uint64(0), stride, step):
@@ -69,25 +66,8 @@ def scale_row(scaling: int, row: Single) -> None:
 
 
 @jit(inline="always")
-def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
-    """Return ``total`` + the terms of sixteen dimensions."""
-    if terms == CHI2:
-        return add(total, divide(multiply(add(x, x), y), add(add(x, y), splat_float32(TINY))))
-    if terms == INTERSECTION:
-        return add(total, lesser(y, x))  # NaN where x is
-    if terms == PRODUCT:
-        return multiply_add(x, y, total)
-    if terms == JENSEN_SHANNON:
-        both = add(x, y)
-        apart = multiply_add(x, log2_vector(x), multiply(y, log2_vector(y)))
-        return add(total, subtract(multiply(both, log2_vector(both)), apart))
-    apart = subtract(x, y)
-    return multiply_add(apart, apart, total)
-
-
-@jit(inline="always")
 def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
-    """Return the sum of the terms of a row [stride] and a query, which begins at ``begin`` of ``queries``, flat."""
+    """Return the sum of the terms of a row [stride] and the query at ``begin`` of flat ``queries``."""
     total = zero_float32()
     for v in range(np.uint64(0), np.uint64(row.size), np.uint64(VECTOR)):
         total = with_terms(terms, total, load_float32(row, v), load_float32(queries, begin + v))
@@ -95,25 +75,26 @@ def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
 
 
 @jit(error_model="numpy")
-def sum_pairs(form: tuple[int, int], X: Raw, at: Ids, Y: Single, of: Ids, row: Single, out: Single) -> None:
-    """Set ``out[p]`` to the sum of the terms of row ``at[p]`` of X and query ``of[p]`` of Y, in float32.
+def sum_pairs(form: tuple[int, int], X: Raw, rows: Ids, Y: Single, queries: Ids, row: Single, out: Single) -> None:
+    """Set ``out[p]`` to the sum of the terms of ``X[rows[p]]`` and ``Y[queries[p]]``, in float32.
 
     Parameters
     ----------
     form : which terms, and how rows are scaled
     X : uint8, float32, or uint16 (the bits of float16) [n, d], raw
-    at, of : int64[p]; ``at`` ascending, for a row is made ready once
-    Y : float32[nq, stride], ready, zeros behind their dimensions
+    rows, queries : int64[p]
+        ``rows`` ascending: a row is widened and scaled once.
+    Y : float32[nq, stride], prepared queries, zeros behind their dimensions
     row : float32[stride]
-        Room for one that is made ready.
+        A buffer for the row at hand.
     """
     terms, scaling = form
     x_flat, y_flat, rest = X.reshape(-1), Y.reshape(-1), np.zeros(VECTOR, X.dtype)
     d, stride, current = np.uint64(X.shape[1]), np.uint64(Y.shape[1]), np.int64(-1)
     for p in range(out.size):
-        if at[p] != current:
-            current = at[p]
+        if rows[p] != current:
+            current = rows[p]
             widen_row(x_flat, np.uint64(current) * d, d, rest, row)
             if scaling != AS_IT_IS:
                 scale_row(scaling, row)
-        out[p] = sum_of_terms(terms, row, y_flat, np.uint64(of[p]) * stride)
+        out[p] = sum_of_terms(terms, row, y_flat, np.uint64(queries[p]) * stride)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import preparation_numba
 from mercore.stores.errors import InputError
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Which rows a kernel takes: finite ones, and if it says so those with negative values or all zero."""
+    """The rows that a kernel takes: finite ones, with or without negative values and all-zero rows."""
 
     kernel: str
     signed: bool
@@ -27,7 +26,7 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
     Raises
     ------
     InputError
-        Naming the first row that does not.
+        If a row does not; the message names the first.
     """
     values = np.ascontiguousarray(rows, dtype=np.float64)
     for bad, what, expected, fix in _faults(rows if rows.dtype.kind != "f" else values, domain):
@@ -41,16 +40,19 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
 
 
 def l1_roundings(d: int) -> float:
-    """Return how many u a value of a row that sums to one is off at most, relatively.
+    """Return a bound, in u, of the relative error of a value of a row that sums to one.
 
-    The two divisions and the terms of the sum are 3; a pairwise sum of n ≤ 128 is no deeper than n / 8 + 9, and one
-    more a halving: in all at most min(d, 20 + log2 d). What underflows is below 1e−323 of the peak.
+    The two divisions and the terms of the sum are 3. The depth of a pairwise sum of n ≤ 128 is at most
+    n / 8 + 9, and one more per halving: in all at most min(d, 20 + log2 d). Values that underflow are
+    below 1e−323 of the peak.
     """
     return 3 + min(d, 20 + math.log2(d))
 
 
 def l1_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return rows that sum to one, float64[n, d]."""
+    from mercore.pipeline.kernels import preparation_numba
+
     out = np.empty_like(values)
     preparation_numba.l1_normalise(values, out)
     return out
@@ -63,7 +65,7 @@ def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
-    """Yield (rows outside the domain, what they have, what the kernel expects, the mend), one fault at a time."""
+    """Yield (rows outside the domain, their fault, the kernel's demand, the fix), one fault at a time."""
     integers = values.dtype.kind != "f"
     if not integers:
         finite = np.asarray(np.isfinite(values).all(axis=1))

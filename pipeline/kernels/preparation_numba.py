@@ -1,4 +1,4 @@
-"""Loops that normalise rows, in float64 and in the order in which NumPy adds: eight sums, and halves of long rows."""
+"""Normalisation of rows in float64, in NumPy's order of addition: eight sums, and halves of long rows."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ def l1_normalise(values: Values, out: Values) -> None:
     flat = out.reshape(-1)
     d = values.shape[1]
     for i in range(values.shape[0]):
-        peak = greatest(values[i])  # rows of subnormal numbers would lose their digits in the sum
+        peak = greatest(values[i])  # without it, subnormal rows would lose digits in the sum
         for k in range(d):
             out[i, k] = values[i, k] / peak
         total = pairwise_sum(flat, i * d, d)
@@ -25,22 +25,22 @@ def l1_normalise(values: Values, out: Values) -> None:
 
 
 @jit(inline="always")
-def greater(value: float, other: float) -> float:
+def larger(value: float, other: float) -> float:
     """Return the greater of two numbers, as one instruction does."""
     return value if value > other else other
 
 
 @jit(inline="always")
 def greatest(row: Values) -> float:
-    """Return the greatest of a row: every eighth together, so that vectors hold them."""
+    """Return the greatest value of a row, through eight maxima that fit a vector."""
     a = b = c = d = e = f = g = h = row[0]
     done = row.size - row.size % LANES
     for k in range(0, done, LANES):
-        a, b, c, d = greater(row[k], a), greater(row[k + 1], b), greater(row[k + 2], c), greater(row[k + 3], d)
-        e, f, g, h = greater(row[k + 4], e), greater(row[k + 5], f), greater(row[k + 6], g), greater(row[k + 7], h)
-    peak = greater(greater(greater(a, b), greater(c, d)), greater(greater(e, f), greater(g, h)))
+        a, b, c, d = larger(row[k], a), larger(row[k + 1], b), larger(row[k + 2], c), larger(row[k + 3], d)
+        e, f, g, h = larger(row[k + 4], e), larger(row[k + 5], f), larger(row[k + 6], g), larger(row[k + 7], h)
+    peak = larger(larger(larger(a, b), larger(c, d)), larger(larger(e, f), larger(g, h)))
     for k in range(done, row.size):
-        peak = greater(row[k], peak)
+        peak = larger(row[k], peak)
     return peak
 
 
@@ -57,7 +57,7 @@ def pairwise_sum(values: Values, start: int, count: int) -> float:
 
 @jit(inline="always")
 def short_sum(values: Values, start: int, count: int) -> float:
-    """Return the sum of at most 128 values: every eighth together, then those eight, then what is left over."""
+    """Return the sum of at most 128 values: eight sums of every eighth value, their sum, then the rest."""
     total, done = 0.0, 0
     if count >= LANES:
         a, b, c, d = values[start], values[start + 1], values[start + 2], values[start + 3]

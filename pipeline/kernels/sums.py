@@ -1,18 +1,21 @@
-"""Kernels that sum over dimensions: cosine, Hellinger, χ², intersection, Jensen–Shannon; and rbf, a function of one."""
+"""Kernels that are sums over dimensions, or (rbf) a function of such a sum."""
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64, Rows
-from mercore.pipeline.kernels import blocks, blocks_numba, loops_numba, prefilter, prefilter_numba, preparation
+from mercore.pipeline.kernels import decimals, preparation
 from mercore.pipeline.kernels.kernel import Kernel
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.kernels.prefilter import Prefilter
 from mercore.pipeline.kernels.preparation import Domain
+
+if TYPE_CHECKING:
+    from mercore.pipeline.kernels.prefilter import Prefilter
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
@@ -20,34 +23,48 @@ TINY = 1e-30  # far below any term that counts, far above the subnormals
 
 
 def depth(d: int) -> float:
-    """Return how often a term is rounded at most in a sum of d by sixteen lanes and their halves."""
+    """Return the most roundings of one term when sixteen lanes add d terms, then halves of the lanes."""
     return min(d, d / 16 + 5)
 
 
 class SumKernel(Kernel):
-    """A kernel whose score is a sum of terms over the dimensions."""
+    """A kernel whose score is a sum of terms over the dimensions, or a function of that sum."""
 
     terms: ClassVar[str]
-    scaling: ClassVar[str]  # of the rows, one of those of ``prefilter_numba``
+    """The name of the terms in ``terms_numba``."""
+
+    scaling: ClassVar[str]
+    """The name in ``prefilter_numba`` of the scaling of raw rows."""
+
+    def checked(self, rows: Rows, first: int, label: str) -> Float64:
+        """Return raw rows as float64[n, d] after checking that they lie in the kernel's domain."""
+        domain = Domain(self.name, signed=self.signed, zero_rows=self.zero_rows)
+        return preparation.checked(rows, domain, first=first, label=label)
 
     def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
-        """Return the sums of the kernel's terms, or of those that are named, float64[n, m]."""
+        """Return the sums of the kernel's terms, or of those that ``terms`` names, float64[n, m]."""
+        from mercore.pipeline.kernels import pair_sums_numba
+
         out = np.empty((X.shape[0], YT.shape[1]))
-        chosen = getattr(loops_numba, terms or self.terms)
-        loops_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
+        chosen = _number_of(terms or self.terms)
+        pair_sums_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
         return out
 
     def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
-        """Return the sums of terms of pairs, float64[p]."""
+        """Return the sums of the kernel's terms of pairs, float64[p]."""
+        from mercore.pipeline.kernels import pair_sums_numba
+
         out = np.empty(len(x_rows))
-        loops_numba.pairs(getattr(loops_numba, self.terms), X, Y, x_rows, y_rows, TINY, out)
+        pair_sums_numba.pairs(_number_of(self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
 
-    def prefilter(self, queries: Float64) -> Prefilter:
-        """Return what rules out pairs of raw rows and prepared queries in float32."""
+    def prefilter(self, queries: Float64) -> "Prefilter":
+        """Return the float32 prefilter of raw rows for prepared queries."""
+        from mercore.pipeline.kernels import prefilter, prefilter_numba
+
         share, exponential = self.finish
         sums = prefilter.Sums(
-            terms=getattr(loops_numba, self.terms),
+            terms=_number_of(self.terms),
             scaling=getattr(prefilter_numba, self.scaling),
             share=share,
             exponential=exponential,
@@ -57,16 +74,18 @@ class SumKernel(Kernel):
 
     @property
     def finish(self) -> tuple[float, bool]:
-        """What a score is times its sum of terms, and whether it is the exponential of that."""
+        """The factor that makes a score of a sum of terms, and whether the score is the exponential of that."""
         return 1.0, False
 
     @abstractmethod
     def prefilter_error(self, queries: Float64) -> float:
-        """Return a bound of |screened − exact| for any rows and these prepared queries."""
+        """Return a bound of |prefilter − exact| for any rows and these prepared queries."""
 
     def packed(self, YT: Float32) -> Columns:
-        """Return columns YT [d, m] as the loops read them."""
-        return blocks.pack(getattr(loops_numba, self.terms), YT)
+        """Return columns YT [d, m] in the layout that the jitted functions read."""
+        from mercore.pipeline.kernels import blocks
+
+        return blocks.pack(_number_of(self.terms), YT)
 
     def block(self, X: Float32, YT: Columns) -> Float32:
         """Return K of prepared rows, float32[n, m]."""
@@ -82,50 +101,52 @@ class SumKernel(Kernel):
 
 
 class _Histogram(SumKernel):
-    """An additive kernel of rows that sum to one: homogeneous, so a relative error of the rows is one of the score.
+    """An additive kernel of rows that sum to one.
 
-    What blocks sum makes the score as ``factor`` · sum + ``share`` · Σ x, and ``roundings(d)`` u bounds their error.
+    It is homogeneous, so a relative error of the rows is a relative error of the score. A block's score
+    is ``factor`` · sum + ``share`` · Σ x, and ``roundings(d)`` u bounds its error.
     """
 
     factor: ClassVar[float] = 1.0
     share: ClassVar[float] = 0.0
     scaling = "SUM_ONE"
-    exact_roundings: ClassVar[int] = 0  # of u that the terms of ``exact`` together are off at most
+    shared_terms = True
+    exact_roundings: ClassVar[int] = 0  # bound, in u, of the error of all terms of ``exact`` together
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows that sum to one."""
-        values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
-        return preparation.l1_normalised(values)
+        return preparation.l1_normalised(self.checked(rows, first, label))
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
         return _score(self.terms, X, YT, (self.factor, self.share, False, scale, 0.0))
 
     def roundings(self, d: int) -> float:
-        """Return how many u a block of d dimensions is off at most: d − 1 for the sum, 1 for rounded rows; K ≤ 1."""
+        """Return the bound, in u, of a block's error: d − 1 for the sum, 1 for rounded rows; K ≤ 1."""
         return d
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return the roundings in units of u; 1 % more is for their products, underflow and what keeps from 0/0."""
+        """Return the roundings in units of u; 1 % more is for their products, underflow and the guard of 0/0."""
         return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return the roundings in units of u: of the sums of terms and of the row, 2 of its values, 1 of the query's.
+        """Return the roundings in units of u: those of both sums, 2 of the row's values, 1 of the query's.
 
-        The rows are as homogeneous as those of ``exact_error``; 1 % more is for what that one leaves it for.
+        Relative errors of rows carry over as in ``exact_error``, and 1 % more is for the same reasons.
         """
         dims = queries.shape[1]
         return float((2 * depth(dims) + 3 + self.prefilter_roundings(dims)) * EPS32 * 1.01)
 
     def prefilter_roundings(self, d: int) -> float:
-        """Return how many u the terms that a screen adds are off together: none, if nothing is computed of values."""
+        """Return the bound, in u, of the error of all float32 terms together: 0 if a term is one of its values."""
         return 0
 
     def exact_error(self, dims: int) -> float:
         """Return the roundings in units of u: of the d − 1 additions, of the terms, and of the rows.
 
-        The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows off by a factor 1 + ε put K off by no more.
-        1 % more is for products of roundings, underflow and what keeps chi2 from 0/0, 5e−31 a dimension.
+        The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows that are off by a factor 1 + ε move
+        K by at most that factor. 1 % more is for products of roundings, for underflow, and for the guard
+        of chi2 against 0/0, 5e−31 per dimension.
         """
         roundings = dims - 1 + self.exact_roundings + preparation.l1_roundings(dims)
         return float(roundings * EPS64 * 1.01)
@@ -138,13 +159,16 @@ class Chi2(_Histogram):
     """
 
     name = "chi2"
+    description = "Σ 2xy / (x + y)"
+    term_cost = 0.028
     terms = "CHI2"
+    term_bound = "root"
     factor = -2.0
     share = 2.0
-    exact_roundings = 7  # of two terms with one division; of one alone 4: the product, x + y, what keeps it from 0, ÷
+    exact_roundings = 7  # of two terms with one division; 4 of one term: the product, x + y, the guard of 0, ÷
 
     def landmark_values(self, X: Float64, YT: Float64) -> Float64:
-        """Return the true scores, float64[n, m], two terms to a division.
+        """Return the true scores, float64[n, m], two terms per division.
 
         (2xy t + 2x₂y₂ s) / (s t), s = x + y + 1e-30, is within 7 u of its terms: 2 of s (t stands above and below it),
         and one each of the product, that with t, their sum, s t, and the quotient.
@@ -152,8 +176,12 @@ class Chi2(_Histogram):
         return self.sums(X, YT, "CHI2_BY_TWOS")
 
     def prefilter_roundings(self, d: int) -> float:
-        """Return 4, of the product, x + y, what keeps it from 0, and the quotient."""
+        """Return 4: the product, x + y, the guard of 0, and the quotient."""
         return 4
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal:
+        """Return K of two raw rows."""
+        return decimals.of_integers(decimals.chi2, x, y)
 
     def roundings(self, d: int) -> float:
         """Return d + 25.
@@ -169,20 +197,30 @@ class Intersection(_Histogram):
     """K(x, y) = Σ min(x, y)."""
 
     name = "intersection"
+    description = "Σ min(x, y)"
     terms = "INTERSECTION"
+    term_bound = "minimum"
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal:
+        """Return K of two raw rows."""
+        return decimals.of_integers(decimals.intersection, x, y)
 
 
 class JensenShannon(_Histogram):
     """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)].
 
-    Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm, where there were two.
+    Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm per term, not two.
 
-    In ``exact`` the argument of a logarithm is off by 2 u, which adds 2 u / ln 2 to it: times ½ Σ (x + y) = 1, that is
-    2.9 u. Within 4 ulp the logarithm itself is 8 u off, relatively; two more are the product and the sum of a term.
+    In ``exact`` the argument of a logarithm is off by 2 u, which adds 2 u / ln 2 to it: times
+    ½ Σ (x + y) = 1, that is 2.9 u. The logarithm itself, within 4 ulp, is off by 8 u, relatively; the
+    product and the sum of a term add 2 u.
     """
 
     name = "jensen_shannon"
+    description = "Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)]"
+    term_cost = 0.125
     terms = "JENSEN_SHANNON"
+    term_bound = "root"
     factor = 0.5
     exact_roundings = 13
 
@@ -190,6 +228,10 @@ class JensenShannon(_Histogram):
     def finish(self) -> tuple[float, bool]:
         """Half of the sum."""
         return self.factor, False
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal:
+        """Return K of two raw rows."""
+        return decimals.jensen_shannon(x, y)
 
     def prefilter_roundings(self, d: int) -> float:
         """Return 11 + 9.5 log2 d, of ½ Σ [f(x + y) − f(x) − f(y)].
@@ -214,6 +256,8 @@ class _Inner(SumKernel):
     """An inner product of unit vectors."""
 
     terms = "PRODUCT"
+    raw_metrics = ("distance", "product")
+    shared_terms = True
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
@@ -233,54 +277,75 @@ class _Inner(SumKernel):
     def prefilter_error(self, queries: Float64) -> float:
         """Return the roundings in units of u: of the sum for Σ|xy| ≤ 1, of the row, and of the query.
 
-        Half of the row's are those of a sum, for they are of its root; 4 are the root, two products and the query's.
+        The row's are half of those of a sum, because it is divided by a root; 4 are for the root, two
+        products and the query.
         """
         return float((1.5 * depth(queries.shape[1]) + 5) * EPS32 * 1.01)
 
     @abstractmethod
     def row_roundings(self, d: int) -> float:
-        """Return how many u a value of a prepared row is off at most, relatively."""
+        """Return the bound, in u, of the relative error of a value of a prepared row."""
 
 
 class Cosine(_Inner):
     """K(x, y) = ⟨x, y⟩ / (‖x‖ ‖y‖)."""
 
     name = "cosine"
+    description = "⟨x, y⟩ / (‖x‖ ‖y‖)"
+    signed = True
     scaling = "NORM_ONE"
 
     def row_roundings(self, d: int) -> float:
-        """Return 4.5 + d / 2: 2 for the divisions, 1 for the root, and half of 3 for the squares and d for their sum.
+        """Return 4.5 + d / 2: 2 for divisions, 1 for the root, half of 3 for squares and of d for their sum.
 
-        So it holds in whatever order NumPy adds.
+        It holds for every order in which NumPy may add.
         """
         return 4.5 + d / 2
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows of unit norm."""
-        values = preparation.checked(rows, Domain(self.name, signed=True, zero_rows=False), first=first, label=label)
-        return preparation.l2_normalised(values)
+        return preparation.l2_normalised(self.checked(rows, first, label))
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
+        """Return K of two raw rows."""
+        return decimals.of_integers(decimals.cosine, x, y)
 
 
 class Hellinger(_Inner):
     """K(x, y) = Σ √(xy) of rows that sum to one."""
 
     name = "hellinger"
+    description = "Σ √(xy)"
+    term_bound = "root"
     scaling = "ROOTS"
 
     def row_roundings(self, d: int) -> float:
-        """Return half of those of rows that sum to one, and 1 for the root."""
+        """Return half the error of rows that sum to one, and 1 for the root."""
         return preparation.l1_roundings(d) / 2 + 1
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the square roots of rows that sum to one."""
-        values = preparation.checked(rows, Domain(self.name, signed=False, zero_rows=False), first=first, label=label)
-        return np.sqrt(preparation.l1_normalised(values))
+        return np.sqrt(preparation.l1_normalised(self.checked(rows, first, label)))
+
+    def histograms(self, prepared: Float64) -> Float64:
+        """Return the squares of prepared rows."""
+        return np.square(prepared)
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal:
+        """Return K of two raw rows."""
+        return decimals.of_integers(decimals.hellinger, x, y)
 
 
 class Rbf(SumKernel):
     """K(x, y) = exp(−γ ‖x − y‖²)."""
 
     name = "rbf"
+    description = "exp(−γ ‖x − y‖²)"
+    signed = True
+    zero_rows = True
+    takes_gamma = True
+    raw_metrics = ("distance",)
+    relative_ties = True
     terms = "SQUARED"
     scaling = "AS_IT_IS"
 
@@ -294,7 +359,11 @@ class Rbf(SumKernel):
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the rows as they are."""
-        return preparation.checked(rows, Domain(self.name, signed=True, zero_rows=True), first=first, label=label)
+        return self.checked(rows, first, label)
+
+    def decimal(self, x: Rows, y: Rows) -> Decimal:
+        """Return K of two raw rows."""
+        return (-Decimal(self.gamma) * decimals.squared_distance(x, y)).exp()
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]; an infinite distance scores zero."""
@@ -314,9 +383,9 @@ class Rbf(SumKernel):
         return -self.gamma, True
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return what ``block_error`` does, of a shallower sum and of rounded queries: rows are float32 as they are.
+        """Return the bound of ``block_error`` for a shallower sum, with rounded queries and exact float32 rows.
 
-        Squares of differences that underflow are in it too, for γ may make much of them.
+        It includes squares of differences that underflow: a large γ makes them count.
         """
         d = queries.shape[1]
         moved = np.sqrt(self.gamma) * EPS32 * float(np.sqrt(np.square(queries).sum(1).max()))
@@ -343,9 +412,19 @@ class Rbf(SumKernel):
         return float((0.37 * (dims + 3) + 8) * EPS64 * 1.01)
 
 
+def _number_of(terms: str) -> int:
+    """Return the number of the terms that a name in ``terms_numba`` stands for."""
+    from mercore.pipeline.kernels import terms_numba
+
+    number: int = getattr(terms_numba, terms)
+    return number
+
+
 def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
-    """Return the scores of a block, float32[n, m]; ``finish`` makes them of the sums."""
-    return blocks.score_block(getattr(loops_numba, terms), X, YT, blocks_numba.Finish(*finish))
+    """Return the scores of a block, float32[n, m]; ``finish`` makes a score of a sum."""
+    from mercore.pipeline.kernels import blocks, blocks_numba
+
+    return blocks.score_block(_number_of(terms), X, YT, blocks_numba.Finish(*finish))
 
 
 def _exp(values: Float64) -> Float64:

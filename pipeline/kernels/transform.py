@@ -1,6 +1,7 @@
 """The monotone transform of any kernel: exp(s (κ − 1)) (Jiang, Que & Kulis 2014, Eq. 6)."""
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ class Transformed(Kernel):
     """K(x, y) = exp(s (κ(x, y) − 1)), s > 0: the same neighbours as κ, another geometry."""
 
     name = "transformed"
+    description = "exp(s (κ − 1))"
 
     def __init__(self, kernel: Kernel, scale: float) -> None:
         self.kernel = kernel
         self.scale = scale
+        self.shared_terms = kernel.shared_terms
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -28,7 +31,7 @@ class Transformed(Kernel):
 
     @property
     def ranking(self) -> Kernel:
-        """What κ ranks by."""
+        """The ranking kernel of κ."""
         return self.kernel.ranking
 
     def from_ranking(self, scores: Float64) -> Float64:
@@ -36,11 +39,11 @@ class Transformed(Kernel):
         return self._apply(self.kernel.from_ranking(scores))
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
-        """Return the rows as κ wants them."""
+        """Return the rows as κ prepares them."""
         return self.kernel.prepare(rows, first=first, label=label)
 
     def packed(self, YT: Float32) -> Columns:
-        """Return columns as κ's blocks read them."""
+        """Return columns in the layout that κ's blocks read."""
         return self.kernel.packed(YT)
 
     def block(self, X: Float32, YT: Columns) -> Float32:
@@ -58,20 +61,25 @@ class Transformed(Kernel):
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return exp(s ε) − 1 for κ's error ε, and the rounding of the exponent, at most 2s + 4 units of it; K ≤ 1.
 
-        Both scores lie in [0, 1], so what exceeds 1 need not be known.
+        Both scores lie in [0, 1], so a bound above 1 need not be tight.
         """
         carried = float(np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32))))
         return (carried + 4 * EPS32) * 1.01
 
     def exact_error(self, dims: int) -> float:
-        """Return 1 − exp(−s ε) for κ's error ε, and 9 u: between exponents ≤ 0 that are s ε apart, exp moves no more.
+        """Return 1 − exp(−s ε) for κ's error ε, plus 9 u: exp moves by no more between exponents ≤ 0, s ε apart.
 
         The exponent t = s (κ − 1) is rounded twice, 2 u |t| exp(t) ≤ 0.74 u; exp is within 4 ulp of values ≤ 1.
         """
         return (9 * EPS64 - math.expm1(-self.scale * self.kernel.exact_error(dims))) * 1.01
 
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
+        """Return K of two raw rows."""
+        inner = self.kernel.decimal(x, y)
+        return None if inner is None else (Decimal(self.scale) * (inner - 1)).exp()
+
     def _apply(self, scores: Float64) -> Float64:
-        """Transform κ's scores in place; one that rounding put above 1 must not grow with s."""
+        """Transform κ's scores in place; a score that rounding put above 1 counts as 1, or it would grow with s."""
         np.minimum(scores, 1, out=scores)
         np.subtract(scores, 1, out=scores)
         np.multiply(scores, self.scale, out=scores)
@@ -83,6 +91,9 @@ class ExpChi2(Transformed):
     """K(x, y) = exp(−γ Σ (x − y)²/(x + y)) of rows that sum to one: the transform of chi2 with s = 2γ."""
 
     name = "exp_chi2"
+    description = "exp(−γ Σ (x − y)² / (x + y))"
+    takes_gamma = True
+    default_gamma = 1.0
 
     def __init__(self, gamma: float) -> None:
         super().__init__(Chi2(), 2 * gamma)

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.bounds.bin_bound import ADDITIVE, BinBoundSpec, grouping
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values
-from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, expected_share, sample_shares, true_scores
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
+from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, expected_share, sample_scores, sample_shares
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.bound_layout import MOST_BYTES
@@ -55,11 +55,11 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     """Return the memory that choosing takes: the sample, raw, prepared and as landmark values, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
-    specs = (kpca, bins) if isinstance(kernel.ranking, ADDITIVE) else (kpca,)
+    specs = (kpca, bins) if kernel.ranking.term_bound else (kpca,)
     sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks)
-    block = max(spec.block_rows * spec.row_bytes(dims) for spec in specs)
-    fit = max(spec.fit_bytes(rows, dims) for spec in specs)
-    return sample + kpca.shared_bytes(dims) + fit + block
+    block = max(spec.block_rows * spec.memory(dims).row for spec in specs)
+    fit = max(spec.memory(dims, rows).fit for spec in specs)
+    return sample + kpca.memory(dims).shared + fit + block
 
 
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
@@ -76,15 +76,15 @@ def _bounds(
     The members of a family are nested: what they share is computed once.
     """
     prepared = kernel.prepare(rows)
-    scores = true_scores(kernel, prepared)
+    scores = sample_scores(kernel, prepared)
     widest = _widest(vectors, random_state)
     learned = widest.learn(vectors, kernel)
-    sample = Sample(landmark_values(kernel, prepared, learned.landmarks), scores)
+    sample = Sample(landmark_scores(kernel, prepared, learned.landmarks), scores)
     for count in sorted({min(count, widest.n_components) for count in COMPONENTS}):
         shorter = replace(widest, n_components=count)
         model = shorter.turned(learned, kernel)
         yield shorter, model, sample_shares(Projected(model), sample)
-    if not isinstance(kernel, ADDITIVE):
+    if not kernel.term_bound:
         return
     bins = BinBoundSpec(random_state=random_state)
     rng = np.random.default_rng(random_state)

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import Kernel
 
-TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # of a float32 term of a block
-TERM = 0.012  # of one of any other kernel
 EXACT_TERM, PROJECTION = 0.28, 0.05  # of a float64 term, and of a multiplication with the components
 PREPARED = {"u": 2.5, "f": 5.0}  # of a row's dimension that is read and prepared: floats are looked at, and widened
 COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # of a pair, of its bytes, and of a row's byte that is read
@@ -36,8 +34,8 @@ class Search(NamedTuple):
 
 def every_row(search: Search) -> float:
     """Return what a row and query cost where every row is scored."""
-    term = TERMS.get(search.kernel.ranking.name, TERM)
-    return 1.28 * search.dims * term + PREPARED[search.dtype.kind] * search.dims / search.queries
+    scored = 1.28 * search.dims * search.kernel.ranking.term_cost
+    return scored + PREPARED[search.dtype.kind] * search.dims / search.queries
 
 
 def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mercore.jobs.encoder_parameters import PARAMETERS
+from mercore.pipeline.encoders import ENCODERS as REGISTERED
 from mercore.stores.results.hits import Hits
 from tests.commands.test_happy_path import assert_same, hits_of
 from tests.commands.test_kill import kill_after, wait_for_receipts
@@ -65,7 +65,7 @@ def exact(vectors: Path, data: Path) -> dict[str, Hits]:
 
 
 def test_every_encoder_is_among_those_tried() -> None:
-    assert list(ENCODERS) == list(PARAMETERS)
+    assert list(ENCODERS) == list(REGISTERED)
 
 
 @every_encoder

@@ -277,18 +277,15 @@ def test_threads_batches_and_parts_kept_in_memory_change_nothing(made: Made, que
 # What it takes
 
 
-def memory(spec: EncoderSpec, dims: int) -> list[int]:
-    return [spec.fit_bytes(1 << 20, dims), spec.shared_bytes(dims), spec.row_bytes(dims), spec.query_bytes(dims)]
-
-
 def test_memory_is_positive_and_grows_with_the_dimensions_and_the_parameters(made: Made) -> None:
-    figures = memory(made.spec, DIMS)
+    rows = 1 << 20
+    figures = made.spec.memory(DIMS, rows)
     assert all(isinstance(figure, int) for figure in figures)
     assert min(figures) > 0
-    assert all(more >= less for more, less in zip(memory(made.spec, 2 * DIMS), figures, strict=True))
-    assert sum(memory(made.spec, 2 * DIMS)) > sum(figures)
+    assert all(more >= less for more, less in zip(made.spec.memory(2 * DIMS, rows), figures, strict=True))
+    assert sum(made.spec.memory(2 * DIMS, rows)) > sum(figures)
     for parameter in (field.name for field in fields(made.spec) if field.name.startswith("n_")):
-        doubled = memory(replace(made.spec, **{parameter: 2 * getattr(made.spec, parameter)}), DIMS)
+        doubled = replace(made.spec, **{parameter: 2 * getattr(made.spec, parameter)}).memory(DIMS, rows)
         assert all(more >= less for more, less in zip(doubled, figures, strict=True)), parameter
         if parameter != "n_nonzero_coefs":  # next to nothing beside the correlations with the atoms
             assert sum(doubled) > sum(figures), parameter
@@ -296,7 +293,8 @@ def test_memory_is_positive_and_grows_with_the_dimensions_and_the_parameters(mad
 
 def test_the_model_and_a_block_fit_the_memory_that_is_stated(made: Made, rows: NDArray[Any]) -> None:
     model = sum(values.nbytes for name, values in made.codes.model.items() if not name.endswith("_rows"))
-    assert made.spec.shared_bytes(DIMS) + made.spec.fit_bytes(made.vectors.rows, DIMS) >= model
+    memory = made.spec.memory(DIMS, made.vectors.rows)
+    assert memory.shared + memory.fit >= model
     assert made.spec.block_rows == made.encoder().block_rows > 0
 
 

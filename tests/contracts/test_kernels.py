@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_kernel
-from mercore.pipeline.kernels.loops_numba import TILE
+from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.stores.errors import FormatError, InputError
 from tests.independent import reference
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady

@@ -1,7 +1,9 @@
-"""Options make specs: the words and defaults of the command line are those of the specs, and nothing is ignored."""
+"""Options make specs: they are read from the specs' fields, and none that is given is ignored."""
 
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -9,38 +11,37 @@ import click
 import pytest
 
 from mercore.jobs.cli import main
-from mercore.jobs.encoder_options import spec_of_options
-from mercore.jobs.encoder_parameters import CHOOSE, FIELDS, OPTIONS, PARAMETERS, WORDS
+from mercore.jobs.encoder_options import (
+    CHOOSE,
+    DEFAULT,
+    SEED,
+    fields_of,
+    option_names,
+    parse_spec,
+    spec_of_options,
+    users_of,
+)
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
-from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, AskaSpec
+from mercore.pipeline.encoders.aska import PURSUITS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_lsh import AS_BITS, KpcaLshSpec
+from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
 from mercore.stores.errors import InputError
 
 
 def make_spec(options: dict[str, Any]) -> EncoderSpec:
     """Return the spec of an encoder that is named among its options."""
-    return spec_of_options(options.get("encoder") or "aska", options)
+    return spec_of_options(options.get("encoder") or DEFAULT, options)
 
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
-
-
-def field_of(option: str) -> str:
-    return FIELDS.get(option, option)
-
-
-def spec_defaults(kind: type[EncoderSpec]) -> dict[str, Any]:
-    """What a spec's fields are if nothing is said, all but those that name it."""
-    found = {field.name: field.default for field in fields(kind) if field.name not in ("name", "version")}
-    assert MISSING not in found.values()
-    return found
+OPTIONS = option_names()
+WORDS = {"pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS}
 
 
 def refused(call: Callable[[], object], message: str) -> None:
@@ -54,25 +55,21 @@ def refused(call: Callable[[], object], message: str) -> None:
 
 
 @every_encoder
-def test_an_encoders_options_are_its_specs_fields_and_so_are_their_defaults(name: str) -> None:
-    said = {field_of(option): default for option, default in PARAMETERS[name].items()}
-    if name == "kpca-lsh":
-        assert said["n_components"] == "bits"  # see below
-        said["n_components"] = AS_BITS
-    assert said == spec_defaults(ENCODERS[name])
-    assert make_spec({"encoder": name}) == ENCODERS[name]()
+def test_every_field_of_a_spec_is_an_option(name: str) -> None:
+    stated = {field.name for field in fields(ENCODERS[name])} - {"name", "version"}
+    assert set(fields_of(name).values()) == stated
+    assert spec_of_options(name, {}) == make_spec({"encoder": name}) == ENCODERS[name]()
+    assert (
+        spec_of_options(name, {option: getattr(ENCODERS[name](), field) for option, field in fields_of(name).items()})
+        == ENCODERS[name]()
+    )
 
 
-def test_every_encoder_and_every_option_has_its_words() -> None:
-    assert list(PARAMETERS) == list(ENCODERS)
-    assert {option for parameters in PARAMETERS.values() for option in parameters} == set(OPTIONS)
-    assert set(FIELDS) <= set(OPTIONS)
-    assert len({field_of(option) for option in OPTIONS}) == len(OPTIONS)
-    taken = {"weights": WEIGHTS, "pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS}
-    assert {key: set(words) for key, words in WORDS.items()} == {key: set(words) for key, words in taken.items()}
-    for option, words in WORDS.items():
-        defaults = {parameters[option] for parameters in PARAMETERS.values() if option in parameters}
-        assert words[0] in defaults <= set(words)
+def test_an_option_means_one_field() -> None:
+    pairs = {pair for name in ENCODERS for pair in fields_of(name).items()}
+    assert len(pairs) == len(OPTIONS) == len(set(OPTIONS))
+    assert {option for option, _ in pairs} == set(OPTIONS)
+    assert OPTIONS[-1] == SEED
 
 
 def test_the_command_line_offers_them_with_their_defaults() -> None:
@@ -85,13 +82,32 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
     assert list(kind.choices) == [*ENCODERS, CHOOSE]
     parsed = encode.make_context("encode", ["vectors", "codes", "--kernel", "chi2"]).params
     assert [parsed[option] for option in OPTIONS] == [None] * len(OPTIONS)  # so that one that is given can be told
-    for option, words in WORDS.items():
+    for option in OPTIONS:
         choice = offered[option].type
-        assert option == "weights" or (isinstance(choice, click.Choice) and list(choice.choices) == words)
+        if option in WORDS:
+            assert isinstance(choice, click.Choice)
+            assert tuple(choice.choices) == WORDS[option]
+        else:
+            assert choice is (click.STRING if option == "weights" else click.INT)
     texts = {option: str(getattr(offered[option], "help", "")) for option in OPTIONS}
     assert texts["landmarks"].endswith("[kpca-aska, kpca-pq, kpca-lsh, kpca, kpca-bound: 1024; kpca-jl: 8192]")
     assert texts["components"].endswith("[kpca-aska, kpca-jl, kpca-bound: 128; kpca-pq, kpca: 64; kpca-lsh: bits]")
     assert texts["bits"].endswith("[kpca-lsh: 256]")
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("encode", "--help"), ("search", "--help")])
+def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
+    code = "import sys\nfrom mercore.jobs.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
+    code += "    found = {'numba', 'zarr', 'scipy', 'dask'} & set(sys.modules)\n    print('heavy:', *found)"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("heavy:\n"), (done.stdout[-200:], done.stderr)
+
+
+def test_a_text_describes_a_spec() -> None:
+    spec = parse_spec("kpca-pq:landmarks=512,components=64,preprocessing=none", 12, {})
+    assert spec == KpcaPqSpec(n_landmarks=512, n_components=64, preprocessing="none")
+    assert parse_spec("kpca-lsh", 12, {"operations": 8}) == KpcaLshSpec(n_bits=300)
+    assert parse_spec("pq", 12, {"bytes": 8}) == PqSpec(n_subquantizers=6)
 
 
 # Options make specs
@@ -180,13 +196,13 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
 @every_encoder
 def test_options_make_the_spec_and_each_matters(name: str) -> None:
     options, spec = GIVEN[name]
-    assert set(options) == set(PARAMETERS[name])
+    assert set(options) == set(fields_of(name))
     others = dict.fromkeys(set(OPTIONS) - set(options))
     assert make_spec({"encoder": name, "kernel": "chi2", **options, **others}) == spec
     for option, value in options.items():
         alone = make_spec({"encoder": name, option: value})
         assert alone != ENCODERS[name]()
-        assert getattr(alone, field_of(option)) == value
+        assert getattr(alone, fields_of(name)[option]) == value
 
 
 def test_the_encoder_is_aska_unless_one_is_named() -> None:
@@ -222,9 +238,13 @@ USERS = {
 }
 
 
+def test_users_of_options() -> None:
+    assert {option: ", ".join(users_of(option)) for option in USERS} == USERS
+
+
 @every_encoder
 def test_an_option_that_an_encoder_does_not_have_is_refused(name: str) -> None:
-    for option in set(OPTIONS) - set(PARAMETERS[name]):
+    for option in set(OPTIONS) - set(fields_of(name)):
         shown = option.replace("_", "-")
         refused(
             partial(make_spec, {"encoder": name, option: 1}),

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, plan_encode, spec_of
-from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, float16_above, int8_scales
+from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, int8_scales
+from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import draw_rows
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders import weights_numba
 from mercore.pipeline.ingest import row_digests
 from mercore.pipeline.ingest_numba import digest_rows
-from mercore.pipeline.kernels import loops_numba
-from mercore.pipeline.kernels.loops_numba import TILE
+from mercore.pipeline.kernels import pair_sums_numba, terms_numba
+from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
 from mercore.pipeline.topk import top_k_of
@@ -62,26 +62,26 @@ def log2_inputs() -> list[float]:
 
 def test_log2_is_within_4_ulp() -> None:
     for value in log2_inputs():
-        found, true = Decimal(float(loops_numba.log2(value))), reference.log2(value)
+        found, true = Decimal(float(terms_numba.log2(value))), reference.log2(value)
         assert abs(found - true) <= 4 * Decimal(math.ulp(float(true))), value
 
 
 def test_log2_of_powers_of_two_is_exact_and_of_infinity_1024() -> None:
-    assert [loops_numba.log2(2.0**power) for power in range(-1022, 1024)] == list(range(-1022, 1024))
-    assert loops_numba.log2(np.inf) == 1024
+    assert [terms_numba.log2(2.0**power) for power in range(-1022, 1024)] == list(range(-1022, 1024))
+    assert terms_numba.log2(np.inf) == 1024
 
 
 def cross(terms: str, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any]:
     out = np.full((len(X), len(Y)), np.nan, X.dtype)
     with as_the_machine_does():
-        loops_numba.cross(getattr(loops_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out)
+        pair_sums_numba.cross(getattr(terms_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out)
     return out
 
 
 def pairs(terms: str, X: Floats, Y: Floats, x_rows: Ids, y_rows: Ids) -> Floats:
     out = np.full(len(x_rows), np.nan)
     with as_the_machine_does():
-        loops_numba.pairs(getattr(loops_numba, terms), X, Y, x_rows, y_rows, TINY, out)
+        pair_sums_numba.pairs(getattr(terms_numba, terms), X, Y, x_rows, y_rows, TINY, out)
     return out
 
 

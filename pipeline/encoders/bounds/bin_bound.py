@@ -1,53 +1,68 @@
-"""Upper bounds of additive kernels by merged bins, a byte a group: Σ k(xᵢ, yᵢ) ≤ Σ_g k(Σ_{i∈g} xᵢ, Σ_{i∈g} yᵢ)."""
+"""Upper bounds of additive kernels by merged bins, one byte per group: Σ k(xᵢ, yᵢ) ≤ Σ_g k(Σ_{i∈g} xᵢ, Σ_{i∈g} yᵢ)."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.bounds.bin_groups import PAIR_VALUES, histograms_of, learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
-from mercore.pipeline.encoders.bounds.sample import Sample, sample_shares, true_scores
-from mercore.pipeline.encoders.encoder import Model, check_random_state, check_range, draw_rows
-from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.sums import Chi2, Hellinger, Intersection, JensenShannon
+from mercore.pipeline.encoders.bounds.sample import PAIR_VALUES, Sample, sample_scores, sample_shares
+from mercore.pipeline.encoders.encoder import (
+    TRAINING_ROWS,
+    CodeColumn,
+    Encoder,
+    EncoderSpec,
+    Memory,
+    Model,
+    Size,
+    check_random_state,
+    check_range,
+    draw_rows,
+    option,
+    read_rows,
+)
+from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.scanners.bound_layout import MOST_BYTES
-from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
 from mercore.stores.errors import InputError
-from mercore.stores.part_store.header import column_fields
-from mercore.stores.vectors import Vectors, gather
 
-ADDITIVE = (Intersection, Chi2, Hellinger, JensenShannon)
-CAPS = (1.0, 0.5, 0.25, 0.125)  # of the largest sum of a group: where a byte may end
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.stores.vectors import Vectors
+
+CAPS = (1.0, 0.5, 0.25, 0.125)  # shares of the largest sum of a group: candidates for the cap of a byte
 BYTE, HALF_BYTE = 255, 127
 LEAST_SCALE = 2.0**-20
 BLOCK_ROWS = 1024
-REAL = 1e-9  # what rows and sums in float64 are off at most
+REAL = 1e-9  # bound of the error of rows and sums in float64
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinBoundSpec:
-    """Rows as sums of groups of bins, a byte each, and what rounding them may hide."""
+class BinBoundSpec(EncoderSpec):
+    """Rows as sums of groups of bins, one byte each, and terms for the rounding of these."""
 
     name: str = "bin-bound"
     version: int = 1
-    n_groups: int = 64
-    n_training: int = 8192
-    random_state: int = 0
+    n_groups: int = field(
+        default=64, metadata=option("groups", "Groups of bins that are added together, one byte each.")
+    )
+    n_training: int = field(default=8192, metadata=TRAINING_ROWS)
+
+    size = Size("n_groups", "byte operations", 1 << 15)
+    bounds = True
 
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse a kernel that is no sum over bins, and parameters out of range."""
-        if not isinstance(kernel.ranking, ADDITIVE):
-            names = ", ".join(kind.name for kind in ADDITIVE)
+        if kernel.ranking.term_bound is None:
+            names = ", ".join(kind.name for kind in KINDS.values() if kind.term_bound)
             raise InputError(
-                f"bin-bound serves sums over bins: found kernel {kernel.name}, expected {names}, or a transform. "
+                f"bin-bound needs a sum over bins: found kernel {kernel.name}, expected {names}, or a transform. "
                 "Fix: --encoder kpca-bound"
             )
         most, why = min((vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more"))
@@ -55,48 +70,37 @@ class BinBoundSpec:
         check_range("training rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
         check_random_state(self.random_state)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code: the bytes, and the scale and two terms of a bound."""
-        return [
-            column_fields("groups", "uint8", self.n_groups, compressor),
-            column_fields("terms", "float16", 3, compressor),
-        ]
+    def code_columns(self) -> list[CodeColumn]:
+        """Return the bytes, and the scale and two terms of a bound."""
+        return [("groups", "uint8", self.n_groups), ("terms", "float16", 3)]
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the bins in the order of their groups, where each group begins, and where bytes end."""
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return the bins in the order of their groups, the start of each group, and the cap of bytes."""
+        from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
+
         kernel = kernel.ranking
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
-        sample = rng.permutation(gather(vectors, rows))
+        sample = rng.permutation(read_rows(vectors, rows))
         pairs = near_pairs(kernel, sample)
         (groups,) = learn_groups(*pairs, [self.n_groups])
         model = grouping(groups, *pairs)
-        scores = true_scores(kernel, kernel.prepare(sample))
+        scores = sample_scores(kernel, kernel.prepare(sample))
         return model | {"shares": sample_shares(self.encoder(kernel, model), Sample(sample, scores))}
 
     def encoder(self, kernel: Kernel, model: Model) -> "MinimumBound | RootBound":
         """Return the encoder of a model."""
-        return MinimumBound(kernel, model) if isinstance(kernel.ranking, Intersection) else RootBound(kernel, model)
+        return MinimumBound(kernel, model) if kernel.ranking.term_bound == "minimum" else RootBound(kernel, model)
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
-        return min(rows, self.n_training) * dims * 40 + 16 * dims**2
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return 16 * dims
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 32 * dims + 48 * self.n_groups
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims)
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        row = 32 * dims + 48 * self.n_groups
+        fit = min(rows, self.n_training) * dims * 40 + 16 * dims**2
+        return Memory(fit=fit, shared=16 * dims, row=row, query=row)
 
 
-class BinBound:
-    """What both forms share: rows as sums of groups."""
+class BinBound(Encoder):
+    """The base of both forms: rows as sums of groups."""
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel = kernel.ranking
@@ -104,22 +108,19 @@ class BinBound:
         self._order, self._starts = model["order"], model["starts"]
         self._cap = float(model["cap"][0])
 
-    def prepare_encoding(self) -> None:
-        """Do nothing: queries need all that rows need."""
-
     def _merged(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
-        """Return the groups' sums, float64[b, g]: a row's sum to one, whatever the kernel."""
-        histograms = histograms_of(self.kernel, rows, first=first, label=label)
+        """Return the sums of the groups, float64[b, g]; each row of them sums to one."""
+        histograms = self.kernel.histograms(self.kernel.prepare(rows, first=first, label=label))
         if len(self._starts) == len(self._order):  # each bin is a group
-            return np.take(histograms, self._order, axis=1)  # row by row in memory, as rounded sums of it should be
+            return np.take(histograms, self._order, axis=1)  # row-major, which the order of rounded sums depends on
         return np.add.reduceat(histograms[:, self._order], self._starts, axis=1)
 
 
 class MinimumBound(BinBound):
     """Bounds of the intersection by minima of bytes.
 
-    A sum x becomes c = round(x s) up to a cap, and what is above it goes to the row's ``over``. With e⁺ what rounding
-    took: Σ min(x, y) ≤ [Σ min(c, c') + Σ e⁺ + Σ e'⁺] / s + min(over, over').
+    A sum x becomes c = round(x s) up to a cap; the mass above the cap is added to the row's ``over``. With
+    e⁺ the loss by rounding: Σ min(x, y) ≤ [Σ min(c, c') + Σ e⁺ + Σ e'⁺] / s + min(over, over').
     """
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
@@ -127,8 +128,10 @@ class MinimumBound(BinBound):
         codes, lost, over = self._rounded(self._merged(rows, first=first, label="row"))
         return {"groups": codes, "terms": float16_above(np.column_stack([np.ones(len(codes)), lost, over]))}
 
-    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
-        """Return queries ready to be bounded."""
+    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
+        """Return the scanner of queries that bounds the kernel."""
+        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+
         codes, lost, over = self._rounded(self._merged(queries, first=0, label="query"))
         ones = np.ones(len(codes))
         return BoundScanner(
@@ -150,11 +153,11 @@ class MinimumBound(BinBound):
 
 
 class RootBound(BinBound):
-    """Bounds of Hellinger, Jensen–Shannon and χ² by products of roots.
+    """Bounds of kernels with terms of at most √(xy), by products of roots: Hellinger, Jensen–Shannon and χ².
 
     2xy/(x + y) ≤ √(xy), and ½ [x log₂((x + y)/x) + y log₂((x + y)/y)] = (x + y)/2 · H₂(x/(x + y)) ≤ √(xy), for the
-    binary entropy H₂(p) ≤ 2 √(p (1 − p)). Roots r of norm one become bytes, r = s c + e, and a query's z = t u + f:
-    ⟨z, r⟩ ≤ s t ⟨u, c⟩ + ‖f‖ ‖s c‖ + ‖e‖.
+    binary entropy H₂(p) ≤ 2 √(p (1 − p)). Roots r of norm one become bytes, r = s c + e, and those of a
+    query z = t u + f: ⟨z, r⟩ ≤ s t ⟨u, c⟩ + ‖f‖ ‖s c‖ + ‖e‖.
     """
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
@@ -166,8 +169,10 @@ class RootBound(BinBound):
         terms = np.column_stack([scale, norms_above(roots - rounded), norms_above(rounded)])
         return {"groups": codes.astype(np.uint8), "terms": float16_above(terms)}
 
-    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
-        """Return queries ready to be bounded."""
+    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
+        """Return the scanner of queries that bounds the kernel."""
+        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+
         roots = np.sqrt(self._merged(queries, first=0, label="query"))
         step = float32_above(roots.max(axis=1) / HALF_BYTE).astype(np.float64)
         codes = np.rint(roots / step[:, None])
@@ -185,9 +190,9 @@ class RootBound(BinBound):
 
 
 def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -> dict[str, NDArray[Any]]:
-    """Return the model of groups: the bins in their order, where each begins, and the cap that suits the pairs best.
+    """Return the model of groups: the bins in order, the start of each group, and the best cap for the pairs.
 
-    Groups that are seldom filled come last, beside each other: scans pass over four bytes that are zero.
+    Groups that are seldom filled come last, next to one another: scans skip four bytes that are zero.
     """
     filled = [int((first[:, group] > 0).any(axis=1).sum()) for group in groups]
     groups = [groups[place] for place in np.argsort(np.negative(filled), kind="stable")]
@@ -198,7 +203,7 @@ def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -
 
 
 def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:
-    """Return whole numbers of cap / 255 [b, g], what rounding took of each row [b], and its mass above the cap [b]."""
+    """Return multiples of cap / 255 [b, g], the loss by rounding of each row [b], and its mass above the cap [b]."""
     below = np.minimum(merged, cap)
     codes = np.rint(below * (BYTE / cap))
     lost = np.maximum(below - codes * (cap / BYTE), 0).sum(axis=1)
@@ -206,7 +211,7 @@ def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:
 
 
 def best_cap(first: Float64, second: Float64) -> float:
-    """Return the cap of bytes whose bounds of pairs of rows [p, g] are least on average."""
+    """Return the cap of bytes with the least mean bound of pairs of rows [p, g]."""
     largest = max(float(first.max()), float(second.max()))
     step = max(1, first.size // PAIR_VALUES)
     first, second = first[::step], second[::step]

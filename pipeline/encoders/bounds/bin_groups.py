@@ -1,23 +1,20 @@
-"""Groups of bins to be merged: those whose merging raises the kernel of near rows least."""
-
-from typing import Any
+"""Groups of bins: merged where that raises the kernel of near rows least."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.bin_groups_numba import summed_magnitudes
+from mercore.pipeline.encoders.bounds.sample import PAIR_VALUES
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.kernels.sums import Hellinger
 
-QUERIES, NEAR = 256, 32  # rows taken for queries, and how many of their nearest each is paired with
-SHARE = 8  # of the groups, so many-th part is merged between two measurements
-PAIR_VALUES = 1 << 20  # of the rows of pairs that a measurement looks at
+QUERIES, NEAR = 256, 32  # rows that stand for queries, and the nearest rows that each is paired with
+SHARE = 8  # one eighth of the groups is merged between two measurements
 Group = NDArray[np.int64]
 
 
 def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
-    """Return pairs of near rows of a sample, as histograms float64[p, d] twice: each query's nearest but itself."""
+    """Return pairs of near rows of a sample, as histograms float64[p, d] twice: queries and their nearest rows."""
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
     scores = kernel.block(prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))).T
@@ -25,15 +22,15 @@ def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Floa
     scores[itself, itself] = -np.inf
     near = max(1, min(NEAR, len(prepared) - 1))
     nearest = np.argpartition(scores, -near, axis=1)[:, -near:]
-    histograms = histograms_of(kernel, rows)
+    histograms = kernel.histograms(prepared)
     return np.repeat(histograms[: len(queries)], near, axis=0), histograms[nearest.ravel()]
 
 
 def learn_groups(first: Float64, second: Float64, counts: list[int]) -> list[list[Group]]:
-    """Return nested groupings of bins into so many groups, for each of the counts: merged pair by pair, greedily.
+    """Return nested groupings of bins, one for each count of groups: merged pair by pair, greedily.
 
-    Merging bins i and j raises Σ min(x, y) by (|a| + |b| − |a + b|) / 2, a and b the differences x − y in them: nothing
-    where one row has more of both.
+    Merging bins i and j raises Σ min(x, y) by (|a| + |b| − |a + b|) / 2, where a and b are their
+    differences x − y: by nothing if one row has more in both.
 
     Parameters
     ----------
@@ -53,7 +50,7 @@ def learn_groups(first: Float64, second: Float64, counts: list[int]) -> list[lis
 def _merged(
     groups: list[Group], differences: NDArray[np.float32], count: int
 ) -> tuple[list[Group], NDArray[np.float32]]:
-    """Return ``count`` groups, and the differences of pairs in them."""
+    """Return ``count`` groups, and the differences of pairs in these."""
     while len(groups) > count:
         step = max(1, differences.size // PAIR_VALUES)
         pairs = _disjoint(merging_costs(differences[::step]), min(len(groups) - count, max(1, len(groups) // SHARE)))
@@ -66,7 +63,7 @@ def _merged(
 
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return by how much merging two groups raises the intersection of pairs on average, float32[g, g]."""
+    """Return the mean increase of the intersection of pairs by merging two groups, float32[g, g]."""
     count, groups = differences.shape
     above = np.empty((groups, groups), np.float32)
     summed_magnitudes(np.ascontiguousarray(differences), above)
@@ -87,9 +84,3 @@ def _disjoint(costs: NDArray[np.float32], count: int) -> list[tuple[int, int]]:
             if len(pairs) == count:
                 break
     return pairs
-
-
-def histograms_of(kernel: Kernel, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float64:
-    """Return rows that sum to one, float64[b, d], of any additive kernel."""
-    prepared = kernel.prepare(rows, first=first, label=label)
-    return np.square(prepared) if isinstance(kernel, Hellinger) else prepared

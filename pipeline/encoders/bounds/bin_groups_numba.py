@@ -1,4 +1,4 @@
-"""What merging groups of bins costs: sums over pairs of rows in one order."""
+"""Costs of merging groups of bins: sums over pairs of rows in one order."""
 
 import numpy as np
 from numpy.typing import NDArray

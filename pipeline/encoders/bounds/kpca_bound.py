@@ -1,80 +1,87 @@
 """Upper bounds by kernel PCA, in bytes: K(x, y) ≤ ⟨x̃, ỹ⟩ + R(x) R(y) (Bourrier et al. 2015, App. A)."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL, project
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
-from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_shares, true_scores
-from mercore.pipeline.encoders.encoder import Model, draw_rows
-from mercore.pipeline.encoders.kpca import Landmarks, gram_matrix, principal_components, random_rotation
+from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores, sample_shares
+from mercore.pipeline.encoders.encoder import CodeColumn, Encoder, Memory, Model, Size, draw_rows, read_rows
+from mercore.pipeline.encoders.kpca import (
+    COMPONENTS,
+    MAX_LANDMARKS,
+    Landmarks,
+    gram_matrix,
+    principal_components,
+    random_rotation,
+)
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
-from mercore.stores.part_store.header import column_fields
-from mercore.stores.vectors import Vectors, gather
 
-LEAST_EIGENVALUE = 1e-3  # what a component of less explains is less than what it adds to the rounding
+if TYPE_CHECKING:
+    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.stores.vectors import Vectors
+
+LEAST_EIGENVALUE = 1e-3  # a smaller component explains less than it adds to the rounding
 LEAST_SCALE = 2.0**-20  # of a row's bytes, so that a float16 holds it
 U = 2.0**-53
-BIAS = 128  # of a row's bytes, which are unsigned; a query's are not
+BIAS = 128  # added to the bytes of a row, which are unsigned; those of a query are signed
 MOST = 127
-NEAR_ROWS, NEAR = 4096, 32  # a sample, and the nearest rows of each that stands for a query
+NEAR_ROWS, NEAR = 4096, 32  # rows of a sample, and nearest rows of each sample query
 QUANTILES = 257
 BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaBoundSpec(Landmarks):
-    """Rows as E coordinates of a byte each, and the five numbers that make an upper bound of their product."""
+    """Rows as E coordinates of one byte each, and five numbers that make their product an upper bound."""
 
     name: str = "kpca-bound"
     version: int = 1
-    n_components: int = 128
+    n_components: int = field(default=128, metadata=COMPONENTS)
+
+    size = Size("n_components", "multiply-adds", MAX_LANDMARKS)
+    bounds = True
 
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def check(self, vectors: Vectors, kernel: Kernel) -> None:
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_landmarks(vectors.rows)
 
-    def columns(self, compressor: str) -> list[dict[str, Any]]:
-        """Return the columns of a code: the bytes; the scale, R, the two errors of rounding, and ⟨μ, ỹ − μ⟩."""
-        return [
-            column_fields("coordinates", "uint8", self.n_components, compressor),
-            column_fields("terms", "float16", 5, compressor),
-        ]
+    def code_columns(self) -> list[CodeColumn]:
+        """Return the bytes; the scale, R, the two errors of rounding, and ⟨μ, ỹ − μ⟩."""
+        return [("coordinates", "uint8", self.n_components), ("terms", "float16", 5)]
 
-    def fit(self, vectors: Vectors, kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, the projection to coordinates and their centre, and what its rounding adds to a bound."""
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, the projection to coordinates, their centre, and the slack for its rounding."""
         return self.turned(self.learn(vectors, kernel.ranking), kernel.ranking)
 
-    def learn(self, vectors: Vectors, kernel: Kernel) -> "Learned":
-        """Return what all bounds of at most E components share."""
+    def learn(self, vectors: "Vectors", kernel: Kernel) -> "Learned":
+        """Return the parts that all bounds of at most E components share."""
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
-        landmarks = gather(vectors, rows)
+        landmarks = read_rows(vectors, rows)
         gram = gram_matrix(kernel, landmarks)
         eigenvalues, components = principal_components(gram.copy(), self.n_components)
-        near = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))))
+        near = read_rows(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))))
         prepared = kernel.prepare(near)
         return Learned(
             rows=rows,
             landmarks=landmarks,
             gram=gram,
             components=components[:, eigenvalues >= LEAST_EIGENVALUE],
-            sample=Sample(landmark_values(kernel, prepared, landmarks), true_scores(kernel, prepared)),
+            sample=Sample(landmark_scores(kernel, prepared, landmarks), sample_scores(kernel, prepared)),
         )
 
     def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the model of the first E components, turned at random: so that all coordinates need the same step."""
+        """Return the model of the first E components, rotated at random so that all coordinates suit one step."""
         kept = learned.components[:, : self.n_components]
         projection = np.zeros((len(kept), self.n_components))
         width = kept.shape[1]
@@ -95,26 +102,20 @@ class KpcaBoundSpec(Landmarks):
         """Return the encoder of a model."""
         return KpcaBound(kernel, model)
 
-    def fit_bytes(self, rows: int, dims: int) -> int:
-        """Return the memory that fitting takes."""
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
         sample = NEAR_ROWS * (2 * dims + self.n_landmarks + QUERIES + 4 * self.n_components)
-        return self.gram_bytes(dims) + 8 * (self.n_landmarks**2 + sample)
-
-    def shared_bytes(self, dims: int) -> int:
-        """Return the memory that all threads share while encoding."""
-        return 8 * self.n_landmarks * (3 * dims + self.n_components)
-
-    def row_bytes(self, dims: int) -> int:
-        """Return the memory that a row of a block takes while it is encoded."""
-        return 8 * self.n_landmarks + 24 * dims + 48 * self.n_components
-
-    def query_bytes(self, dims: int) -> int:
-        """Return the memory that a query takes while codes are scanned."""
-        return self.row_bytes(dims)
+        row = 8 * self.n_landmarks + 24 * dims + 48 * self.n_components
+        return Memory(
+            fit=self.gram_bytes(dims) + 8 * (self.n_landmarks**2 + sample),
+            shared=8 * self.n_landmarks * (3 * dims + self.n_components),
+            row=row,
+            query=row,
+        )
 
 
 class Learned(NamedTuple):
-    """Landmarks, their numbers, their Gram matrix and components in order, and a sample of rows as landmark values."""
+    """Landmarks, their row numbers, Gram matrix and components, and a sample of rows as landmark values."""
 
     rows: NDArray[np.int64]
     landmarks: NDArray[Any]
@@ -124,27 +125,27 @@ class Learned(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """What the cosine is taken to be at most, and the estimated probability that a neighbour is missed for it."""
+    """The assumed maximum of the cosine, and the estimated probability that it misses a neighbour."""
 
     beta: float
     failure_probability: float
 
 
 class Coordinates(NamedTuple):
-    """Rows in the span of the components: x̃ less its centre float64[b, E], R(x) float64[b], ⟨μ, x̃ − μ⟩ float64[b]."""
+    """Rows in the span of the components: x̃ − μ float64[b, E], R(x) float64[b], ⟨μ, x̃ − μ⟩ float64[b]."""
 
     centred: Float64
     residual: Float64
     along: Float64
 
 
-class Projected:
-    """Encode rows, given as their landmark values, so that a bound of their kernel with any can be computed from bytes.
+class Projected(Encoder):
+    """Encode rows, given as their landmark values, as bytes that bound their kernel with any query.
 
-    With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + ⟨x̃ − μ, ỹ − μ⟩ +
-    R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ becomes t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤
-    s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖. That the basis is not quite orthonormal, and that its products are rounded,
-    is in ``slack``.
+    With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ +
+    ⟨x̃ − μ, ỹ − μ⟩ + R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ becomes
+    t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤ s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖. ``slack`` covers the rounding of
+    products and the deviation of the basis from an orthonormal one.
     """
 
     def __init__(self, model: Model) -> None:
@@ -153,11 +154,8 @@ class Projected:
         self._centre = model["centre"]
         self._slack = float(model["slack"][0])
 
-    def prepare_encoding(self) -> None:
-        """Do nothing: queries need all that rows need."""
-
     def encode(self, rows: Float64, *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the bytes v + 128, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up, of a block of rows."""
+        """Return the bytes v + 128 of a block of rows, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up."""
         points = self._coordinates(rows)
         values = points.centred
         scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
@@ -167,12 +165,14 @@ class Projected:
         terms = np.column_stack([scale, points.residual, lost, norms_above(rounded), points.along])
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
 
-    def scanner(self, queries: Float64) -> BoundScanner:
-        """Return queries ready to be bounded."""
+    def scanner(self, queries: Float64) -> "BoundScanner":
+        """Return the scanner of queries that bounds the kernel."""
         return self.relaxed_scanner(queries, 1.0)
 
-    def relaxed_scanner(self, queries: Float64, beta: float) -> BoundScanner:
-        """Return queries ready to be scored with β R(x) R(y) in the place of R(x) R(y) (Eq. 28): no bound if β < 1."""
+    def relaxed_scanner(self, queries: Float64, beta: float) -> "BoundScanner":
+        """Return the scanner with β R(x) R(y) in place of R(x) R(y) (Eq. 28): no bound if β < 1."""
+        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+
         points = self._coordinates(queries)
         values = points.centred
         step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
@@ -195,8 +195,8 @@ class Projected:
     def near_cosines(self, sample: Sample) -> Float64:
         """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
 
-        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y): the cosine of what the components leave of both. One row has no
-        other: then all are one, as for any bound.
+        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample of one row
+        all quantiles are 1, as for a bound.
         """
         others = len(sample.rows) - 1
         if others == 0:
@@ -212,15 +212,15 @@ class Projected:
         return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
 
     def _coordinates(self, values: Float64) -> Coordinates:
-        """Return a block of rows in the span of the components; a row's coordinates are its own to the bit."""
+        """Return a block of rows in the span of the components; a row's do not depend on its block, to the bit."""
         points = projected(values, self._panels)[:, : len(self._centre)]
         left = np.maximum(1 - np.square(points).sum(axis=1), 0) + self._slack
         centred = points - self._centre
         return Coordinates(centred, np.sqrt(left), (centred * self._centre).sum(axis=1))
 
 
-class KpcaBound:
-    """Do what ``Projected`` does, of raw rows."""
+class KpcaBound(Encoder):
+    """Encode raw rows as ``Projected`` encodes their landmark values."""
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel = kernel.ranking
@@ -228,19 +228,16 @@ class KpcaBound:
         self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
         self._projected = Projected(model)
 
-    def prepare_encoding(self) -> None:
-        """Do nothing: queries need all that rows need."""
-
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the bytes and terms of a block of rows."""
         return self._projected.encode(self._values(rows, first=first, label="row"))
 
-    def scanner(self, queries: NDArray[Any]) -> BoundScanner:
-        """Return queries ready to be bounded."""
+    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
+        """Return the scanner of queries that bounds the kernel."""
         return self.relaxed_scanner(queries, 1.0)
 
-    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> BoundScanner:
-        """Return queries ready to be scored: no bound if β < 1."""
+    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> "BoundScanner":
+        """Return the scanner that multiplies the residuals by β: no bound if β < 1."""
         return self._projected.relaxed_scanner(self._values(queries, first=0, label="query"), beta)
 
     def _values(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
@@ -249,7 +246,9 @@ class KpcaBound:
 
 
 def projection_panels(projection: Float64) -> Float64:
-    """Return a projection [M, E] as [⌈E / 32⌉, M, 32], zero where no column is: what ``projected`` reads."""
+    """Return a projection [M, E] as [⌈E / 32⌉, M, 32], padded with zeros, as ``projected`` reads it."""
+    from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL
+
     landmarks, width = projection.shape
     panels = np.zeros((-(-width // PANEL), landmarks, PANEL))
     for panel, columns in zip(panels, np.split(projection, range(PANEL, width, PANEL), axis=1), strict=True):
@@ -259,12 +258,14 @@ def projection_panels(projection: Float64) -> Float64:
 
 def projected(values: Float64, panels: Float64) -> Float64:
     """Return landmark values [n, M] times a projection in panels, float64[n, 32 ⌈E / 32⌉]."""
+    from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL, project
+
     points = np.empty((len(values), len(panels) * PANEL))
     project(values, panels, points)
     return points
 
 
-def landmark_values(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) -> Float64:
+def landmark_scores(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) -> Float64:
     """Return K of prepared rows with raw landmarks, float64[n, M]."""
     return kernel.landmark_values(prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T))
 
@@ -272,8 +273,9 @@ def landmark_values(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) 
 def relaxation(model: Model, share: float) -> Relaxation:
     """Return the β that held for a share of the near pairs of the sample, and how often it may fail (Eq. 28).
 
-    With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), m those of the sample
-    (Dvoretzky, Kiefer & Wolfowitz): a neighbour is missed with at most that probability and 1 − share.
+    With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), where the sample
+    has m pairs (Dvoretzky, Kiefer & Wolfowitz): the probability that a neighbour is missed is at most that
+    plus 1 − share.
     """
     beta = float(np.interp(share, np.linspace(0, 1, QUANTILES), model["cosines"]))
     confidence = math.sqrt(math.log(2 / 0.05) / (2 * QUERIES * NEAR))
@@ -281,13 +283,13 @@ def relaxation(model: Model, share: float) -> Relaxation:
 
 
 def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: int) -> float:
-    """Return what a bound must add, and a squared residual too, because a projection is not quite one.
+    """Return the slack of a bound, and of a squared residual, for a projection that is not quite orthogonal.
 
     For any B with BᵀB = I + Δ and ‖Δ‖ ≤ η, x̃ = BᵀΦ(x): K(x, y) = x̃ᵀỹ − x̃ᵀΔỹ + ⟨h, h'⟩ with h = Φ − B x̃ and
     ‖h‖² = K(x, x) − ‖x̃‖² + x̃ᵀΔx̃. η is measured: the Frobenius norm of AᵀGA − I, plus the errors of G
-    (``exact_error``) and of the products, each at most (M + 2) u of Σ|A|, by row and column. Coordinates are off by
-    ε ≤ (error + (M + 2) u) ‖A‖₁ each, which moves x̃ᵀỹ by 2 ε and ‖x̃‖² by as much. Norms of at most 1.05 make the
-    factor 2.5.
+    (``exact_error``) and of the products, each at most (M + 2) u of Σ|A|, by row and column. Each
+    coordinate is off by ε ≤ (error + (M + 2) u) ‖A‖₁, which moves x̃ᵀỹ and ‖x̃‖² by 2 ε. The factor 2.5
+    allows for norms of up to 1.05.
     """
     sums = np.abs(components).sum(axis=0)
     error = kernel.exact_error(dims) + (len(gram) + 2) * U

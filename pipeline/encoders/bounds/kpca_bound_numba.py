@@ -1,4 +1,4 @@
-"""The projection of kernel values in float64: a row's sums come in one order, whatever stands beside it."""
+"""The projection of kernel values in float64: a row's sums are added in one order in every block."""
 
 # mypy: disable-error-code="call-arg"
 
@@ -51,7 +51,7 @@ def four_zeros() -> Four:
 
 @jit(inline="always")
 def load_four(array: Values, at: Any) -> Four:
-    """Return four vectors that lie side by side."""
+    """Return four consecutive vectors."""
     v = np.uint64(VECTOR)
     return (
         load_float64(array, at),
@@ -63,13 +63,13 @@ def load_four(array: Values, at: Any) -> Four:
 
 @jit(inline="always")
 def store_four(array: Values, at: Any, vectors: Four) -> None:
-    """Store four vectors side by side."""
+    """Store four consecutive vectors."""
     for j, vector in enumerate(vectors):
         store(array, at + np.uint64(j * VECTOR), vector)
 
 
 @jit(inline="always")
 def with_products(sums: Four, line: Four, score: float) -> Four:
-    """Return sums, and a line of the projection times a score added to them: each product and sum rounded."""
+    """Return sums plus a line of the projection times a score; each product and each sum is rounded."""
     s, (a, b, c, d), (e, f, g, h) = splat_float64(score), sums, line
     return add(a, multiply(e, s)), add(b, multiply(f, s)), add(c, multiply(g, s)), add(d, multiply(h, s))

@@ -1,4 +1,4 @@
-"""What a bound leaves of a sample: measured when it is fitted, so that a search knows whether it pays."""
+"""The share of a sample that a bound leaves: measured at fitting, so that a search can predict its cost."""
 
 from typing import Any, NamedTuple
 
@@ -8,28 +8,30 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.bounds import BoundScanner
 
 QUERIES = 64  # rows of a sample that stand for queries
+PAIR_VALUES = 1 << 20  # values of pairs of rows that one measurement reads
 
 
 class Sample(NamedTuple):
-    """Rows drawn at random, [n, …] as an encoder takes them, and the true scores of the first of them with all."""
+    """Random rows, [n, …] as an encoder takes them, and the true scores of the first ones with all."""
 
     rows: NDArray[Any]
     scores: Float64
 
 
-def true_scores(kernel: Kernel, prepared: Float64) -> Float64:
-    """Return K of the first prepared rows with all, float64[≤ 64, n]."""
+def sample_scores(kernel: Kernel, prepared: Float64) -> Float64:
+    """Return K of the first prepared rows with all of them, float64[≤ 64, n]."""
     return kernel.exact(prepared[:QUERIES], np.ascontiguousarray(prepared.T))
 
 
 def sample_shares(encoder: Encoder, sample: Sample) -> Float64:
-    """Return ``costs.measured_shares`` of a sample, the first rows of which stand for queries."""
+    """Return ``measured_shares`` of a sample, whose first rows stand for queries."""
+    from mercore.pipeline.scanners.bounds import BoundScanner
+
     rows = sample.rows
     count = min(QUERIES, max(1, len(rows) // 8))
-    first = min(count, len(rows) - 1)  # a store of one row is both
+    first = min(count, len(rows) - 1)  # the only row of a store is query and row
     scanner = encoder.scanner(rows[:count])
     assert isinstance(scanner, BoundScanner)
     size = encoder.block_rows
@@ -39,7 +41,7 @@ def sample_shares(encoder: Encoder, sample: Sample) -> Float64:
 
 
 def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
-    """Return which shares of all rows, and of the first eighth, have a bound that reaches the best score among them.
+    """Return the shares of all rows, and of the first eighth, whose bound reaches their best score.
 
     Parameters
     ----------
@@ -49,15 +51,15 @@ def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
     Returns
     -------
     float64[3]
-        Both shares, on average over the queries, and n.
+        Both shares, as means over the queries, and n.
     """
     n = scores.shape[1]
     shares = [(bounds[:, :size] >= scores[:, :size].max(axis=1, keepdims=True)).mean() for size in (n, max(1, n // 8))]
     return np.array([*shares, n])
 
 
-def expected_share(shares: Float64, rows_a_neighbour: float) -> float:
-    """Return the share that bounds leave of a store with so many rows to a neighbour, by the power that shares show."""
+def expected_share(shares: Float64, rows_per_neighbour: float) -> float:
+    """Return the share that bounds leave of a store, by the power law that the shares of the sample show."""
     whole, eighth, rows = shares.tolist()
     power = max(0.0, float(np.log(eighth / whole) / np.log(8)))
-    return min(1.0, float(whole * (rows / rows_a_neighbour) ** power))
+    return min(1.0, float(whole * (rows / rows_per_neighbour) ** power))

@@ -7,7 +7,7 @@ import pytest
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
-from mercore.pipeline.encoders.kpca import KpcaSpec, Landmarks
+from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
@@ -192,12 +192,12 @@ def test_parameters_that_no_code_can_be_made_with_are_refused(kernel: str, spec:
     ],
 )
 def test_landmarks_are_bounded_however_large_the_store(landmarks: int, message: str) -> None:
-    refused(lambda: Landmarks(n_landmarks=landmarks).check_landmarks(10**6), message)
+    refused(lambda: KpcaSpec(n_landmarks=landmarks).check_landmarks(10**6), message)
 
 
 def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
-    Landmarks(n_landmarks=1 << 15, n_components=1 << 15).check_landmarks(1 << 15)
-    Landmarks(n_landmarks=1, n_components=1).check_landmarks(1)
+    KpcaSpec(n_landmarks=1 << 15, n_components=1 << 15).check_landmarks(1 << 15)
+    KpcaSpec(n_landmarks=1, n_components=1).check_landmarks(1)
     vectors, chi2 = SourceVectors(Rows(histograms(ROWS, DIMS))), make_kernel("chi2")
     for spec in (
         KpcaLshSpec(n_landmarks=60, n_bits=4096),

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import zarr
 
-from mercore.jobs.encoder_options import spec_of_options
-from mercore.jobs.encoder_parameters import CHOOSE, OPTIONS, PARAMETERS
+from mercore.jobs.encoder_options import CHOOSE, option_names, spec_of_options, users_of
+from mercore.pipeline.encoders import ENCODERS
 from tests.support.running import Outcome, histograms, invoke, succeed
 
 ROWS, DIMS = 600, 16
@@ -48,7 +48,7 @@ def about(codes: Path) -> dict[str, Any]:
 
 
 def test_the_choice_is_no_encoder() -> None:
-    assert CHOOSE not in PARAMETERS
+    assert CHOOSE not in ENCODERS
     with pytest.raises(KeyError):
         spec_of_options(CHOOSE, {})
 
@@ -160,9 +160,9 @@ class TestRefusedBeforeAnyChoice:
 GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}
 
 
-@pytest.mark.parametrize("option", [option for option in OPTIONS if option != "random_state"])
+@pytest.mark.parametrize("option", [option for option in option_names() if option != "random_state"])
 def test_options_that_say_what_is_to_be_chosen_are_refused(folder: Path, tmp_path: Path, option: str) -> None:
-    users = ", ".join(name for name, parameters in PARAMETERS.items() if option in parameters)
+    users = ", ".join(users_of(option))
     shown = "--" + option.replace("_", "-")
     outcome = encode(folder, tmp_path / "codes", "chi2", shown, GIVEN.get(option, 4))
     assert (outcome.code, outcome.out) == (2, "")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds import bin_groups as grouping
-from mercore.pipeline.encoders.bounds.bin_bound import BinBound
-from mercore.pipeline.encoders.bounds.bin_groups import histograms_of, learn_groups, merging_costs, near_pairs
+from mercore.pipeline.encoders.bounds.bin_bound import RootBound
+from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, merging_costs, near_pairs
 from mercore.pipeline.kernels import make_kernel
 from tests.independent import reference
 from tests.support.making import histograms
@@ -82,7 +82,7 @@ def test_many_differences_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_near_pairs_are_each_querys_nearest_but_itself(name: str, n: int) -> None:
     rows, kernel = histograms(n, 12, seed=4), make_kernel(name)
     first, second = near_pairs(kernel, rows)
-    shares = histograms_of(kernel, rows)
+    shares = kernel.histograms(kernel.prepare(rows))
     np.testing.assert_allclose(shares, reference.l1_shares(rows), rtol=1e-12)
     count, near = max(1, n // 2), max(1, min(grouping.NEAR, n - 1))
     np.testing.assert_array_equal(first, np.repeat(shares[:count], near, axis=0))
@@ -100,10 +100,10 @@ def test_near_pairs_are_each_querys_nearest_but_itself(name: str, n: int) -> Non
 @pytest.mark.parametrize("groups", [40, 39])
 def test_sums_of_groups_lie_row_by_row_in_memory_on_which_the_rounding_of_their_sums_depends(groups: int) -> None:
     rows, order = histograms(300, 40, seed=1), np.random.default_rng(2).permutation(40)
-    encoder = BinBound(make_kernel("chi2"), {"order": order, "starts": np.arange(groups), "cap": np.array([0.1])})
+    encoder = RootBound(make_kernel("chi2"), {"order": order, "starts": np.arange(groups), "cap": np.array([0.1])})
     summed = encoder._merged(rows, first=0, label="row")
     assert summed.flags.c_contiguous
-    expected = histograms_of(make_kernel("chi2"), rows)[:, order]
+    expected = make_kernel("chi2").prepare(rows)[:, order]
     if groups < 40:
         expected = np.column_stack([expected[:, :38], expected[:, 38] + expected[:, 39]])
     np.testing.assert_array_equal(summed, expected, strict=True)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mercore.pipeline.encoders import ENCODERS
-from mercore.pipeline.encoders.equal_cost import code_bytes, equal_bytes, equal_operations, operations, size_of
+from mercore.pipeline.encoders.equal_cost import code_bytes, equal_bytes, equal_operations, operations
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
@@ -105,10 +105,10 @@ def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, 
     kind = ENCODERS[name]
     spec = equal_bytes(kind, {}, budget, dims=dims)
     assert code_bytes(spec) <= budget
-    size = size_of(kind)
+    size = kind.size
     for value in range(getattr(spec, size.field) + 1, size.most + 1):
         shares = dims if name == "pq" else value  # kpca-pq's components are raised to a multiple
-        larger = code_bytes(kind(**{size.field: value}))
+        larger = code_bytes(kind.of_size(value, {}))
         assert larger > budget or shares % value, (value, larger)
 
 

@@ -19,17 +19,15 @@ from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
 from mercore.pipeline.encoders.pq import (
     PREPROCESSING,
-    RAW_KERNELS,
     KpcaPqSpec,
     Pq,
     PqSpec,
-    Quantizer,
     greatest_divisor,
     learn_codebooks,
-    raw,
+    prepared_rows,
 )
-from mercore.pipeline.encoders.pq_numba import assign, lay_out
-from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
+from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
@@ -76,7 +74,7 @@ def rows() -> NDArray[Any]:
 
 def assigned(points: Singles, books: Singles) -> NDArray[np.uint8]:
     code = np.full((len(points), len(books)), 99, np.uint8)
-    assign(points, lay_out(books), code)
+    assign(points, lay_out_codebooks(books), code)
     return code
 
 
@@ -135,10 +133,10 @@ def test_a_row_is_assigned_the_same_alone_and_among_others() -> None:
 
 def test_codebooks_are_laid_out_a_line_a_coordinate() -> None:
     books = np.random.default_rng(4).normal(size=(3, 256, 5)).astype(np.float32)
-    lines = lay_out(books).reshape(3, 6, 256)
+    lines = lay_out_codebooks(books).reshape(3, 6, 256)
     np.testing.assert_allclose(lines[:, 0], -(books.astype(np.float64) ** 2).sum(axis=2) / 2, rtol=1e-7)
     np.testing.assert_array_equal(lines[:, 1:], books.transpose(0, 2, 1))
-    assert lay_out(books).ctypes.data % 64 == 0
+    assert lay_out_codebooks(books).ctypes.data % 64 == 0
 
 
 # Codebooks
@@ -332,7 +330,7 @@ def test_a_querys_tables_are_the_same_bits_in_any_batch(metric: str) -> None:
     terms = np.full(32, 2.0**-27)
     terms[:2] = 2.0**27, 2.0**3
     books = np.stack([rng.permutation(terms) for _ in range(256)]).astype(np.float32)
-    encoder = Pq(raw(RBF), books, PqSpec(n_subquantizers=1, metric=metric))
+    encoder = Pq(prepared_rows(RBF), books, PqSpec(n_subquantizers=1, metric=metric))
     queries = np.full((9, 32), 2.0**-27, np.float32)
     together = encoder.tables(queries)
     for size in (1, 2, 3, 4, 8):
@@ -342,7 +340,7 @@ def test_a_querys_tables_are_the_same_bits_in_any_batch(metric: str) -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name not in RAW_KERNELS])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.raw_metrics])
 def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: NDArray[Any]) -> None:
     refused(
         lambda: plan_encode(vectors_of(rows), make_kernel(name), PqSpec(n_subquantizers=4)),
@@ -366,8 +364,8 @@ def test_the_greatest_number_of_sub_quantizers_that_fits_is_offered(dims: int, c
 
 
 def test_a_quantizer_takes_what_its_range_says() -> None:
-    Quantizer(n_subquantizers=256, n_training=1).check_quantizer(256, fix="")
-    Quantizer(n_subquantizers=1, n_training=1 << 24).check_quantizer(1, fix="")
+    PqSpec(n_subquantizers=256, n_training=1).check_quantizer(256, fix="")
+    PqSpec(n_subquantizers=1, n_training=1 << 24).check_quantizer(1, fix="")
 
 
 def test_parts_are_encoded_from_any_row_on(rows: NDArray[Any]) -> None:

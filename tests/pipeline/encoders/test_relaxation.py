@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values, relaxation
-from mercore.pipeline.encoders.bounds.sample import Sample, true_scores
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores, relaxation
+from mercore.pipeline.encoders.bounds.sample import Sample, sample_scores
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
 from tests.independent import reference
@@ -32,6 +32,6 @@ def test_cosines_of_near_rows_are_those_of_what_the_components_leave() -> None:
         near = np.argsort(-others, kind="stable")[:32]
         cosines += ((scores[query, near] - points[near] @ points[query]) / (left[query] * left[near])).tolist()
     values = kernel.prepare(rows)
-    sample = Sample(landmark_values(kernel, values, model["landmarks"]), true_scores(kernel, values))
+    sample = Sample(landmark_scores(kernel, values, model["landmarks"]), sample_scores(kernel, values))
     expected = np.quantile(cosines, np.linspace(0, 1, 257))
     np.testing.assert_allclose(Projected(model).near_cosines(sample), expected, rtol=0, atol=1e-6)

@@ -148,12 +148,12 @@ def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:
     kernel, rng = make_kernel("jensen_shannon"), np.random.default_rng(6)
     x, y = rng.integers(0, 9, (2, 30)).astype(np.float32)
     order = rng.permutation(30)
-    decimals._jensen_shannon.cache_clear()
+    decimals._jensen_shannon_of_shape.cache_clear()
     first = score(kernel, x, y)
     assert all(score(kernel, *rows) == first for rows in ((3 * x, y), (x, y / 8), (x[order], y[order])))
-    assert decimals._jensen_shannon.cache_info().misses == 1
+    assert decimals._jensen_shannon_of_shape.cache_info().misses == 1
     assert first not in (score(kernel, x, y[order]), score(kernel, 3 * x + 1, y))
-    assert decimals._jensen_shannon.cache_info().misses == 3
+    assert decimals._jensen_shannon_of_shape.cache_info().misses == 3
 
 
 @pytest.mark.parametrize("name", ["chi2", "intersection"])

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_values
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.choose_bound import COMPONENTS, GROUPS, Measured, choose_bound
@@ -92,7 +92,7 @@ def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(name: 
     spec = KpcaBoundSpec(n_landmarks=60, n_components=20)
     model = spec.fit(SourceVectors(Rows(rows)), kernel)
     encoder, bound = spec.encoder(kernel, model), Projected(model)
-    values = landmark_values(kernel.ranking, kernel.prepare(rows), model["landmarks"])
+    values = landmark_scores(kernel.ranking, kernel.prepare(rows), model["landmarks"])
     assert values.shape == (len(rows), 60)
     codes, others = encoder.encode(rows), bound.encode(values)
     for column, found in others.items():

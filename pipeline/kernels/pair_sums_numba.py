@@ -1,73 +1,36 @@
-"""Kernel loops: sums over dimensions in one fixed order, so that a pair's score is the same in whatever block."""
+"""Sums of a kernel's float64 terms in one fixed order: a pair's sum is the same in every block."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
+from mercore.pipeline.kernels.terms_numba import (
+    CHI2,
+    CHI2_BY_TWOS,
+    INTERSECTION,
+    JENSEN_SHANNON,
+    PRODUCT,
+    SQUARED,
+    Real,
+    cheap_term,
+    chi2_term,
+    jensen_shannon_term,
+    squared_term,
+    two_chi2_terms,
+)
 
-Real = float | np.floating
 Reals = NDArray[np.floating]
 
-# What is summed over the dimensions of a pair; the last is chi2 as ``cross`` alone has it, two terms to a division.
-PRODUCT, CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED, CHI2_BY_TWOS = range(6)
-
 TILE = 512  # columns of a tile: four rows of them and their sums stay in L1
-LN2 = 0.6931471805599453
-LOG2_SERIES = tuple(2.0 / LN2 / (2 * power + 1) for power in range(12))
-SQRT_HALF_BITS = np.int64(0x3FE6A09E667F3BCD)
-MANTISSA_BITS = np.int64(52)
-
-
-@jit(inline="always")
-def log2(value: Real) -> Real:
-    """Return log2 of a positive normal float64 to within 4 ulp; infinity gives 1024.
-
-    Free of branches, so that it vectorises: ``value = 2^e (1 + f)`` with 1 + f in [√½, √2), and
-    ``log2(1 + f) = 2 atanh(s) / ln 2``, s = f / (2 + f), by its Taylor series.
-    """
-    bits = np.float64(value).view(np.int64)
-    exponent = (bits - SQRT_HALF_BITS) >> MANTISSA_BITS
-    f = np.int64(bits - (exponent << MANTISSA_BITS)).view(np.float64) - 1.0
-    s = f / (2.0 + f)
-    z = s * s
-    series = LOG2_SERIES[11]
-    for power in range(10, -1, -1):
-        series = series * z + LOG2_SERIES[power]
-    return exponent + s * series
-
-
-@jit(inline="always")
-def chi2_term(x: Real, y: Real, tiny: Real) -> Real:
-    """Return 2xy / (x + y); ``tiny`` makes it 0 where both are."""
-    return (x + x) * y / ((x + y) + tiny)
-
-
-@jit(inline="always")
-def two_chi2_terms(x: Real, y: Real, second_x: Real, second_y: Real, tiny: Real) -> Real:
-    """Return 2xy / (x + y) + 2x₂y₂ / (x₂ + y₂) with one division, which takes longer than all else."""
-    s, t = (x + y) + tiny, (second_x + second_y) + tiny
-    return ((x + x) * y * t + (second_x + second_x) * second_y * s) / (s * t)
-
-
-@jit(inline="always")
-def jensen_shannon_term(x: Real, y: Real) -> Real:
-    """Return ½ [x log2((x+y)/x) + y log2((x+y)/y)] for x > 0, y ≥ 0."""
-    total = np.float64(x) + np.float64(y)
-    return 0.5 * (x * log2(total / x) + y * log2(total / y))
-
-
-@jit(inline="always")
-def squared_term(x: Real, y: Real) -> Real:
-    """Return (x − y)²."""
-    return (x - y) * (x - y)
 
 
 @jit(error_model="numpy")
 def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
-    ``X`` [n, d], ``YT`` [d, m], ``out`` [n, m]: C-contiguous, of one dtype. Dimensions where X is zero are passed
-    over, for their terms are zero (squares apart): sparse rows cost what they hold.
+    ``X`` [n, d], ``YT`` [d, m] and ``out`` [n, m] are C-contiguous and of one dtype. Dimensions where
+    X is zero are skipped: their terms are zero, except squared differences. So the time grows with
+    the non-zero values of a row.
     """
     n, d = X.shape
     m = YT.shape[1]
@@ -94,7 +57,10 @@ def add_four(
     tiny: Real,
     sums: Reals,
 ) -> None:
-    """Add four dimensions' terms of the columns from ``first`` on to the sums, in order, with one load and store."""
+    """Add the terms of four dimensions, in order, to the sums of the columns from ``first`` on.
+
+    Each sum is loaded and stored once.
+    """
     a, b, c, e = x[dims[0]], x[dims[1]], x[dims[2]], x[dims[3]]
     last = first + sums.size
     p, q = YT[dims[0], first:last], YT[dims[1], first:last]
@@ -131,25 +97,13 @@ def add_four(
 
 @jit(error_model="numpy")
 def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
-    """Add the terms of one dimension to the sums."""
+    """Add the terms of one dimension to the sums of all columns."""
     if terms == JENSEN_SHANNON:
         for j in range(sums.size):
             sums[j] = sums[j] + jensen_shannon_term(x, y[j])
         return
     for j in range(sums.size):
         sums[j] = sums[j] + cheap_term(terms, x, y[j], tiny)
-
-
-@jit(inline="always", error_model="numpy")
-def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
-    """Return one term that needs no logarithm."""
-    if terms == PRODUCT:
-        return x * y
-    if terms in (CHI2, CHI2_BY_TWOS):
-        return chi2_term(x, y, tiny)
-    if terms == INTERSECTION:
-        return min(x, y)
-    return squared_term(x, y)
 
 
 @jit(error_model="numpy")
@@ -162,9 +116,10 @@ def pairs(
     tiny: float,
     out: NDArray[np.float64],
 ) -> None:
-    """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p]]`` and ``Y[y_rows[p]]``, to the bit as ``cross`` does.
+    """Set ``out[p]`` to the sum of the terms of ``X[x_rows[p]]`` and ``Y[y_rows[p]]``.
 
-    A row's dimensions that are not zero are found once for all its pairs, if they stand side by side.
+    The sums have the same bits as those of ``cross``. The non-zero dimensions of a row are listed once
+    for pairs of that row that follow one another.
     """
     dims, count = np.empty(X.shape[1], np.int64), 0
     for p in range(out.size):
@@ -183,9 +138,9 @@ def pairs(
 
 @jit
 def filled(terms: int, x: Reals, dims: NDArray[np.int64]) -> int:
-    """List the dimensions whose terms may not be zero, ascending; return how many they are."""
+    """List the dimensions whose terms may be other than zero, ascending; return their number."""
     count = 0
     for k in range(x.size):
         dims[count] = k
-        count += terms == SQUARED or x[k] != 0  # without a branch, which in sparse rows nobody foresees
+        count += terms == SQUARED or x[k] != 0  # no branch: in sparse rows it would be mispredicted
     return count
