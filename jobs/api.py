@@ -141,7 +141,7 @@ def search(store: str, queries: str | Sliced, **options: Any) -> tuple[Report, H
 
         return search_exactly(store, queries, **options)
     execution = execution_of(options)
-    settings = searching.SearchOptions(
+    settings = searching.SearchSettings(
         k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=execution.threads
     )
     source = open_rows(queries)
@@ -274,7 +274,7 @@ def hits_json(hits: Hits) -> Report:
 def _search_codes(
     store: str,
     queries: Source,
-    settings: searching.SearchOptions,
+    settings: searching.SearchSettings,
     options: Mapping[str, Any],
     advance: searching.Advance,
 ) -> tuple[int, Hits]:
@@ -302,7 +302,7 @@ def _search_codes(
 def _search_vectors(
     store: str,
     queries: Source,
-    settings: searching.SearchOptions,
+    settings: searching.SearchSettings,
     options: Mapping[str, Any],
     advance: searching.Advance,
 ) -> tuple[int, Hits]:

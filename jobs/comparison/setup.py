@@ -18,8 +18,8 @@ from mercore.pipeline.encode import check_domain, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.recall import DEFAULT_RANKS
-from mercore.pipeline.search.batch_search import SearchOptions, check_queries
+from mercore.pipeline.recall_checks import DEFAULT_RANKS
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT
@@ -188,7 +188,7 @@ def _ground(vectors: str, queries: str, store: Vectors, options: Mapping[str, An
     ranks = _ranks(options.get("ranks"), store.rows)
     seeds = options.get("seeds", 1)
     check_range("seeds", seeds, (1, MAX_SEEDS), "--seeds 2")
-    SearchOptions(k=ranks[-1], rerank=options.get("rerank"), threads=threads).check(store.rows)
+    SearchSettings(k=ranks[-1], rerank=options.get("rerank"), threads=threads).check(store.rows)
     return Setup(
         vectors=vectors,
         queries=queries,
@@ -229,7 +229,7 @@ def _fits(found: Comparison, out: str | None) -> None:
         if not undone:
             continue
         if not (out and exists(folder / setup.truth_file(kernel.kernel))):
-            least = SearchOptions(k=setup.k, batch=1, threads=setup.resources["threads"])
+            least = SearchSettings(k=setup.k, batch=1, threads=setup.resources["threads"])
             needed = search_bytes(store, least, queries=setup.query_count)
             check_budget("searching", needed, setup.resources["memory"], "fewer --threads")
         for candidate in undone:

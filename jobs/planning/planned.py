@@ -21,7 +21,7 @@ from mercore.jobs.verbs.exact import prepare
 from mercore.jobs.verbs.inputs import check_out, chosen_kernel, kind_of, refuse, vectors_of
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
-from mercore.pipeline.search.batch_search import SearchOptions, check_queries, check_source
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -40,7 +40,7 @@ class Planned:
     vectors: Vectors | None
     kernel: Kernel
     queries: Source
-    settings: SearchOptions
+    settings: SearchSettings
     needed: int = 0
     exact: bool = False
     beta: float = 1.0
@@ -102,7 +102,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
             beta=1.0 if relaxed is None else min(1.0, relaxed.beta),
         )
     else:
-        settings = SearchOptions(
+        settings = SearchSettings(
             k=options["k"], rerank=options.get("rerank"), batch=batch_of(options), threads=execution.threads
         )
         of = _of_codes if kind_of(store) == "codes" else _of_vectors
@@ -110,7 +110,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
         found.settings.check(found.scanned.rows)
         check_queries(found.queries, found.kernel, found.dims, store)
 
-    def taken(some: SearchOptions) -> int:
+    def taken(some: SearchSettings) -> int:
         return taken_at(execution, batches_at(execution) * _needs(found)(some))
 
     settings = fitted(found.settings, taken, options)
@@ -119,7 +119,7 @@ def open_search(store: str, queries: str, options: Mapping[str, Any]) -> Planned
     return replace(found, settings=replace(settings, cache_bytes=max(0, room)), needed=needed)
 
 
-def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:
+def _of_codes(store: str, queries: Source, settings: SearchSettings, options: Mapping[str, Any]) -> Planned:
     codes = open_code_store(store)
     custom = custom_kernel_of(codes, options.get("kernel"))
     refuse(options, ("gamma", "transform"), f"{store} has its kernel already")
@@ -134,7 +134,7 @@ def _of_codes(store: str, queries: Source, settings: SearchOptions, options: Map
     )
 
 
-def _of_vectors(store: str, queries: Source, settings: SearchOptions, options: Mapping[str, Any]) -> Planned:
+def _of_vectors(store: str, queries: Source, settings: SearchSettings, options: Mapping[str, Any]) -> Planned:
     if settings.rerank:
         raise InputError(f"{store} holds vectors: their scores are the true ones already. Fix: leave --rerank out.")
     refuse(options, ("vectors",), f"{store} is the vectors")
@@ -144,7 +144,7 @@ def _of_vectors(store: str, queries: Source, settings: SearchOptions, options: M
     return Planned(codes=None, vectors=vectors, kernel=kernel, queries=queries, settings=settings)
 
 
-def _needs(search: Planned) -> Callable[[SearchOptions], int]:
+def _needs(search: Planned) -> Callable[[SearchSettings], int]:
     """Return what gives the bytes that a search takes with some settings."""
     nq = search.queries.shape[0]
     if search.exact:

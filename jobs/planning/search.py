@@ -118,7 +118,7 @@ def _exact_runs(search: Planned, queries: NDArray[Any]) -> dict[str, Run]:
         if codes is not None:
             assert encoder is not None
             bounds = OpenCodes(FirstParts(codes, parts), encoder, held)
-        ExactSearch(truth=truth, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
+        ExactSearch(scorer=truth, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
 
     return _three(run, search.settings.threads)
 

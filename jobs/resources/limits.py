@@ -9,13 +9,13 @@ import click
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
-from mercore.pipeline.search.batch_search import SearchOptions
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
 from mercore.pipeline.search.collect import PairBudget
 from mercore.pipeline.search.exact import SPARE
-from mercore.pipeline.search.executor import HELD_BYTES
 from mercore.pipeline.search.exhaustive import block_rows
-from mercore.pipeline.search.rerank import KEPT_BYTES
+from mercore.pipeline.search.fetch import ROW_CACHE_BYTES
+from mercore.pipeline.search.thread_executor import PART_CACHE_BYTES
 from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import HELD
 from mercore.stores.errors import BudgetError
@@ -83,8 +83,8 @@ def check_disk(verb: str, where: Where, needed: int) -> None:
 
 
 def within_memory(
-    settings: SearchOptions, execution: Execution, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
-) -> SearchOptions:
+    settings: SearchSettings, execution: Execution, needs: Callable[[SearchSettings], int], options: Mapping[str, Any]
+) -> SearchSettings:
     """Return the settings of a search that a workplace's memory allows: what is left of it holds codes.
 
     Parameters
@@ -98,7 +98,7 @@ def within_memory(
         If even the least takes more.
     """
 
-    def taken(some: SearchOptions) -> int:
+    def taken(some: SearchSettings) -> int:
         return taken_at(execution, batches_at(execution) * needs(some))
 
     settings = fitted(settings, taken, options)
@@ -106,7 +106,9 @@ def within_memory(
     return replace(settings, cache_bytes=check_budget("searching", taken(settings), execution.memory, fix))
 
 
-def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]) -> SearchOptions:
+def fitted(
+    settings: SearchSettings, needs: Callable[[SearchSettings], int], options: Mapping[str, Any]
+) -> SearchSettings:
     """Return the first settings, from these to the thriftiest, that ``memory`` allows; say on stderr what is less.
 
     What the user named is kept.
@@ -124,8 +126,8 @@ def fitted(settings: SearchOptions, needs: Callable[[SearchOptions], int], optio
 
 
 def _thriftier(
-    settings: SearchOptions, needs: Callable[[SearchOptions], int], options: Mapping[str, Any]
-) -> Iterator[SearchOptions]:
+    settings: SearchSettings, needs: Callable[[SearchSettings], int], options: Mapping[str, Any]
+) -> Iterator[SearchSettings]:
     """Yield settings that take less and less memory: first what costs little time."""
     found = settings
     yield found
@@ -161,7 +163,7 @@ def ingest_bytes(source: Source) -> int:
 
 
 def search_bytes(
-    store: CodeStore | Vectors, options: SearchOptions, *, queries: int, reranked: Vectors | None = None
+    store: CodeStore | Vectors, options: SearchSettings, *, queries: int, reranked: Vectors | None = None
 ) -> int:
     """Return what searching takes beyond the interpreter: tables or queries, lists of the best, buffers, and answers.
 
@@ -190,7 +192,7 @@ def search_bytes(
     return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
 
 
-def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOptions, *, queries: int) -> int:
+def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int) -> int:
     """Return what an exact search takes: that of every row's scores, and what bounds leave of a window.
 
     A query whose bounds leave a larger share is answered by every row.
@@ -209,8 +211,8 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchOption
         + search_bytes(codes, options, queries=queries)
         + PAIR_BYTES * pairs
         + rows_left
-        + KEPT_BYTES
-        + HELD_BYTES
+        + ROW_CACHE_BYTES
+        + PART_CACHE_BYTES
         + 9 * rows
         + vectors.rows
     )

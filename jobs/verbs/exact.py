@@ -24,8 +24,8 @@ from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.kernels import Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.answers import ExactAnswers, joined
-from mercore.pipeline.search.batch_search import SearchOptions, check_queries, check_source
+from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries, check_source
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -52,7 +52,7 @@ class ExactTask:
     kernel: Kernel
     codes: CodeStore | None
     queries: Source
-    settings: SearchOptions
+    settings: SearchSettings
     execution: Execution
     custom_kernel_file: str | None = None  # of a user's kernel
     share: float | None = None  # of near pairs for which relaxed bounds hold; bounds hold for all
@@ -89,7 +89,7 @@ class ExactTask:
         beta = 1.0 if relaxed is None else min(1.0, relaxed.beta)
         bounds = OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(room)) if codes else None
         with executor_for(self.execution, self._stores, Load(nq, settings.batch, room, settings.window)) as executor:
-            yield ExactSearch(truth=truth, beta=beta, bounds=bounds, remote=executor)
+            yield ExactSearch(scorer=truth, beta=beta, bounds=bounds, remote=executor)
 
     @property
     def _stores(self) -> Stores:
@@ -138,7 +138,7 @@ def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Ex
     if options.get("exact"):
         refuse(options, ("relaxed",), "relaxed bounds prove nothing, and --exact is to prove all")
     execution = execution_of(options)
-    settings = SearchOptions(k=options["k"], batch=batch_of(options), threads=execution.threads)
+    settings = SearchSettings(k=options["k"], batch=batch_of(options), threads=execution.threads)
     codes = open_code_store(store) if kind_of(store) == "codes" else None
     if codes is None:
         refuse(options, ("vectors",), f"{store} is the vectors")
@@ -161,7 +161,7 @@ def prepare(store: str, queries: str | Sliced, options: Mapping[str, Any]) -> Ex
 
 
 def ready(
-    truth: ExactScorer, codes: CodeStore | None, queries: Source, settings: SearchOptions, options: Mapping[str, Any]
+    truth: ExactScorer, codes: CodeStore | None, queries: Source, settings: SearchSettings, options: Mapping[str, Any]
 ) -> ExactTask:
     """Return the search of opened stores, all checked; ``options`` are those of the verb."""
     vectors, kernel = truth.vectors, truth.kernel
@@ -212,7 +212,7 @@ def prove(job: ExactTask, out: str | None, held: LeaseHandle | None = None) -> E
         exact.executor.check_rest()
     if held:
         held.check()  # what comes next is written for good
-    return joined(answers)
+    return concatenate_answers(answers)
 
 
 def _batches(job: ExactTask, kept: Answers | None) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:

@@ -18,7 +18,7 @@ from mercore.jobs.verbs.inputs import kernel_of
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.batch_search import SearchOptions
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
@@ -72,7 +72,7 @@ def claims(vectors: str, queries: str | Sliced, hits: AnyHits, options: Mapping[
     check_domain(rows, kernel)
     codes = _bounds(options.get("bounds"), rows, kernel)
     execution = execution_of(options)
-    settings = SearchOptions(
+    settings = SearchSettings(
         k=found.ids.shape[1],
         batch=batch_of(options),
         threads=execution.threads,
@@ -131,8 +131,8 @@ def _verdicts(found: Claims) -> Iterator[Report]:
     with threadpool_limits(1), progress("verify", nq, "queries") as advance, job.searching() as search:
         every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
         for start, verdicts in zip(starts, every, strict=True):
-            scores = job.kernel.from_ranking(verdicts.proved.scores.copy())
-            better = original_ids(verdicts.proved.ids, dropped)
+            scores = job.kernel.from_ranking(verdicts.answers.scores.copy())
+            better = original_ids(verdicts.answers.ids, dropped)
             for query, word in enumerate(verdicts.words()):
                 told = _refutation(verdicts, query, claimed[start + query], better[query], scores[query])
                 yield {"query": start + query, "verdict": word} | told

@@ -197,7 +197,7 @@ def test_killed_workers_cost_their_parts_only(
     shared: bool, folder: Path, mortal: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shared:  # the parts of every batch, one a task
-        monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_A_RUN", 1)
+        monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
     assert search(folder, tmp_path / "true.npz", "kpca-bound", "--batch", 20, queries="many.npy").code == 0
     words = ("--batch", 20, "--scheduler", mortal.address)
     kills = [
