@@ -89,7 +89,7 @@ def _described(spec: Mapping[str, Any], custom: CustomKernel | None) -> Kernel |
         scale, kernel = None, spec
         if spec["name"] == Transformed.name:
             scale, kernel = spec["configuration"]["scale"], spec["configuration"]["kernel"]
-        configuration = kernel["configuration"] if custom is None else {"own": custom}
+        configuration = kernel["configuration"] if custom is None else {"custom": custom}
         return make_kernel(kernel["name"], **configuration, transform=scale)
     except (InputError, KeyError, TypeError):
         return None
