@@ -103,7 +103,7 @@ def ingest(
 
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a 64-bit digest of the bytes of each row, uint64[b]: distinct rows hardly ever share one."""
+    """Return a 64-bit digest of each row, uint64[b]: distinct rows hardly ever share one."""
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     missing = -data.shape[1] % 8
     words = np.pad(data, ((0, 0), (0, missing))) if missing else data

@@ -12,14 +12,15 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
-_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)  # idle pools by their number of threads
+# idle pools by their number of threads
+_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)
 os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of the threads
 
 
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
-    """Run ``work`` on every thread, each with an iterator that takes the next part that is left; return its results.
+    """Run ``work`` on every thread, each with an iterator that takes the next part that is left.
 
-    An error on one thread stops the others at their next part, and is raised. With ``threads`` = 1
+    Return the results. An error on one thread stops the others at their next part, and is raised. With ``threads`` = 1
     the work is done on the caller's thread.
     """
     shared = iter(parts)
@@ -72,7 +73,7 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
 
 
 def in_order(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -> Iterator[Result]:
-    """Yield the result of ``work`` for each item, in the order of the items, from ``workers`` threads."""
+    """Yield the result of ``work`` for each item, in their order, from ``workers`` threads."""
     if workers == 1:
         yield from map(work, items)
         return
@@ -85,12 +86,15 @@ def in_order(items: Iterable[Item], work: Callable[[Item], Result], workers: int
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after an error, do not wait for the other items
+        # after an error, do not wait for the other items
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
 def idle_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool that is not in use, and keep it afterwards: starting threads takes longer than a short search.
+    """Yield a pool that is not in use, and keep it afterwards.
+
+    Starting threads takes longer than a short search.
 
     All submitted work must be done at the end of the ``with`` block.
     """

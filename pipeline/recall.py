@@ -1,4 +1,4 @@
-"""Recall of returned neighbours against the true ones, by four definitions, each under its own name."""
+"""Recall of returned neighbours against the true ones, by four named definitions."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """All recalls that the data allow, by definition (k-recall, texmex, aska, tie-aware), then by rank."""
+    """The recalls by definition (k-recall, texmex, aska, tie-aware), then by rank."""
 
     queries: int
     recalls: tuple[Recall, ...]
@@ -55,9 +55,9 @@ def evaluate(
 ) -> Evaluation:
     """Compute every definition of recall at every rank that the data allow.
 
-    A definition is left out at a rank R for which neighbours are missing: ``texmex`` needs R returned
-    neighbours, ``aska`` R true ones, the two others both. ``tie-aware`` also needs the scores of
-    both sides, and ``exact_scores``.
+    A definition is left out at a rank R for which neighbours are missing: ``texmex`` needs R
+    returned neighbours, ``aska`` R true ones, the two others both. ``tie-aware`` also needs the
+    scores of both sides, and ``exact_scores``.
 
     Parameters
     ----------
@@ -75,7 +75,8 @@ def evaluate(
     Raises
     ------
     ShapeError
-        If the query counts differ, a side is empty or not 2-D, or a rank is below 1 or above both widths.
+        If the query counts differ, a side is empty or not 2-D, or a rank is below 1 or above both
+        widths.
     InputError
         If ids are not integers or below -1, or scores are not finite, or the true ones rise.
     """
@@ -103,8 +104,9 @@ def evaluate(
 def k_recall(returned: Ids, true: Ids, k: int) -> float:
     """Return k-recall@k by ids: mean over queries of |returned top k ∩ true top k| / k.
 
-    This is the recall of big-ann-benchmarks with ties not counted (Simhadri et al. 2022) and of ann-benchmarks
-    (Aumüller, Bernhardsson & Faithfull 2020) where no scores tie. An id that a result repeats counts once.
+    This is the recall of big-ann-benchmarks with ties not counted (Simhadri et al. 2022) and of
+    ann-benchmarks (Aumüller, Bernhardsson & Faithfull 2020) where no scores tie. An id that a
+    result repeats counts once.
 
     Parameters
     ----------
@@ -116,7 +118,8 @@ def k_recall(returned: Ids, true: Ids, k: int) -> float:
     Raises
     ------
     ShapeError
-        If the query counts differ, a side is empty or not 2-D, or ``k`` is not 1 to the width of both.
+        If the query counts differ, a side is empty or not 2-D, or ``k`` is not 1 to the width of
+        both.
     InputError
         If ids are not integers, or below -1.
     """
@@ -144,7 +147,8 @@ def texmex_recall(returned: Ids, true: Ids, r: int) -> float:
     Raises
     ------
     ShapeError
-        If the query counts differ, a side is empty or not 2-D, or ``r`` is not 1 to the width of ``returned``.
+        If the query counts differ, a side is empty or not 2-D, or ``r`` is not 1 to the width of
+        ``returned``.
     InputError
         If ids are not integers, or below -1.
     """
@@ -171,7 +175,8 @@ def aska_recall(returned: Ids, true: Ids, r: int) -> float:
     Raises
     ------
     ShapeError
-        If the query counts differ, a side is empty or not 2-D, or ``r`` is not 1 to the width of ``true``.
+        If the query counts differ, a side is empty or not 2-D, or ``r`` is not 1 to the width of
+        ``true``.
     InputError
         If ids are not integers, or below -1.
     """
@@ -183,9 +188,9 @@ def aska_recall(returned: Ids, true: Ids, r: int) -> float:
 def tie_aware_recall(returned: Neighbours, true: Neighbours, k: int) -> float:
     """Return the mean over queries of |{i in returned top k: K(x, i) ≥ k-th true score}| / k.
 
-    The recall of ann-benchmarks (Aumüller, Bernhardsson & Faithfull 2020) with ε = 0: every row that
-    ties with the k-th true neighbour counts. big-ann-benchmarks counts ties by widening the true
-    ids instead.
+    The recall of ann-benchmarks (Aumüller, Bernhardsson & Faithfull 2020) with ε = 0: every row
+    that ties with the k-th true neighbour counts. big-ann-benchmarks counts ties by widening the
+    true ids instead.
 
     ``returned.scores`` must be values of the true kernel: scores of codes are approximate, so score
     the returned ids by the kernel first. Both sides are compared at the lower of their two
@@ -194,7 +199,8 @@ def tie_aware_recall(returned: Neighbours, true: Neighbours, k: int) -> float:
     Parameters
     ----------
     returned : Neighbours
-        ``ids`` int64[nq, ≥ k]; -1 never counts, and a repeated id counts once, where it stands first.
+        ``ids`` int64[nq, ≥ k]; -1 never counts, and a repeated id counts once, where it stands
+        first.
     true : Neighbours
         Scores descend. With fewer than k present, the last one present is the threshold.
     k : int
@@ -228,7 +234,7 @@ def _count_found(first: Ids, among: Ids) -> int:
 
 
 def _count_shared(returned: Ids, true: Ids) -> int:
-    """Count the distinct ids that each row of one side shares with its row of the other, over all rows."""
+    """Count the distinct ids that the rows of one side share with those of the other."""
     merged = np.sort(np.concatenate([_distinct(returned), _distinct(true)], axis=1), axis=1)
     return int(((merged[:, 1:] == merged[:, :-1]) & (merged[:, 1:] >= 0)).sum())
 
@@ -242,7 +248,7 @@ def _distinct(ids: Ids) -> Ids:
 
 
 def _count_reaching(ids: Ids, scores: Scores, threshold: Scores) -> int:
-    """Count the distinct present ids whose score, at their first place, reaches the threshold of their row."""
+    """Count the distinct present ids whose first score reaches the threshold of their row."""
     order = np.argsort(ids, axis=1, kind="stable")
     ordered = np.take_along_axis(ids, order, axis=1)
     counted = (np.take_along_axis(scores, order, axis=1) >= threshold) & (ordered >= 0)

@@ -58,7 +58,10 @@ def check_rank(rank: int, **sides: Ids) -> None:
 
 
 def checked_ranks(ranks: Iterable[int] | None, width: int) -> list[int]:
-    """Return the ranks to evaluate, ascending and distinct; refuse those that neither side holds."""
+    """Return the ranks to evaluate, ascending and distinct.
+
+    Refuse those that neither side holds.
+    """
     if ranks is None:
         return [rank for rank in DEFAULT_RANKS if rank <= width]
     wanted = sorted(set(ranks))

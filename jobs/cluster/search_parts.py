@@ -1,4 +1,4 @@
-"""An executor on Dask workers: each worker opens the stores, and runs methods of its own thread executor."""
+"""An executor on Dask workers: each opens the stores, and runs methods of a thread executor."""
 
 import itertools
 import uuid
@@ -45,7 +45,7 @@ FAN_IN = 4  # lists that one task merges
 
 
 class BatchKey(NamedTuple):
-    """The key of a batch of queries on every worker: its search, its number there, and the β of its bounds."""
+    """The key of a batch of queries on every worker: its search, number and β of the bounds."""
 
     session: str
     number: int = 0
@@ -61,7 +61,7 @@ class PartsRead(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerExecutor(ThreadExecutor):
-    """The executor of one worker: it also answers whole batches, and reports the parts that it has read."""
+    """The executor of one worker: it also answers whole batches, and reports the parts read."""
 
     window: int | None = None
 
@@ -85,7 +85,7 @@ class WorkerExecutor(ThreadExecutor):
 
 
 class SearchPlugin(WorkerPlugin):
-    """The state of a search on a worker: the stores open, and the last batches prepared, for all its threads."""
+    """The state of a search on a worker: the stores open, and the last batches prepared."""
 
     def __init__(self, name: str, stores: Stores, load: Load) -> None:
         self.name, self.stores, self.load = name, stores, load
@@ -124,7 +124,7 @@ class SearchPlugin(WorkerPlugin):
 
 
 def run_on_worker(key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object) -> Any:  # noqa: ANN401
-    """Call a method of this worker's batch of queries, or of its executor where ``queries`` is None."""
+    """Call a method of this worker's batch of queries, or without queries of its executor."""
     plugin = get_worker().plugins[key.session]
     assert isinstance(plugin, SearchPlugin)
     target = plugin.executor if queries is None else plugin.batch(key, queries)
@@ -171,7 +171,7 @@ class DaskExecutor:
         self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
 
     def single_worker(self) -> "DaskWorker | None":
-        """Return a single worker for the next batch, or None for the last batches: too few for all workers."""
+        """Return a single worker for the next batch, or None for the last few batches."""
         return DaskWorker(self) if next(self.started) < self.whole else None
 
     def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "DaskBatch":
@@ -190,7 +190,7 @@ class DaskExecutor:
         results(tasks, self.client)
 
     def submit(self, method: str, *arguments: object, worker: str | None = None) -> "Future[Any]":
-        """Submit a call of a method of a worker's executor, if possible on the worker at an address."""
+        """Submit a call of a method of a worker's executor, if possible on the given worker."""
         return self.submit_for(BatchKey(self.session), None, method, *arguments, worker=worker)
 
     def submit_for(
@@ -228,7 +228,7 @@ class DaskWorker:
 
 
 class DaskBatch:
-    """A batch of queries whose parts are shared among the workers of a cluster: see ``QueryBatch``."""
+    """A batch of queries for all workers of a cluster: see ``QueryBatch``."""
 
     def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float) -> None:
         self.executor, self.queries = executor, queries
@@ -238,7 +238,7 @@ class DaskBatch:
         self._sent = executor.client.submit(np.asarray, queries, pure=False)
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
-        """Return each query's top ``width`` by code in the given parts, or in the first ``rows`` rows of each part."""
+        """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         assert self.executor.codes is not None
         runs = self._runs(parts, rows or self.executor.codes.store.layout.part_rows)
         top_k = self._merged("scan", [(run, width, rows) for run in runs])
@@ -255,7 +255,7 @@ class DaskBatch:
         return top_k
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
-        """Return the pairs in the given parts of the codes whose bound reaches ``least`` float32[nq]."""
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         assert self.executor.codes is not None
         runs = self._runs(parts, self.executor.codes.store.layout.part_rows)
         collected = self._results("collect", [(run, least, budget) for run in runs])
@@ -277,7 +277,10 @@ class DaskBatch:
         return fetch(self.executor.vectors, rows, threads=1)
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending, on workers, which keep them; return a function that scores pairs of them."""
+        """Fetch rows int64[p], ascending, on workers, which keep them.
+
+        Return a function that scores pairs of them.
+        """
         shares = self._shares(rows)
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
@@ -318,7 +321,10 @@ class DaskBatch:
     def _submit(
         self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
     ) -> list["Future[Any]"]:
-        """Submit calls of a method of the batch with the given arguments; by default, neighbours go to one worker."""
+        """Submit calls of a method of the batch with the given arguments.
+
+        By default, neighbours go to one worker.
+        """
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
         return [
             self.executor.submit_for(self._key, self._sent, method, *arguments, worker=worker)
@@ -326,7 +332,7 @@ class DaskBatch:
         ]
 
     def _slot(self, number: int, count: int) -> str:
-        """Return the worker of a task: the same for the same share of a store, which it may have cached."""
+        """Return the worker of a task: the same for the same share of a store, for its cache."""
         return self._slots[number * len(self._slots) // count]
 
     def _runs(self, parts: Sequence[int], part_rows: int) -> list[list[int]]:

@@ -82,7 +82,7 @@ class Scored:
 
 
 def merge_answers(selected: NDArray[np.bool_], answers: ExactAnswers, others: ExactAnswers) -> ExactAnswers:
-    """Return the answers to all queries: ``answers`` to the selected ones, bool[nq], and ``others`` to the rest."""
+    """Return ``answers`` to the selected queries, bool[nq], and ``others`` to the rest as one."""
     merged = {}
     for name, values in answers.arrays().items():
         merged[name] = np.empty((len(selected), *values.shape[1:]), values.dtype)

@@ -30,7 +30,7 @@ MAX_BATCH = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """The settings of a search: k neighbours per query, in batches of ``batch`` queries, on ``threads`` threads.
+    """The settings of a search for k neighbours, ``batch`` queries at a time.
 
     ``rerank`` is the number of top codes to rerank by the true kernel. Each batch is a pass over
     the codes, up to ``cache_bytes`` of which stay in memory from one pass to the next. ``window``
@@ -87,7 +87,7 @@ def search_code_store(
     vectors: Vectors | None = None,
     advance: Advance = lambda queries: None,
 ) -> Hits:
-    """Return each query's top k by code (float32), or reranked by the true kernel (float64) if the settings ask for it.
+    """Return each query's top k by code, float32, or reranked by the true kernel, float64.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def check_source(vectors: Vectors, store: CodeStore) -> None:
 
 
 def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> None:
-    """Refuse, before the first scan, queries of another dimension, outside the kernel's domain, or none at all."""
+    """Refuse no queries, or queries of another dimension or outside the kernel's domain."""
     nq, d = queries.shape
     if d != dims:
         raise ShapeError(

@@ -15,8 +15,10 @@ from mercore.pipeline.search.rerank import Threshold
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 
-SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds: 1 row in 64; of small stores more, up to 1 in 8
-SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3  # seeds come from 8 parts; from 2 if 8 were over a third of all
+# seeds: 1 row in 64; of small stores more, up to 1 in 8
+SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8
+# seeds come from 8 parts; from 2 if 8 were over a third of all
+SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3
 WINDOW_PAIRS = 1 << 26  # pairs (query, row) whose bounds are compared before k-th scores are raised
 FIRST_SHARE, GROWTH = 4, 4  # the first window is 4 times smaller; later ones grow by 4
 MANY_FAILING = 0.5  # share of a batch
@@ -24,7 +26,7 @@ PARTS_AT_ONCE = 16  # parts of a window at least: enough for the threads to shar
 
 
 class Bounded:
-    """A search by bounds for a batch of queries: the scored pairs, and the greatest bound of all others.
+    """A search by bounds for a batch: the scored pairs, and the greatest bound of all others.
 
     ``failing`` bool[nq] are the queries for which the bounds rule too few rows out: they are given
     up, sooner where memory is short and windows are small.
@@ -65,7 +67,7 @@ class Bounded:
         self._remember(rows, queries)
 
     def trust(self, lists: NDArray[np.int64], kth: Float32) -> None:
-        """Take claimed k-th scores as thresholds until the claimed rows are scored in their windows.
+        """Take claimed k-th scores as thresholds until the claimed rows are scored.
 
         So the rows are fetched once. A query whose claim proves too high is given up at the end.
 
@@ -80,9 +82,13 @@ class Bounded:
         self._remember(rows, queries)
 
     def scan(self) -> None:
-        """Score the pairs that the bounds leave, window by window; give all queries up once many are failing."""
+        """Score the pairs that the bounds leave, window by window.
+
+        Give all queries up once many are failing.
+        """
         for parts in windows(self.codes.parts, self._part_rows, self.nq, self.scorer.window, self._first_share):
-            if self.failing.mean() > MANY_FAILING:  # every row must be scored for them; the others add little
+            # every row must be scored for them; the others add little
+            if self.failing.mean() > MANY_FAILING:
                 self.failing[:] = True
                 return
             least = np.where(self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._claimed_kth))
@@ -101,14 +107,17 @@ class Bounded:
         self._seed_rows[rows] = True
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
-        """Return the pairs of some parts whose bound reaches ``least``; give up queries that have too many."""
+        """Return the pairs of some parts whose bound reaches ``least``.
+
+        Give up queries that have too many.
+        """
         collected = self.batch.collect(parts, least, self.budget)
         counts, rows = np.bincount(collected.pairs.queries, minlength=self.nq), self._rows_of(parts)
         self.failing |= collected.failing | too_many(counts, rows, self.budget)
         return collected.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
-        """Score the pairs of a window: each query's greatest bounds first, then those that still reach."""
+        """Score the pairs of a window: the greatest bounds first, then those that still reach."""
         first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
         known = self._known(pairs)
         pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
@@ -132,7 +141,7 @@ class Bounded:
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
 
     def _claimed(self, first: int, end: int) -> Pairs:
-        """Return the claimed pairs of rows [first, end), with a bound of ∞: they are scored before all others."""
+        """Return the claimed pairs of rows [first, end), with bounds of ∞: they come first."""
         rows, queries = self._claims
         here = slice(*np.searchsorted(rows, [first, end]))
         return Pairs(queries[here], rows[here], np.full(len(rows[here]), np.inf, np.float32))
@@ -145,7 +154,8 @@ class Bounded:
     def _known(self, pairs: Pairs) -> NDArray[np.bool_]:
         """Return which pairs are seeds, scored or claimed, bool[p]."""
         rows = self.scorer.vectors.rows
-        known = self._seed_rows[pairs.rows]  # a fast test, by the row alone: most rows are seeds of no query
+        # a fast test, by the row alone: most rows are seeds of no query
+        known = self._seed_rows[pairs.rows]
         some = np.flatnonzero(known)
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
         return known
@@ -168,14 +178,14 @@ def pairs_of(lists: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def seed_parts(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:
-    """Return at most ``most`` parts from all over a store, and the number of first rows of each to begin with."""
+    """Return at most ``most`` parts from all over a store, and the number of seeds from each."""
     count = min(parts, SEED_PARTS, most)
     each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)
     return [number * parts // count for number in range(count)], min(each, part_rows)
 
 
 def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
-    """Return the rows of a window of ``parts`` parts, or by default of as many as batches of this size allow."""
+    """Return the rows of a window of ``parts`` parts; by default, fewer for larger batches."""
     if parts is not None:
         return parts * part_rows
     return part_rows * max(PARTS_AT_ONCE, WINDOW_PAIRS // (part_rows * queries))
@@ -184,7 +194,9 @@ def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
 def windows(
     parts: int, part_rows: int, queries: int, window: int | None = None, first_share: int = 1
 ) -> Iterator[range]:
-    """Yield windows: ascending runs of parts; the first is ``first_share`` times smaller, the next ones grow.
+    """Yield windows: ascending runs of parts.
+
+    The first is ``first_share`` times smaller, the next ones grow.
 
     K-th scores are raised between windows, and rise most in the first.
     """

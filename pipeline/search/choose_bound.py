@@ -1,4 +1,4 @@
-"""Choose the bound of an exact search: measure on a sample the share of rows that each bound leaves, and its cost."""
+"""Choose the bound of an exact search by the rows that each leaves on a sample, and their cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ BATCH, NEIGHBOURS = 100, 10  # queries per batch, and k, of the search that a bo
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A measured bound: ``share`` of the rows is left to the true kernel, ``cost`` is in ns per row and query."""
+    """A bound, the ``share`` of rows that it leaves, and its ``cost`` in ns per row and query."""
 
     spec: EncoderSpec
     bytes: int
@@ -35,7 +35,7 @@ class Measured:
 
 
 def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_state: int = 0) -> list[Measured]:
-    """Return the bounds that serve a kernel, the cheapest first, for a search of k neighbours in batches of 100.
+    """Return the bounds that serve a kernel, cheapest first, for k neighbours in batches of 100.
 
     The choice depends on the rows alone. Costs come from a model in nanoseconds. Shares are
     measured on a sample, and extrapolated to the store by the power law that the sample shows.
@@ -52,7 +52,7 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
 
 
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
-    """Return the bytes that choosing takes: the sample (raw, prepared, as landmark values), a model, and blocks."""
+    """Return the bytes that choosing takes: a sample in three forms, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
     specs = (kpca, bins) if isinstance(kernel.ranking, ADDITIVE) else (kpca,)
@@ -63,7 +63,7 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
 
 
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
-    """Return the widest bound of kernel PCA: all the others that are measured are prefixes of it."""
+    """Return the widest bound of kernel PCA: the others are prefixes of it."""
     landmarks = min(1024, vectors.rows)
     return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state)
 
@@ -71,7 +71,7 @@ def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
 def _bounds(
     vectors: Vectors, kernel: Kernel, rows: NDArray[Any], random_state: int
 ) -> Iterator[tuple[EncoderSpec, Model, Float64]]:
-    """Yield the fitted bounds that serve a kernel, each with its shares on a sample of rows (see ``sample_shares``).
+    """Yield the fitted bounds that serve a kernel, each with its ``sample_shares``.
 
     The members of a family are nested, and share one computation.
     """

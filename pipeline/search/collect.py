@@ -1,4 +1,4 @@
-"""Collect the pairs of queries and rows whose bound reaches a threshold, and give up queries with too many."""
+"""Collect the pairs whose bound reaches a threshold, and give up queries with too many."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,13 +14,15 @@ from mercore.pipeline.search.scan import OpenCodes, read_parts
 
 # Cost of scoring every row: 0.1 pair per (query, row), plus 8 pairs per row.
 FAILING, A_ROW = 0.1, 8
-SHORT_OF_MEMORY = 0.02  # pairs per (query, row) where memory is short: longer lists would shrink batches
+# pairs per (query, row) where memory is short: longer lists would shrink batches
+SHORT_OF_MEMORY = 0.02
 
 
 class PairBudget(NamedTuple):
     """The number of pairs that queries may have in a search for k neighbours.
 
-    Scoring every row costs as much as ``share`` pairs per (query, row), plus ``a_row`` pairs per row.
+    Scoring every row costs as much as ``share`` pairs per (query, row), plus ``a_row`` pairs per
+    row.
     """
 
     k: int
@@ -34,7 +36,10 @@ class PairBudget(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The pairs that reach, in any order, and the queries that were given up, bool[nq]: their pairs are incomplete."""
+    """The pairs that reach, and the queries that were given up, bool[nq].
+
+    Pairs are in any order; those of a query that was given up are incomplete.
+    """
 
     pairs: Pairs
     failing: NDArray[np.bool_]
@@ -43,7 +48,9 @@ class Collected(NamedTuple):
 def collect(
     codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, PairBudget], *, threads: int
 ) -> Collected:
-    """Return the pairs of some parts whose bound reaches; the pairs of a part depend on no other part.
+    """Return the pairs of some parts whose bound reaches.
+
+    The pairs of a part depend on no other part.
 
     Parameters
     ----------
@@ -72,7 +79,7 @@ def merge_collected(collected: Sequence[Collected], queries: int) -> Collected:
 
 
 def too_many(pairs: NDArray[np.int64], rows: int, budget: PairBudget) -> NDArray[np.bool_]:
-    """Return the queries to give up, bool[nq]: scoring all ``rows`` for them is cheaper than scoring their pairs.
+    """Return the queries to give up, bool[nq]: scoring every row is cheaper than all their pairs.
 
     Parameters
     ----------

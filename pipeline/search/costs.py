@@ -1,4 +1,4 @@
-"""A model of the cost of exact searches, in nanoseconds: choices that it makes depend on the data alone."""
+"""A model of the cost of exact searches, in ns: choices by it depend on the data alone."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,11 +11,14 @@ from mercore.pipeline.kernels import Kernel
 TERMS = {"chi2": 0.028, "jensen_shannon": 0.125, "own": 1.0}  # per float32 term of a block
 TERM = 0.012  # the same for any other kernel
 EXACT_TERM, PROJECTION = 0.28, 0.05  # per float64 term; per multiplication with a component
-PREPARED = {"u": 2.5, "f": 5.0}  # per dimension of a row that is read and prepared: floats are checked and widened
-COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2  # per pair; per byte of its row; per byte that is read
+# per dimension of a row that is read and prepared: floats are checked and widened
+PREPARED = {"u": 2.5, "f": 5.0}
+# per pair; per byte of its row; per byte that is read
+COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2
 PAIR, A_DIMENSION = 100.0, 1.0  # per row that is fetched and scored in float32; per dimension
 EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # per score in float64; per dimension
-STEPS = 4  # times k rows are scored in float64 to raise the k-th score: seeds, and greatest bounds per window
+# times k rows are scored in float64 to raise the k-th score: seeds, and greatest bounds per window
+STEPS = 4
 BATCH = 8e6  # per batch: the parts of the seeds are read twice, windows begin and end
 RAISED = 1.3  # rows scored, per row that reaches the final k-th score
 SMALL = 1 << 14  # rows: a smaller store is searched fast in either way
@@ -39,7 +42,7 @@ def every_row(search: Search) -> float:
 
 
 def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float) -> float:
-    """Return the cost per row and query by bounds of ``row_bytes`` bytes that leave ``share`` of the rows."""
+    """Return the cost per row and query of bounds of ``row_bytes`` that leave ``share``."""
     pair = PAIR + A_DIMENSION * search.dims
     scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
     landmarks, components = model["projection"].shape if "projection" in model else (0, 0)

@@ -56,7 +56,8 @@ class ExactSearch:
     ) -> ExactAnswers:
         """Return the k rows of highest real score for each query, with the figures that prove them.
 
-        A query for which the bounds rule too few rows out is answered by the true kernel of every row.
+        A query for which the bounds rule too few rows out is answered by the true kernel of every
+        row.
 
         Parameters
         ----------
@@ -84,17 +85,22 @@ class ExactSearch:
         return self._completed(bounded, again=True)
 
     def _pays(self, queries: int, k: int) -> bool:
-        """Return whether bounds are expected to be faster than every row; true for a small store."""
+        """Return whether bounds are expected to be faster than every row.
+
+        Of a small store, this is not asked: either way is fast.
+        """
         assert self.bounds is not None
         store, vectors = self.bounds.store, self.scorer.vectors
-        if vectors.rows < SMALL or "shares" not in store.model:  # no sample was measured at encoding
+        if vectors.rows < SMALL or "shares" not in store.model:  # no sample measured at encoding
             return True
         search = Search(vectors.rows, vectors.dims, vectors.dtype, self.scorer.kernel, queries, k)
         share = expected_share(store.model["shares"], vectors.rows / k)
         return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> ExactAnswers:
-        """Return the answers of a batch; with ``again``, search once more for queries that were given up.
+        """Return the answers of a batch.
+
+        With ``again``, search once more for queries that were given up.
 
         The second search starts from their top k so far.
         """
@@ -112,7 +118,7 @@ class ExactSearch:
         return others if failing.all() else merge_answers(~failing, select_answers(bounded.answers(), ~failing), others)
 
     def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> ExactAnswers:
-        """Return the answers that score every row: in float32 blocks, the rows that may matter in float64.
+        """Return the answers from scores of every row, by ``QueryBatch.nearest``.
 
         Queries with more ties than their list holds are searched again with longer lists, as many
         queries at a time as fit into the memory of the first lists.
@@ -137,7 +143,10 @@ class ExactSearch:
         return merge_answers(~full, answers, concatenate_answers(others))
 
     def _of_lists(self, batch: QueryBatch, lists: TopK, k: int) -> ExactAnswers:
-        """Return the answers of a batch from lists that hold its top k and all ties; every row was scored."""
+        """Return the answers of a batch from lists that hold its top k and all ties.
+
+        Every row was scored.
+        """
         (nq, width), scored = lists.ids.shape, Scored(len(lists.ids), k, self.scorer.slack)
         scored.add(np.repeat(np.arange(nq), width), lists.ids.ravel(), np.asarray(lists.scores, np.float64).ravel())
         scored.counts[:] = self.scorer.vectors.rows

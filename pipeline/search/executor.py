@@ -31,11 +31,11 @@ class QueryBatch(Protocol):
         ...
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
-        """Return each query's top ``width`` by code in the given parts, or in the first ``rows`` rows of each part."""
+        """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         ...
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
-        """Return the pairs in the given parts of the codes whose bound reaches ``least`` float32[nq]."""
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         ...
 
     def nearest(self, k: int) -> TopK:
@@ -43,11 +43,16 @@ class QueryBatch(Protocol):
         ...
 
     def scores(self, rows: Ids, queries: Ids) -> Float64:
-        """Return the true scores of pairs, float64[p]; each part that holds one of the rows is read once."""
+        """Return the true scores of pairs, float64[p].
+
+        Each part that holds one of the rows is read once.
+        """
         ...
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending; return a function that scores pairs of them, as ``pair_scores`` does.
+        """Fetch rows int64[p], ascending.
+
+        Return a function that scores pairs of them, as ``pair_scores`` does.
 
         The function takes positions in ``rows``, queries and a threshold.
         """
@@ -81,7 +86,7 @@ class Executor(Protocol):
         ...
 
     def single_worker(self) -> SingleWorker | None:
-        """Return a single worker for the next batch, or None if its parts are shared among all workers."""
+        """Return a single worker for the next batch, or None if all workers share its parts."""
         ...
 
     def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> QueryBatch:

@@ -1,4 +1,4 @@
-"""Search vectors exhaustively: a float32 filter with a proven error, then the true kernel in float64."""
+"""Search vectors exhaustively: a float32 filter with a proven error, then float64 scores."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,11 +13,12 @@ from mercore.pipeline.topk import TopK, merge
 from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
-BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64  # of a block: in float64 it stays in the processor's cache
+# of a block: in float64 it stays in the processor's cache
+BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64
 
 
 class RowsBatch:
-    """A batch of queries to score against every row: prepared in float64, and packed for the float32 filter."""
+    """A batch of queries for every row: prepared in float64, and packed for the float32 filter."""
 
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
@@ -28,7 +29,8 @@ class RowsBatch:
 def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
     """Return the exact top k of each query: scores float64, ties to the lower row.
 
-    A row is left out only if its float32 score is below the k-th score by more than ``kernel.block_error``.
+    A row is left out only if its float32 score is below the k-th score by more than
+    ``kernel.block_error``.
 
     Parameters
     ----------
@@ -59,7 +61,7 @@ def block_rows(dims: int) -> int:
 
 
 def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) -> None:
-    """Score one block of rows, whose first row is ``first``, and insert those that may be in the top k."""
+    """Score a block of rows, the first is row ``first``; insert those that may be in the top k."""
     prepared = batch.kernel.prepare(rows, first=first)
     scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
     error = batch.kernel.block_error(prepared, batch.prepared)

@@ -36,7 +36,7 @@ def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
 
 
 class RowCache:
-    """Raw rows kept in memory, at most ``ROW_CACHE_BYTES``, so that their parts need not be read again."""
+    """A cache of raw rows, at most ``ROW_CACHE_BYTES``: their parts need not be read again."""
 
     def __init__(self, vectors: Vectors, threads: int) -> None:
         self._vectors, self._threads = vectors, threads
@@ -58,7 +58,10 @@ class RowCache:
             self._free_bytes -= size
 
     def fetch(self, rows: Ids) -> NDArray[Any]:
-        """Return the named rows, dtype[p, d]; ``rows`` int64[p] ascend. Rows that are not cached are read."""
+        """Return the named rows, dtype[p, d].
+
+        ``rows`` int64[p] ascend. Rows that are not cached are read.
+        """
         out = np.empty((len(rows), self._vectors.dims), self._vectors.dtype)
         missing = np.ones(len(rows), np.bool_)
         for cached, values in self._cached:

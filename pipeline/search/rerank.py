@@ -1,4 +1,4 @@
-"""Score pairs of a row and a query by the true kernel, after a float32 prefilter with a proven error.
+"""Score pairs of rows and queries by the true kernel, behind a float32 prefilter.
 
 Everywhere a tuple ``pairs`` is (rows, queries): int64[p] each.
 """
@@ -22,7 +22,9 @@ Ids = NDArray[np.int64]
 
 
 class Threshold(NamedTuple):
-    """The pairs to score in full: those that reach ``least[query]`` and can be in, or tie with, the query's top k.
+    """The threshold of pairs to score in float64.
+
+    A pair must reach ``least[query]``, and be able to be in, or tie with, the query's top k.
 
     The top k is that of the pairs at hand; ``least`` is float32[nq].
     """
@@ -32,7 +34,7 @@ class Threshold(NamedTuple):
 
 
 class Prepared:
-    """A batch of raw queries, prepared by the kernel, float64[nq, d], with the float32 prefilter of their pairs."""
+    """A batch of queries prepared by the kernel, float64[nq, d], and their prefilter."""
 
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
@@ -41,7 +43,10 @@ class Prepared:
 
 
 def true_scores(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: Ids, *, threads: int) -> Float64:
-    """Return the true score of each query and each of its rows int64[nq, R], float64[nq, R]; −inf for row −1."""
+    """Return the true score of each query and each of its rows int64[nq, R], float64[nq, R].
+
+    The score of row −1 is −inf.
+    """
     prepared = Prepared(kernel, queries)
 
     def score(listed: Ids, of_query: Ids) -> Float64:
@@ -65,7 +70,8 @@ def scores_of_lists(lists: Ids, score: Callable[[Ids, Ids], Float64]) -> Float64
 def scores_of_pairs(vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids], *, threads: int) -> Float64:
     """Return the true scores of pairs, float64[p].
 
-    Each part of the vector store that holds one of the rows is read once, and scored before the next.
+    Each part of the vector store that holds one of the rows is read once, and scored before the
+    next.
 
     Parameters
     ----------
@@ -92,7 +98,8 @@ def pair_scores(
 ) -> Float64:
     """Return the true scores of pairs, float64[p]; −inf where the prefilter leaves one out.
 
-    A pair is left out only if its float32 score is below the threshold by more than its proven error.
+    A pair is left out only if its float32 score is below the threshold by more than its proven
+    error.
 
     Parameters
     ----------
@@ -135,7 +142,10 @@ def _reaching(
 
 
 def _exact(prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0) -> Float64:
-    """Return the float64 scores of pairs, rows ascending, float64[p]; ``first`` is the row number of values[0]."""
+    """Return the float64 scores of pairs, rows ascending, float64[p].
+
+    ``first`` is the row number of values[0].
+    """
     rows, queries = pairs
     scores, size = np.empty(len(rows)), max(1, EXACT_BYTES // (8 * values.shape[1]))
     for start in range(0, len(rows), size):
@@ -147,7 +157,10 @@ def _exact(prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], fir
 
 
 def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, first: int) -> Float64:
-    """Return some rows, prepared by the kernel; an error names the row by its number in the store."""
+    """Return some rows, prepared by the kernel.
+
+    An error names the row by its number in the store.
+    """
     try:
         return kernel.prepare(values[rows])
     except InputError:
@@ -157,7 +170,7 @@ def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, first: int) -
 
 
 def _distinct(ascending: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct values of an ascending array, and the position of each value among them."""
+    """Return the distinct values of an ascending array, and each value's position among them."""
     first = np.ones(len(ascending), np.bool_)
     np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
     return ascending[first], np.cumsum(first) - 1

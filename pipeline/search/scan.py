@@ -17,9 +17,10 @@ from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 @dataclass(frozen=True)
 class OpenCodes:
-    """An open code store: its encoder, a cache of its parts, and the set of parts that were read and so checked.
+    """An open code store: its encoder, a cache of its parts, and the parts that are checked.
 
-    ``idle`` are readers by the columns that they read: their buffers are used again, as new memory is slow.
+    ``idle`` are readers by the columns that they read: their buffers are used again, as new memory
+    is slow.
     """
 
     store: CodeStore
@@ -29,7 +30,10 @@ class OpenCodes:
     idle: dict[tuple[str, ...], list[PartReader]] = field(default_factory=dict)
 
     def check_rest(self) -> None:
-        """Read the parts that no search has read; raise ``IntegrityError`` if a byte differs from the one written."""
+        """Read the parts that no search has read.
+
+        Raise ``IntegrityError`` if a byte differs from the one written.
+        """
         self.check(sorted(set(range(self.store.parts)) - self.checked))
 
     def check(self, parts: Sequence[int]) -> None:
@@ -41,7 +45,7 @@ class OpenCodes:
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
-    """Return the top k of each query, float32: the same to the bit for any threads, batch and parts.
+    """Return each query's top k, float32: the same to the bit for any threads, batch and parts.
 
     Parameters
     ----------

@@ -54,7 +54,10 @@ class ThreadExecutor:
             self.codes.check_rest()
 
     def check(self, codes: Sequence[int], vectors: Sequence[int]) -> None:
-        """Read the given parts; raise ``IntegrityError`` if a byte differs from the byte that was written."""
+        """Read the given parts.
+
+        Raise ``IntegrityError`` if a byte differs from the byte that was written.
+        """
         for part in vectors:
             assert self.vectors is not None
             self.vectors.read_part(part)
@@ -75,12 +78,12 @@ class ThreadBatch:
         self._lock = Lock()  # for the threads of a Dask worker, which share the batch
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
-        """Return each query's top ``width`` by code in the given parts, or in the first ``rows`` rows of each part."""
+        """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         shape = len(self.queries), width
         return scan_parts(self._codes, self.scanner, (parts, rows), shape, threads=self.executor.threads)
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
-        """Return the pairs in the given parts of the codes whose bound reaches ``least`` float32[nq]."""
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         scanner = self.scanner
         assert isinstance(scanner, BoundScanner)
         return collect(self._codes, scanner, parts, (least, budget), threads=self.executor.threads)
@@ -90,16 +93,22 @@ class ThreadBatch:
         return self.nearest_of(range(self._vectors.parts), k)
 
     def nearest_of(self, parts: Sequence[int], k: int) -> TopK:
-        """Return each query's top k in the given parts of the vectors by the true kernel, float64."""
+        """Return each query's top k in some parts of the vectors by the true kernel, float64."""
         return exhaustive.search_parts(self._vectors, self.packed, parts, k, threads=self.executor.threads)
 
     def scores(self, rows: Ids, queries: NDArray[np.integer[Any]]) -> Float64:
-        """Return the true scores of pairs, float64[p]; each part that holds one of the rows is read once."""
+        """Return the true scores of pairs, float64[p].
+
+        Each part that holds one of the rows is read once.
+        """
         pairs = rows, queries.astype(np.int64, copy=False)
         return scores_of_pairs(self._vectors, self.prepared, pairs, threads=self.executor.threads)
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending; return a function that scores pairs of them (see ``QueryBatch``)."""
+        """Fetch rows int64[p], ascending.
+
+        Return a function that scores pairs of them (see ``QueryBatch``).
+        """
         values = fetch(self._part_cache, rows, threads=self.executor.threads)
 
         def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:

@@ -1,4 +1,4 @@
-"""Resolve ties: order near-equal scores by decimals where the proven error of float64 leaves the order open."""
+"""Resolve ties: order scores by decimals where the error of float64 leaves the order open."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -18,7 +18,7 @@ RAW_BYTES = 1 << 24  # of raw rows that are compared at a time
 
 
 class Candidates(NamedTuple):
-    """Pairs that hold the top k of each query: queries int64[p], rows int64[p], scores float64[p]."""
+    """Pairs that hold each query's top k: queries int64[p], rows int64[p], scores float64[p]."""
 
     queries: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
 
 
 class ResolvedTopK(NamedTuple):
-    """The top k of each query: rows int64[nq, k], scores float64[nq, k]; and the number of other rows that tie.
+    """The top k of each query: rows int64[nq, k], scores float64[nq, k].
 
     ``ties`` int64[nq] counts the rows beyond the k that tie with the k-th.
     """
@@ -44,19 +44,22 @@ class ResolvedTopK(NamedTuple):
 def resolve_ties(
     scorer: ExactScorer, queries: NDArray[Any], candidates: Candidates, k: int, raw: FetchRows
 ) -> ResolvedTopK:
-    """Return the top k of each query by real score; scores no further apart than ``decimals.tie_at`` tie.
+    """Return the top k of each query by real score.
+
+    Scores no further apart than ``decimals.tie_at`` tie.
 
     Ties go to the lower row.
 
     Parameters
     ----------
     queries : dtype[nq, d], raw
-    candidates : at least k of each query, and all whose score is within ``scorer.slack`` of its k-th
+    candidates : at least k per query, and all with scores within ``scorer.slack`` of its k-th
     raw : fetches raw rows, dtype[p, d], given int64[p], ascending
     """
     pairs = candidates.ordered()
     starts = np.searchsorted(pairs.queries, np.arange(len(queries) + 1))
-    apart = np.ones(len(pairs.rows) + 1, np.bool_)  # whether a pair does not tie with the one before it
+    # whether a pair does not tie with the one before it
+    apart = np.ones(len(pairs.rows) + 1, np.bool_)
     apart[1:-1] = (pairs.queries[1:] != pairs.queries[:-1]) | (pairs.scores[1:] != pairs.scores[:-1])
     most = max(1, RAW_BYTES // (scorer.vectors.dims * scorer.vectors.dtype.itemsize))
     for runs in _groups(list(_near_runs(pairs, starts[:-1], k, scorer.slack)), most):
@@ -78,7 +81,7 @@ def resolve_ties(
 
 
 def _near_runs(pairs: Candidates, starts: NDArray[np.int64], k: int, slack: float) -> Iterator[slice]:
-    """Yield the runs of neighbours that float64 cannot order and that begin in the top k of a query."""
+    """Yield the runs of pairs that float64 cannot order and that begin in the top k of a query."""
     near = (pairs.queries[1:] == pairs.queries[:-1]) & (pairs.scores[:-1] - pairs.scores[1:] <= slack)
     changes = np.flatnonzero(np.diff(np.concatenate([[False], near, [False]]).astype(np.int8)))
     for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
@@ -110,9 +113,9 @@ def _prefetched(raw: FetchRows, rows: NDArray[np.int64]) -> FetchRows:
 def order_near_equal(
     kernel: Kernel, blocks: Iterable[NDArray[Any]], query: NDArray[Any], ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Float64, NDArray[np.bool_]] | None:
-    """Return the order of rows by real score, the scores in float64, and which rows do not tie with the one before.
+    """Order rows by real score: return the order, the scores, and where neighbours do not tie.
 
-    Return None if the rows are equal, or if the kernel has no decimal formula: then all of them tie.
+    Return None if the rows are equal or the kernel has no decimal formula: then all of them tie.
 
     Parameters
     ----------
@@ -125,7 +128,8 @@ def order_near_equal(
     scores = [score for row in examples if (score := decimal_score(kernel, row, query)) is not None]
     if len(scores) < len(examples):
         return None
-    ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # a minus would round to 28 digits
+    # a minus would round to 28 digits
+    ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
     levels = np.empty(len(scores), np.int64)
     levels[ranked] = _levels(kernel, [scores[kind] for kind in ranked])
     order = np.lexsort((ids, levels[kinds]))
@@ -136,7 +140,9 @@ def order_near_equal(
 def _kinds(
     kernel: Kernel, blocks: Iterable[NDArray[Any]], query: NDArray[Any]
 ) -> tuple[NDArray[np.int64], list[NDArray[Any]]]:
-    """Return the kind of each row, int64[p], and one row of each kind; rows of a kind have the same score.
+    """Return the kind of each row, int64[p], and one row of each kind.
+
+    Rows of a kind have the same score.
 
     Rows of a kind are equal, or share no dimension with the query and so have no term.
     """

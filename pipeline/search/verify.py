@@ -1,4 +1,4 @@
-"""Verify claimed neighbours: seeds of an exact search, whose answers they are then compared with."""
+"""Verify claimed neighbours: compare them with the answers of an exact search."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class Verdicts:
 
 
 def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Claimed | None = None) -> Verdicts:
-    """Return whether claimed rows are the k of highest real score, in descending order, and where they are not.
+    """Return whether claimed rows are the exact top k, in order, and where they are not.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _repeated(claimed: Ids) -> NDArray[np.bool_]:
 def _equally_good(
     search: ExactSearch, queries: NDArray[Any], claimed: Ids, answers: ExactAnswers, other: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which of the ``other`` claimed rows, bool[nq, k], tie with the exact row of their rank, bool[nq, k]."""
+    """Return which ``other`` claimed rows tie with the exact row of their rank, bool[nq, k]."""
     scorer = search.scorer
     scores = scores_of_lists(np.where(other, claimed, -1), search.executor.batch(queries).scores)
     near = np.abs(scores - answers.scores) <= scorer.slack
@@ -99,6 +99,7 @@ def _equally_good(
     raw = fetch(scorer.vectors, rows, threads=scorer.threads)
     for (query, rank), our, their in zip(pairs, positions[: len(ours)], positions[len(ours) :], strict=True):
         first, second = (decimal_score(scorer.kernel, raw[row], queries[query]) for row in (our, their))
-        if first is not None and second is not None:  # without a decimal formula, float64 is the last word
+        # without a decimal formula, float64 is the last word
+        if first is not None and second is not None:
             near[query, rank] = abs(first - second) <= tie_at(scorer.kernel, max(first, second))
     return near

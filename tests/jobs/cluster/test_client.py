@@ -7,9 +7,9 @@ import sys
 SPEAKING = """
 import logging
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 
-with connect(Workplace(threads=1)):
+with connect(Execution(threads=1)):
     known = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
     theirs = [each for each in known if each.name.split(".")[0] in ("distributed", "tornado", "asyncio")]
     assert len(theirs) > 20, theirs
@@ -19,9 +19,9 @@ with connect(Workplace(threads=1)):
 COLLECTING = """
 import gc
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 
-with connect(Workplace(threads=1)):
+with connect(Execution(threads=1)):
     owners = [type(getattr(each, "__self__", None)) for each in gc.callbacks]
     print(gc.isenabled(), [owner for owner in owners if owner.__module__.startswith("distributed")])
 """
@@ -29,9 +29,9 @@ with connect(Workplace(threads=1)):
 WARNING = """
 import warnings
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.resources.execution import Workplace
+from mercore.jobs.resources.execution import Execution
 
-with connect(Workplace(threads=1)):
+with connect(Execution(threads=1)):
     warnings.warn("Creating scratch directories is taking a surprisingly long time. (1.07s) ", stacklevel=2)
     warnings.warn("Anything else", stacklevel=2)
 """
