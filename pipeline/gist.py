@@ -1,4 +1,7 @@
-"""GIST of 32 × 32 tiles: the energy of each frequency and orientation in 4 × 4 cells (Oliva & Torralba, IJCV 2001)."""
+"""GIST of 32 × 32 tiles (Oliva & Torralba, IJCV 2001).
+
+It is the energy of each frequency and orientation in 4 × 4 cells.
+"""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,22 +23,25 @@ _PAD = 8
 _WIDE = SIDE + 2 * _PAD
 _STEP = 2  # the envelope of every filter is read at each second pixel
 _FOLDED = _WIDE // _STEP
-_TOP_FREQUENCY = 0.3  # cycles a pixel; each further scale is _RATIO lower
+_TOP_FREQUENCY = 0.3  # cycles per pixel; each further scale is _RATIO lower
 _RATIO = 1.85
-_RADIAL = 3.5  # Gaussian widths, in frequency and in angle, that Oliva & Torralba's own filters have
+_RADIAL = 3.5  # Gaussian widths in frequency and in angle, as in Oliva & Torralba's filters
 _ANGULAR = np.pi
-_CUTOFF = 4.0  # cycles a tile: what the prefilter takes away as slow change of light
-_CONTRAST_FLOOR = 0.2  # keeps flat tiles from being blown up to full contrast
-_DARK = 16  # grey levels; under a plain logarithm the noise of dark corners would count as much as an edge in the light
+_CUTOFF = 4.0  # cycles per tile: the prefilter removes slower changes of light
+_CONTRAST_FLOOR = 0.2  # keeps flat tiles from being raised to full contrast
+# grey levels added before the logarithm: noise in dark corners counts less than edges in light
+_DARK = 16
 
 
 def gist(tiles: NDArray[np.uint8], *, workers: int = 1, block: int = 256) -> NDArray[np.float32]:
     """Describe each tile by the mean energy of 3 × 8 Gabor filters in 4 × 4 cells.
 
-    The tile's grey values pass Oliva & Torralba's prefilter (logarithm, slow changes removed, local contrast made
-    even), then each filter; column ``((scale * 8 + orientation) * 4 + cell_y) * 4 + cell_x`` is the mean modulus of the
-    response. Orientation ``o`` answers to a grating whose brightness changes along the direction ``o * 22.5°``
-    (x to the right, y down); scale 0 is the finest. A row depends on its own tile alone, not on ``block``.
+    The grey values pass Oliva & Torralba's prefilter (logarithm, slow changes removed, local
+    contrast made even), then each filter. Column
+    ``((scale * 8 + orientation) * 4 + cell_y) * 4 + cell_x`` is the mean modulus of the response.
+    Orientation ``o`` answers to a grating whose
+    brightness changes along the direction ``o * 22.5°`` (x to the right, y down); scale 0 is the
+    finest. A row depends on its own tile alone, not on ``block``.
 
     Parameters
     ----------
@@ -44,12 +50,12 @@ def gist(tiles: NDArray[np.uint8], *, workers: int = 1, block: int = 256) -> NDA
     workers : int, ≥ 1
         Threads; each holds one block.
     block : int, ≥ 1
-        Tiles in one piece of work; a thread needs about 50 kB a tile.
+        Tiles per task; a thread needs about 50 kB per tile.
 
     Returns
     -------
     float32[n, 384]
-        Finite and ≥ 0; zero but for rounding where a tile has one grey value only.
+        Finite and ≥ 0; zero, except for rounding, if a tile has a single grey value.
 
     Raises
     ------
@@ -74,17 +80,18 @@ def gist(tiles: NDArray[np.uint8], *, workers: int = 1, block: int = 256) -> NDA
 
 
 def texture(tiles: NDArray[np.uint8], *, block: int = 256) -> NDArray[np.float32]:
-    """Measure what there is to describe in each tile: the standard deviation of its prefiltered grey values.
+    """Measure the texture of each tile: the standard deviation of its prefiltered grey values.
 
-    Plain sky has less than 0.05, out-of-focus ground less than 0.1, a clear outline 0.2, foliage 0.5. Kernels of
-    histograms compare the shape of a GIST and not its sum, so that a tile without texture is compared by its noise.
+    Plain sky has less than 0.05, out-of-focus ground less than 0.1, a clear outline 0.2, foliage
+    0.5. Kernels of histograms compare the shape of a GIST, not its sum: they would compare a tile
+    without texture by its noise.
 
     Parameters
     ----------
     tiles : uint8[n, 32, 32, 3] or uint8[n, 32, 32]
         Colour tiles (measured by the mean of their three channels) or grey ones.
     block : int, ≥ 1
-        Tiles in one piece of work.
+        Tiles per step.
 
     Returns
     -------
@@ -107,7 +114,7 @@ def texture(tiles: NDArray[np.uint8], *, block: int = 256) -> NDArray[np.float32
 
 
 def _check(tiles: NDArray[np.uint8], workers: int, block: int) -> None:
-    """Refuse what the filters are not made for."""
+    """Refuse tiles of another type or shape, and counts below 1."""
     if tiles.dtype != np.uint8:
         raise InputError(f"tiles have the wrong type: found {tiles.dtype}, expected uint8. Fix: scale to 0…255 first.")
     if tiles.ndim not in (3, 4) or tiles.shape[1:] not in ((SIDE, SIDE), (SIDE, SIDE, 3)):
@@ -117,12 +124,12 @@ def _check(tiles: NDArray[np.uint8], workers: int, block: int) -> None:
         )
     if workers < 1 or block < 1:
         raise ShapeError(
-            f"workers and block count something: found {workers} and {block}, expected 1 or more. Fix: raise them."
+            f"workers or block is out of range: found {workers} and {block}, expected 1 or more. Fix: raise them."
         )
 
 
 def _exhaust(results: Iterable[None]) -> None:
-    """Wait for every piece of work, raising the first error."""
+    """Wait for all tasks; raise the first error."""
     for _ in results:
         pass
 
@@ -145,9 +152,10 @@ def _gray(tiles: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _prefilter(gray: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Even out light and contrast (Oliva & Torralba's prefilter): float32[b, 32, 32], 0…255 in, about ±3 out.
+    """Even out light and contrast by Oliva & Torralba's prefilter: float32[b, 32, 32], about ±3.
 
-    The logarithm of the grey value loses its low frequencies, then is divided by its local standard deviation.
+    The logarithm of the grey value loses its low frequencies, then is divided by its local standard
+    deviation.
     """
     blur = _blur()
     detail = np.log(gray + np.float32(_DARK))
@@ -175,22 +183,23 @@ def _cell_average() -> NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def _blur() -> NDArray[np.float32]:
-    """Return the matrix that blurs one axis of a symmetrically padded tile: float32[32, 32], rows summing to 1."""
+    """Return the matrix that blurs one axis of a padded tile: float32[32, 32], rows sum to 1."""
     frequency = scipy.fft.fftfreq(_WIDE) * SIDE
     response = np.exp(-np.log(2) * (frequency / _CUTOFF) ** 2)
     padding = np.pad(np.eye(SIDE), ((_PAD, _PAD), (0, 0)), mode="symmetric")
     blurred = scipy.fft.ifft(scipy.fft.fft(padding, axis=0) * response[:, None], axis=0).real[_PAD : _PAD + SIDE]
-    # A Gaussian cut to 48 frequencies undershoots by ~1e-9; what is blurred twice under a root must not be negative.
+    # A Gaussian cut to 48 frequencies undershoots by ~1e-9; the squares under a root must not
+    # become negative.
     blurred = np.maximum(blurred, 0)
     return np.asarray(blurred / blurred.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
 def gabor_bank() -> NDArray[np.float32]:
-    """Return the transfer functions of the 24 filters on a 48 × 48 spectrum: float32[24, 48, 48], real and ≥ 0.
+    """Return the transfer functions of the 24 filters: float32[24, 48, 48], real and ≥ 0.
 
-    Each is a Gaussian around its frequency and around its orientation, on one side of the origin only, so that the
-    modulus of the (complex) response is the local energy whatever the phase. Beyond 11 frequencies along either axis
-    it is cut off (less than 1 % of its energy).
+    Each is a Gaussian around its frequency and around its orientation, on one side of the origin
+    only: the modulus of the complex response is the local energy, whatever the phase. It is cut off
+    beyond 11 frequencies along either axis (less than 1 % of its energy).
     """
     frequency = scipy.fft.fftfreq(_WIDE)
     y, x = np.meshgrid(frequency, frequency, indexing="ij")
@@ -208,13 +217,14 @@ def gabor_bank() -> NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def _folded_bank() -> tuple[NDArray[np.intp], NDArray[np.complex64]]:
-    """Return where the 24 × 24 frequencies of each filter lie in the 48 × 48 spectrum, and its weights there.
+    """Return the positions of each filter's 24 × 24 frequencies in the spectrum, and its weights.
 
-    With frequency ``f`` at place ``f mod 24``, an inverse transform of a quarter of the size gives the response at
-    every second pixel: exactly, as the filter is zero at all other frequencies.
+    With frequency ``f`` at position ``f mod 24``, an inverse transform of a quarter of the size
+    gives the exact response at every second pixel, as the filter is zero at all other frequencies.
     """
     frequency = scipy.fft.fftfreq(_WIDE, 1 / _WIDE)
-    # Half a pixel further on: samples at 0.5, 2.5 … 30.5 are symmetric in the tile, so its mirror image has the same.
+    # Half a pixel further: samples at 0.5, 2.5 … 30.5 are symmetric, so the mirrored tile has the
+    # same ones.
     shift = np.exp(1j * np.pi * frequency / _WIDE)
     bank = gabor_bank() * shift[:, None] * shift / _STEP**2
     positions = np.empty((len(bank), _FOLDED * _FOLDED), np.intp)
@@ -235,7 +245,7 @@ def _box(scale: int, orientation: int) -> tuple[int, int]:
 
 
 def _places(lowest: int) -> NDArray[np.intp]:
-    """Return 24 frequencies from ``lowest`` up, each at its place modulo 24, as indices into the spectrum."""
+    """Return 24 frequencies from ``lowest`` up as indices into the spectrum, ordered modulo 24."""
     frequencies = lowest + np.arange(_FOLDED)
     return frequencies[np.argsort(frequencies % _FOLDED)] % _WIDE
 
@@ -243,7 +253,8 @@ def _places(lowest: int) -> NDArray[np.intp]:
 def _kept(scale: int, orientation: int) -> NDArray[np.bool_]:
     """Return the frequencies at which a filter is not cut off: bool[48, 48]."""
     kept = np.zeros((_WIDE, _WIDE), np.bool_)
-    # The lowest has no counterpart in the mirrored filter's box (and may be Nyquist's, which has no sign): left out.
+    # The lowest is left out: it has no counterpart in the mirrored filter's box, and may be the
+    # Nyquist frequency.
     rows, columns = (lowest + np.arange(1, _FOLDED) for lowest in _box(scale, orientation))
     kept[np.ix_(rows % _WIDE, columns % _WIDE)] = True
     return kept

@@ -1,4 +1,4 @@
-"""Stream a foreign source into a vector store, and say what is in it."""
+"""Stream a foreign source into a vector store, and count its special rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ BLOCK_BYTES = 8 << 20
 
 @dataclass(kw_only=True)
 class RowReport:
-    """Counts and range of the rows seen so far."""
+    """Counts and range of the rows so far."""
 
     zero_rows: int = 0
     nan_rows: int = 0
@@ -29,8 +29,8 @@ class RowReport:
     value_max: float | None = None
     dropped: list[NDArray[np.int64]] = field(default_factory=list)
 
-    def see(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Count a block's rows, dtype[b, d]; return which are all zero, bool[b]."""
+    def add(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
+        """Add a block of rows, dtype[b, d]; return which are all zero, bool[b]."""
         zero = ~rows.any(axis=1)
         self.zero_rows += int(zero.sum())
         finite = rows
@@ -59,7 +59,7 @@ def ingest(
     Parameters
     ----------
     drop_zero_rows : bool
-        Leave all-zero rows out; the others keep their ids.
+        Leave all-zero rows out; the other rows keep their ids.
     advance : called with the number of rows read since the last call
 
     Raises
@@ -72,7 +72,7 @@ def ingest(
     step = max(1, BLOCK_BYTES // (d * source.dtype.itemsize))
     for start in range(0, n, step):
         rows = source.read(start, min(start + step, n))
-        zero = report.see(rows)
+        zero = report.add(rows)
         counter.add(row_digests(rows))
         if drop_zero_rows and zero.any():
             report.dropped.append(np.flatnonzero(zero) + start)
@@ -103,7 +103,7 @@ def ingest(
 
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a 64-bit digest of each row's bytes, uint64[b]: equal rows have equal ones, others hardly ever."""
+    """Return a 64-bit digest of each row, uint64[b]: distinct rows hardly ever share one."""
     data = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
     missing = -data.shape[1] % 8
     words = np.pad(data, ((0, 0), (0, missing))) if missing else data

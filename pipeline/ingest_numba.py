@@ -1,4 +1,4 @@
-"""Loops over the bytes of rows."""
+"""The jitted function that digests rows."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Threads of ours over the parts of a store: each takes the next part, and reads one ahead of its work."""
+"""Threads that share the parts of a store: each takes the next part, and reads one part ahead."""
 
 import os
 import threading
@@ -12,14 +12,16 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
-_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)  # by their number of threads
-os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
+# idle pools by their number of threads
+_idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)
+os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of the threads
 
 
 def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
-    """Run ``work`` on every thread, each with an iterator that shares the parts out in ascending order.
+    """Run ``work`` on every thread, each with an iterator that takes the next part that is left.
 
-    An error on one thread stops the others at their next part, and is raised. One thread is the caller's own.
+    Return the results. An error on one thread stops the others at their next part, and is raised. With ``threads`` = 1
+    the work is done on the caller's thread.
     """
     shared = iter(parts)
     if threads == 1 or len(parts) == 1:
@@ -46,14 +48,15 @@ def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], R
         try:
             return [future.result() for future in futures]
         finally:
-            failed.set()  # so that after an error here, or Ctrl-C, they stop soon
+            failed.set()  # after an error or Ctrl-C here, the threads stop soon
             wait(futures)
 
 
 def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
-    """Yield (part, value) while a thread reads the part after it; the first is read by the caller's own.
+    """Yield (part, value) while a thread reads the next part; the caller's thread reads the first.
 
-    ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read anew only when its value is done with.
+    ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read again only once the
+    next value is asked for.
     """
     turn, part = 0, next(parts, None)
     ahead: Future[Value] | None = None
@@ -69,28 +72,31 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
                 wait([ahead])
 
 
-def in_order(items: Iterable[Item], work: Callable[[Item], Result], at_once: int) -> Iterator[Result]:
-    """Yield what ``work`` makes of each item, in the items' order, while a thread each is at work on ``at_once``."""
-    if at_once == 1:
+def in_order(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -> Iterator[Result]:
+    """Yield the result of ``work`` for each item, in their order, from ``workers`` threads."""
+    if workers == 1:
         yield from map(work, items)
         return
-    pool, pending = ThreadPoolExecutor(at_once, thread_name_prefix="batch"), deque[Future[Result]]()
+    pool, pending = ThreadPoolExecutor(workers, thread_name_prefix="batch"), deque[Future[Result]]()
     try:
         for item in items:
             pending.append(pool.submit(work, item))
-            if len(pending) == at_once:
+            if len(pending) == workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # after an error nobody waits for the other batches
+        # after an error, do not wait for the other items
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
 def idle_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool that nobody else uses, and keep it for later: starting threads takes longer than a short search.
+    """Yield a pool that is not in use, and keep it afterwards.
 
-    All that it was given has to be done at the end.
+    Starting threads takes longer than a short search.
+
+    All submitted work must be done at the end of the ``with`` block.
     """
     try:
         pool = _idle[threads].pop()

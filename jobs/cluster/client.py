@@ -1,4 +1,4 @@
-"""Dask clusters: threads of this process, processes of this machine, or one that exists; and what it is to lose one."""
+"""Connect to Dask: threads of this process, processes of this machine, or a running cluster."""
 
 import gc
 import logging
@@ -24,17 +24,22 @@ from mercore.stores.errors import ClusterError
 
 CONNECT_SECONDS = 10
 FORGET_SECONDS = 5
-ALONE_SECONDS, LOOK_SECONDS = 60, 5  # a cluster may be without any worker so long, and is looked at so often
+NO_WORKER_SECONDS = 60  # a cluster without any worker for longer is lost
+POLL_SECONDS = 5
 LOOPBACK = "127.0.0.1"
 Value = TypeVar("Value")
-SLOW_DISK = "Creating scratch directories is taking"  # a second, on a busy machine: nothing that a user could mend
-LOGGERS = (  # those that Dask sets the levels of, one by one, and asyncio's, which speaks of what Dask left behind
+# a warning of Dask on a busy machine: a user cannot act on it
+SLOW_DISK = "Creating scratch directories is taking"
+# the loggers whose levels Dask sets one by one, and that of asyncio for what Dask leaves behind
+LOGGERS = (
     *("distributed", "distributed.client", "distributed.gc", "distributed.scheduler", "distributed.worker"),
     *("tornado.application", "asyncio"),
 )
 SETTINGS = {
-    "distributed.admin.large-graph-warning-threshold": "64GiB",  # a task is told a batch of queries: no reason to warn
-    # Dask's own has a process give every block that it frees back to the system, and fault it in again for the next.
+    # no warning: a task may carry a batch of queries
+    "distributed.admin.large-graph-warning-threshold": "64GiB",
+    # By Dask's default a process returns every freed block to the system, and faults it in again
+    # for the next.
     "distributed.nanny.pre-spawn-environ": {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
         **{name: size for name, (_, size) in KEPT.items()},
@@ -46,7 +51,7 @@ SETTINGS = {
 
 @contextmanager
 def connect(execution: Execution) -> Iterator[Client]:
-    """Yield a Dask client of the workers at a workplace.
+    """Yield a Dask client of the workers that ``execution`` names.
 
     Raises
     ------
@@ -54,7 +59,8 @@ def connect(execution: Execution) -> Iterator[Client]:
         If the cluster cannot be reached, or has no worker.
     """
     for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # a part's error is raised and told once, here
+        # the error of a part is raised, and printed once by this process
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", SLOW_DISK)
     with dask.config.set(SETTINGS), ExitStack() as stack:
         with _no_collection():
@@ -65,7 +71,10 @@ def connect(execution: Execution) -> Iterator[Client]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect no garbage: Dask's servers report that from within, where Python drops what a Ctrl-C raises."""
+    """Collect no garbage.
+
+    Dask reports collections from a callback, in which a KeyboardInterrupt would be lost.
+    """
     gc.disable()
     try:
         yield
@@ -74,53 +83,57 @@ def _no_collection() -> Iterator[None]:
 
 
 def slots(client: Client) -> list[str]:
-    """Return the address of each worker's each thread."""
+    """Return the address of a worker for each of its threads."""
     return [address for address, threads in sorted(client.nthreads().items()) for _ in range(threads)]
 
 
 def wait_for(futures: Sequence["Future[Any]"], client: Client, *, first: bool = False) -> None:
-    """Wait until all futures, or the first of them, are done.
+    """Wait until all futures, or with ``first`` one of them, are done.
 
     Raises
     ------
     ClusterError
-        If the cluster is without any worker for a minute.
+        If the cluster has no worker for a minute.
     """
-    alone: float | None = None
+    lost_at: float | None = None
     while True:
         try:
-            wait(futures, timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED" if first else "ALL_COMPLETED")
+            wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED" if first else "ALL_COMPLETED")
         except TimeoutError:
             now = time.monotonic()
-            alone = None if client.nthreads() else alone or now
-            if alone is not None and now - alone >= ALONE_SECONDS:
+            lost_at = None if client.nthreads() else lost_at or now
+            if lost_at is not None and now - lost_at >= NO_WORKER_SECONDS:
                 raise ClusterError(
-                    f"the cluster has lost its workers: found none for {ALONE_SECONDS} s, expected at least one. "
-                    "Fix: start workers, then run the same command again: what is done stays done."
+                    f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, expected at least one. "
+                    "Fix: start workers, then run the same command again: finished parts are kept."
                 ) from None
         else:
             return
 
 
 def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:
-    """Return what tasks give, or raise what one of them raised.
+    """Return the results of tasks, or raise the error of one of them.
 
     Raises
     ------
     ClusterError
-        If the cluster is without any worker for a minute.
+        If the cluster has no worker for a minute.
     """
     while True:
         wait_for(futures, client)
-        with suppress(TimeoutError):  # what was done is lost with its worker, until it is done again
-            found: list[Value] = client.sync(
-                lambda: client.gather(list(futures), asynchronous=True), callback_timeout=ALONE_SECONDS
+        # a result is lost with its worker, until its task has run again
+        with suppress(TimeoutError):
+            values: list[Value] = client.sync(
+                lambda: client.gather(list(futures), asynchronous=True), callback_timeout=NO_WORKER_SECONDS
             )
-            return found
+            return values
 
 
 def forget_plugin(client: Client, name: str) -> None:
-    """Have the workers forget a plugin, unless one does not answer soon: no other job uses that name."""
+    """Remove a plugin from the workers.
+
+    Give up if one does not answer soon, as no other job uses its name.
+    """
     if client.status == "running":
         assert client.scheduler is not None
         with suppress(TimeoutError, OSError):
@@ -128,8 +141,8 @@ def forget_plugin(client: Client, name: str) -> None:
 
 
 @contextmanager
-def losing(what: str) -> Iterator[None]:
-    """Say in one paragraph that the cluster is lost, whatever Dask raises then.
+def losing(store: str) -> Iterator[None]:
+    """Turn the errors that Dask raises when a cluster is lost into one ``ClusterError``.
 
     Raises
     ------
@@ -138,15 +151,18 @@ def losing(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (KilledWorker, CancelledError, OSError) as error:  # OSError: the scheduler closed the connection
+    except (KilledWorker, CancelledError, OSError) as error:  # OSError: a closed connection
         raise ClusterError(
-            f"the cluster lost a part of {what}: {type(error).__name__}, expected its workers to stay. "
-            "Fix: see to the cluster, then run the same command again: what is done stays done."
+            f"the cluster lost a part of {store}: {type(error).__name__}, expected its workers to stay. "
+            "Fix: repair the cluster, then run the same command again: finished parts are kept."
         ) from error
 
 
 class SilentScheduler(Scheduler):
-    """A scheduler that serves no pages: Dask's own listens on every interface, even where no dashboard is wanted."""
+    """A scheduler that serves no pages.
+
+    Dask's own listens on every interface, even without a dashboard.
+    """
 
     def start_http_server(self, *args: object, **options: object) -> None:
         """Open no port."""
@@ -161,7 +177,7 @@ class SilentWorker(Worker):
 
 @contextmanager
 def _client(execution: Execution) -> Iterator[Client]:
-    """Yield a client of the workers at a workplace."""
+    """Yield a client of the workers that ``execution`` names."""
     if execution.scheduler is not None:
         with _cluster_at(execution.scheduler) as client:
             yield client
@@ -174,8 +190,9 @@ def _client(execution: Execution) -> Iterator[Client]:
 
 
 def _threads_here(threads: int) -> SpecCluster:
-    """Return a cluster of threads, which talks within the process and opens no port."""
-    worker = {"nthreads": threads, "memory_limit": 0}  # the plan bounds the memory; pausing half-way would only stall
+    """Return a cluster of threads of this process, which opens no port."""
+    # memory is limited before the start; a paused worker would stall
+    worker = {"nthreads": threads, "memory_limit": 0}
     return SpecCluster(
         scheduler={"cls": SilentScheduler, "options": {"protocol": "inproc://", "port": 0}},
         workers={0: {"cls": SilentWorker, "options": {"protocol": "inproc://", **worker}}},
@@ -184,17 +201,17 @@ def _threads_here(threads: int) -> SpecCluster:
 
 
 def _processes_here(count: int) -> SpecCluster:
-    """Return a cluster of processes of one thread, which talk over loopback.
+    """Return a cluster of processes of one thread each, which talk over loopback.
 
-    Whoever can talk to a Dask worker can run anything as its user: so they talk to nobody but each other, by TLS with
-    a key that lies in their memory alone.
+    Anyone who can connect to a Dask worker can run code as its user. So the processes accept only
+    each other: by TLS, with a key that is in their memory alone.
     """
     security = Security.temporary()
-    talk = {"protocol": "tls://", "host": LOOPBACK, "security": security}
+    comm = {"protocol": "tls://", "host": LOOPBACK, "security": security}
     worker = {"worker_class": SilentWorker, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}
     return SpecCluster(
-        scheduler={"cls": SilentScheduler, "options": {"port": 0, **talk}},
-        workers={number: {"cls": Nanny, "options": {**worker, **talk}} for number in range(count)},
+        scheduler={"cls": SilentScheduler, "options": {"port": 0, **comm}},
+        workers={number: {"cls": Nanny, "options": {**worker, **comm}} for number in range(count)},
         security=security,
         silence_logs=logging.CRITICAL,
     )
@@ -202,7 +219,7 @@ def _processes_here(count: int) -> SpecCluster:
 
 @contextmanager
 def _cluster_at(address: str) -> Iterator[Client]:
-    """Yield a client of a cluster that runs already; Dask's own configuration says by which certificates."""
+    """Yield a client of a running cluster; Dask's configuration names the certificates, if any."""
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
@@ -216,18 +233,22 @@ def _cluster_at(address: str) -> Iterator[Client]:
             raise ClusterError(
                 f"the cluster at {address} has no worker: expected at least one. Fix: dask worker {address}"
             ) from error
-        _tell_dashboard(client)
+        _print_dashboard(client)
         yield client
 
 
-def _tell_dashboard(client: Client) -> None:
-    """Say where the dashboard is, if there is one: a scheduler without serves other pages at the port that it names."""
+def _print_dashboard(client: Client) -> None:
+    """Print the link of the dashboard, if there is one.
+
+    Without it, the scheduler serves other pages at its port.
+    """
     info = client.scheduler_info()
     port, host = info["services"].get("dashboard"), urlsplit(str(info["address"])).hostname
     if port is None or host is None:
         return
-    with suppress(OSError, HTTPException):  # what cannot be looked at from here is of no use
-        pages = HTTPConnection(host, port, timeout=LOOK_SECONDS)
+    # a dashboard that this machine cannot reach is not printed
+    with suppress(OSError, HTTPException):
+        pages = HTTPConnection(host, port, timeout=POLL_SECONDS)
         pages.request("HEAD", "/status")
         if pages.getresponse().status != HTTPStatus.NOT_FOUND:
             click.echo(f"dashboard: {client.dashboard_link}", err=True)

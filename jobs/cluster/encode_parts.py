@@ -1,4 +1,7 @@
-"""Encode a store with Dask: one future a part, in a sliding window, on a model that every worker loads once."""
+"""Encode a store with Dask: one future per part, in a sliding window.
+
+Each worker loads the model once.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +17,12 @@ from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import open_code_store
 from mercore.stores.rows import open_vectors
 
-FUTURES_A_THREAD = 2
+FUTURES_PER_THREAD = 2
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the rows lie, and the file of the kernel if it is a user's own."""
+    """The paths of the vectors, and of the file of a custom kernel."""
 
     vectors: str
     kernel: str | None = None
@@ -30,7 +33,7 @@ class Sources:
 
 
 class EncoderPlugin(WorkerPlugin):
-    """What a worker needs to encode parts: both stores open, and the encoder with its Gram matrix, for all threads."""
+    """The state of an encoding on a worker: both stores open, and the encoder prepared."""
 
     def __init__(self, codes: str, sources: Sources) -> None:
         self.name = plugin_name(codes)
@@ -38,7 +41,7 @@ class EncoderPlugin(WorkerPlugin):
         self.sources = sources
 
     def setup(self, worker: Worker) -> None:
-        """Open the stores and prepare the encoder; BLAS keeps to one thread, for the worker's own fill the cores."""
+        """Open the stores and prepare the encoder; limit BLAS to one thread per task."""
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(self.codes)
         self.vector_store = open_vectors(self.sources.vectors)
@@ -46,16 +49,16 @@ class EncoderPlugin(WorkerPlugin):
         self.encoder.prepare_encoding()
 
     def teardown(self, worker: Worker) -> None:
-        """Give BLAS its threads back."""
+        """Restore the threads of BLAS."""
         self.limits.restore_original_limits()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel as the paths alone."""
+        """Return the paths alone: the workers open the stores."""
         return {"name": self.name, "codes": self.codes, "sources": self.sources}
 
 
 def plugin_name(codes: str) -> str:
-    """Return the name of a store's plugin: two jobs on one cluster keep out of each other's way."""
+    """Return the name of the plugin of a store: unique among the jobs of a cluster."""
     return f"mercore-encoder {codes}"
 
 
@@ -76,26 +79,27 @@ def encode_parts(
     parts: Sequence[int],
     advance: Callable[[int], None] = lambda rows: None,
 ) -> None:
-    """Encode the named parts, a window of futures at a time, so that neither n nor the parts' number costs memory.
+    """Encode the named parts, a window of futures at a time, in memory that does not grow with n.
 
-    A part whose worker dies is done again elsewhere; an error in a part is raised here, and what is done stays done.
+    A part whose worker dies is encoded again on another. An error in a part is raised; finished
+    parts are kept.
 
     Raises
     ------
     ClusterError
-        If the cluster goes away, loses all its workers for a minute, or workers keep dying of one part.
+        If the cluster goes away, has no worker for a minute, or workers keep dying of one part.
     """
     where = resolved(codes)
     plugin = EncoderPlugin(where, sources.resolved())
     waiting = iter(parts)
 
     def submit(count: int) -> set["Future[int]"]:
-        chosen = [part for _, part in zip(range(count), waiting, strict=False)]
-        return {client.submit(encode_one, where, part, pure=False) for part in chosen}
+        window = [part for _, part in zip(range(count), waiting, strict=False)]
+        return {client.submit(encode_one, where, part, pure=False) for part in window}
 
     with losing(str(codes)):
         client.register_plugin(plugin)
-        flow = submit(max(1, len(slots(client))) * FUTURES_A_THREAD)
+        flow = submit(max(1, len(slots(client))) * FUTURES_PER_THREAD)
         while flow:
             wait_for(list(flow), client, first=True)
             done = {future for future in flow if future.done()}

@@ -18,9 +18,8 @@ from mercore.pipeline.encode import check_domain, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.recall import DEFAULT_RANKS
-from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
-from mercore.pipeline.search.batch_search import check_queries
+from mercore.pipeline.recall_checks import DEFAULT_RANKS
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT

@@ -118,9 +118,8 @@ def _exact_runs(search: SearchTask, queries: NDArray[Any]) -> dict[str, Run]:
         if codes is not None:
             assert encoder is not None
             bounds = OpenCodes(FirstParts(codes, parts), encoder, held)
-        ExactSearch(truth=truth, bounds=bounds, beta=search.beta if isinstance(search, ExactTask) else 1.0).prove(
-            queries, min(k, first.rows)
-        )
+        beta = search.beta if isinstance(search, ExactTask) else 1.0
+        ExactSearch(scorer=truth, bounds=bounds, beta=beta).prove(queries, min(k, first.rows))
 
     return _three(run, search.settings.threads)
 

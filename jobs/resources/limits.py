@@ -8,13 +8,13 @@ import click
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
-from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
 from mercore.pipeline.search.collect import PairBudget
 from mercore.pipeline.search.exact import SPARE
-from mercore.pipeline.search.executor import HELD_BYTES
 from mercore.pipeline.search.exhaustive import block_rows
-from mercore.pipeline.search.rerank import KEPT_BYTES
+from mercore.pipeline.search.fetch import ROW_CACHE_BYTES
+from mercore.pipeline.search.thread_executor import PART_CACHE_BYTES
 from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import CAPACITY
 from mercore.stores.errors import BudgetError
@@ -156,8 +156,8 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettin
         + search_bytes(codes, options, queries=queries)
         + PAIR_BYTES * pairs
         + rows_left
-        + KEPT_BYTES
-        + HELD_BYTES
+        + ROW_CACHE_BYTES
+        + PART_CACHE_BYTES
         + 9 * rows
         + vectors.rows
     )

@@ -30,9 +30,8 @@ from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.answers import ExactAnswers, joined
-from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
-from mercore.pipeline.search.batch_search import check_queries, check_source
+from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries, check_source
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -129,7 +128,7 @@ class ExactTask(SearchTask):
             load = load._replace(cache_bytes=0)  # one pass reads each part once
         bounds = OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(load.cache_bytes)) if codes else None
         with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
-            yield ExactSearch(truth=scorer, beta=self.beta, bounds=bounds, remote=executor)
+            yield ExactSearch(scorer=scorer, beta=self.beta, bounds=bounds, remote=executor)
 
 
 def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> ExactTask:
@@ -217,7 +216,7 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
         exact.executor.check_rest()
     if lease:
         lease.check()  # what comes next is written for good
-    return joined(answers)
+    return concatenate_answers(answers)
 
 
 def _kept_answers(task: ExactTask, out: str) -> Answers:

@@ -15,9 +15,7 @@ from mercore.jobs.verbs.search_task import SearchOptions, SearchTask
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.search.batch_search import (
-    SearchOptions as SearchSettings,
-)
-from mercore.pipeline.search.batch_search import (
+    SearchSettings,
     check_queries,
     check_source,
     search_code_store,

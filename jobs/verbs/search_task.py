@@ -10,7 +10,7 @@ from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.pipeline.kernels import CustomKernel, Kernel
-from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source

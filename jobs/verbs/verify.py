@@ -18,7 +18,7 @@ from mercore.jobs.verbs.search_task import DEFAULT_BATCH
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.batch_search import SearchOptions as SearchSettings
+from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
@@ -95,8 +95,8 @@ class VerifyTask:
         with threadpool_limits(1), progress("verify", nq, "queries") as advance, task.searching() as search:
             every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
             for start, verdicts in zip(starts, every, strict=True):
-                scores = task.kernel.from_ranking(verdicts.proved.scores.copy())
-                better = original_ids(verdicts.proved.ids, dropped)
+                scores = task.kernel.from_ranking(verdicts.answers.scores.copy())
+                better = original_ids(verdicts.answers.ids, dropped)
                 for query, word in enumerate(verdicts.words()):
                     claimed = self.ids[start + query]
                     refutation = _refutation(verdicts, query, claimed, better[query], scores[query])

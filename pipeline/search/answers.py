@@ -1,4 +1,4 @@
-"""Exact answers, each with what proves it, and the pairs that such an answer comes from."""
+"""Exact answers to a batch of queries, and the scored pairs from which they are made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.rerank import FetchRows
-from mercore.pipeline.search.ties import Candidates, decide
+from mercore.pipeline.search.fetch import FetchRows
+from mercore.pipeline.search.ties import Candidates, resolve_ties
 from mercore.pipeline.topk import TopK
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExactAnswers:
-    """The exact k best rows of a batch of queries, and what proves each.
+    """The exact top k of each query of a batch, and the figures that prove it.
 
-    ``ids`` int64[nq, k] rows of the store; ``scores`` float64[nq, k], descending; ties go to the lower row. No row
-    whose true kernel was not computed has an upper bound above ``greatest`` float64[nq], which lies below the k-th real
-    score: by more than two computed scores are off together, from the k-th computed one; −inf where every row was
-    scored.
-    ``evaluated`` int64[nq] counts the rows that were, ``ties`` int64[nq] those beyond the k that tie with the k-th.
+    ``ids`` int64[nq, k] are rows of the store; ``scores`` float64[nq, k] descend; ties go to the
+    lower row. ``greatest`` float64[nq] is the greatest upper bound of a row whose true score was
+    not computed, −inf if every row was scored. It is below the k-th computed score by more than
+    the errors of two computed scores, and so below the k-th real score. ``evaluated`` int64[nq]
+    counts the rows that were scored, ``ties`` int64[nq] those beyond the k that tie with the k-th.
     """
 
     ids: NDArray[np.int64]
@@ -37,68 +37,71 @@ class ExactAnswers:
 
 
 class Scored:
-    """The pairs of a batch whose true score was computed: the k-th scores, and all that may be among the k.
+    """The pairs of a batch whose true score was computed.
 
     Parameters
     ----------
     slack : float
-        The most that two computed scores are off together.
+        The errors of two computed scores together.
     """
 
     def __init__(self, nq: int, k: int, slack: float) -> None:
-        self.best = TopK(nq, k, np.float64)
+        self.top_k = TopK(nq, k, np.float64)
         self.slack = slack
         self.counts = np.zeros(nq, np.int64)
         self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64], Float64]] = []
 
     def add(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: Float64) -> None:
-        """Take in pairs, each for the first time; a score of −inf is known to be below ``least``."""
+        """Add pairs, each for the first time; a score of −inf is known to be below ``least``."""
         self.counts += np.bincount(queries, minlength=len(self.counts))
         kept = scores > -np.inf
         pairs = queries[kept], rows[kept], scores[kept]
-        self.best.insert(*pairs)
+        self.top_k.insert(*pairs)
         self._pairs.append(pairs)
 
     @property
     def least(self) -> Float32:
-        """The bound, float32[nq], that a row must reach to be among the k best or tie with the last of them."""
-        return below(self.best.kth - self.slack)
+        """The bound that a row must reach to be in, or tie with, the query's top k, float32[nq]."""
+        return float32_below(self.top_k.kth - self.slack)
 
-    def proved(self, truth: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> ExactAnswers:
-        """Return the proofs of raw queries [nq, d]; ``greatest`` are the greatest bounds of what was not taken in.
+    def answers(self, scorer: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> ExactAnswers:
+        """Return the exact answers to raw queries, dtype[nq, d].
 
-        ``raw`` returns raw rows, for ties to be told apart.
+        Parameters
+        ----------
+        greatest : float64[nq], the greatest bounds of the rows that were not added
+        raw : fetches the raw rows by which near-equal scores are ordered
         """
-        of, rows, scores = (np.concatenate(values) for values in zip(*self._pairs, strict=True))
-        close = scores >= (self.best.kth - self.slack)[of]
-        found = Candidates(of[close], rows[close], scores[close])
-        decided = decide(truth, queries, found, self.best.ids.shape[1], raw)
+        of_query, rows, scores = (np.concatenate(values) for values in zip(*self._pairs, strict=True))
+        close = scores >= (self.top_k.kth - self.slack)[of_query]
+        candidates = Candidates(of_query[close], rows[close], scores[close])
+        resolved = resolve_ties(scorer, queries, candidates, self.top_k.ids.shape[1], raw)
         return ExactAnswers(
-            ids=decided.ids, scores=decided.scores, greatest=greatest, evaluated=self.counts, ties=decided.ties
+            ids=resolved.ids, scores=resolved.scores, greatest=greatest, evaluated=self.counts, ties=resolved.ties
         )
 
 
-def spliced(kept: NDArray[np.bool_], proved: ExactAnswers, others: ExactAnswers) -> ExactAnswers:
-    """Return the proofs of all queries, of those of the kept ones and of the others."""
-    whole = {}
-    for name, values in proved.arrays().items():
-        whole[name] = np.empty((len(kept), *values.shape[1:]), values.dtype)
-        whole[name][kept], whole[name][~kept] = values, others.arrays()[name]
-    return ExactAnswers(**whole)
+def merge_answers(selected: NDArray[np.bool_], answers: ExactAnswers, others: ExactAnswers) -> ExactAnswers:
+    """Return ``answers`` to the selected queries, bool[nq], and ``others`` to the rest as one."""
+    merged = {}
+    for name, values in answers.arrays().items():
+        merged[name] = np.empty((len(selected), *values.shape[1:]), values.dtype)
+        merged[name][selected], merged[name][~selected] = values, others.arrays()[name]
+    return ExactAnswers(**merged)
 
 
-def joined(proofs: Sequence[ExactAnswers]) -> ExactAnswers:
-    """Return the proofs of batch after batch as those of all queries."""
-    arrays = [proved.arrays() for proved in proofs]
+def concatenate_answers(batches: Sequence[ExactAnswers]) -> ExactAnswers:
+    """Return the answers of consecutive batches as the answers to all their queries."""
+    arrays = [answers.arrays() for answers in batches]
     return ExactAnswers(**{name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]})
 
 
-def taken(proved: ExactAnswers, kept: NDArray[np.bool_]) -> ExactAnswers:
-    """Return the proofs of the kept queries."""
-    return ExactAnswers(**{name: values[kept] for name, values in proved.arrays().items()})
+def select_answers(answers: ExactAnswers, selected: NDArray[np.bool_]) -> ExactAnswers:
+    """Return the answers to the selected queries, bool[nq]."""
+    return ExactAnswers(**{name: values[selected] for name, values in answers.arrays().items()})
 
 
-def below(values: NDArray[np.floating[Any]]) -> Float32:
-    """Return the greatest float32 that is below each value."""
-    with np.errstate(over="ignore"):  # −∞ rules nothing out
+def float32_below(values: NDArray[np.floating[Any]]) -> Float32:
+    """Return the greatest float32 below each value."""
+    with np.errstate(over="ignore"):  # −∞ rules no row out
         return np.nextafter(values.astype(np.float32), np.float32(-np.inf))

@@ -1,4 +1,7 @@
-"""Search a store for a stream of queries, batch by batch: codes, codes reranked, or vectors by the true kernel."""
+"""Search a store for a stream of queries, batch by batch.
+
+Codes are scanned, and reranked on request; vectors are searched by the true kernel.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +13,11 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.executor import Executor, ThreadExecutor, answer
+from mercore.pipeline.search.executor import Executor, QueryBatch
+from mercore.pipeline.search.rerank import scores_of_lists
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.topk import TopK
+from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.pipeline.topk import TopK, top_k_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source
@@ -24,12 +29,14 @@ MAX_BATCH = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """k neighbours a query, in batches of ``batch`` queries, on ``threads`` threads; the R best codes reranked.
+class SearchSettings:
+    """The settings of a search for k neighbours, ``batch`` queries at a time.
 
-    Each batch is a pass over the codes: up to ``cache_bytes`` bytes of them stay in memory from one pass to the next.
-    ``custom`` is the user's kernel, if the codes have one; ``executor`` replaces threads of this process.
-    An exact search that is to take little memory compares the bounds of ``window`` parts at once.
+    ``rerank`` is the number of top codes to rerank by the true kernel. Each batch is a pass over
+    the codes, up to ``cache_bytes`` of which stay in memory from one pass to the next. ``window``
+    is the number of parts whose bounds an exact search compares at a time where memory is short.
+    ``custom`` is the user's kernel, if the codes have one. ``executor`` replaces the threads of
+    this process.
     """
 
     k: int
@@ -42,7 +49,7 @@ class SearchOptions:
     executor: Executor | None = None
 
     def check(self, rows: int) -> None:
-        """Refuse counts that a store of ``rows`` rows cannot serve.
+        """Refuse settings that do not fit a store of ``rows`` rows.
 
         Raises
         ------
@@ -75,64 +82,66 @@ Advance = Callable[[int], None]
 def search_code_store(
     store: CodeStore,
     queries: Source,
-    options: SearchOptions,
+    settings: SearchSettings,
     *,
     vectors: Vectors | None = None,
     advance: Advance = lambda queries: None,
 ) -> Hits:
-    """Return each query's k best by ASKA score (float32), or by the true kernel (float64) if options ask to rerank.
+    """Return each query's top k by code, float32, or reranked by the true kernel, float64.
 
     Parameters
     ----------
-    vectors : the rows that the codes came from; needed for reranking
+    vectors : the rows that were encoded; needed for reranking
 
     Raises
     ------
     InputError, ShapeError
-        If the options or the queries do not fit the store.
+        If the settings or the queries do not fit the store.
     IntegrityError
-        If a byte of the store is not the one that was written; no result is then returned.
+        If a byte of the store differs from the one written; no result is then returned.
     """
-    kernel = kernel_from_spec(store.spec.kernel, options.custom)
-    options.check(store.rows)
+    kernel = kernel_from_spec(store.spec.kernel, settings.custom)
+    settings.check(store.rows)
     check_queries(queries, kernel, store.spec.dims, store.where)
     if vectors is not None:
         check_source(vectors, store)
-    passes = -(-queries.shape[0] // options.batch)
-    executor = options.executor
+    passes = -(-queries.shape[0] // settings.batch)
+    executor = settings.executor
     if executor is None:
-        codes = OpenCodes(store, encoder_of(store, options.custom), PartCache(options.cache_bytes if passes > 1 else 0))
-        executor = ThreadExecutor(kernel=kernel, threads=options.threads, vectors=vectors, codes=codes)
+        codes = OpenCodes(
+            store, encoder_of(store, settings.custom), PartCache(settings.cache_bytes if passes > 1 else 0)
+        )
+        executor = ThreadExecutor(kernel=kernel, threads=settings.threads, vectors=vectors, codes=codes)
 
-    return _collect(queries, executor, (range(store.parts), store.dropped), options, advance)
+    return _collect(queries, executor, (range(store.parts), store.dropped), settings, advance)
 
 
 def search_vector_store(
     vectors: Vectors,
     kernel: Kernel,
     queries: Source,
-    options: SearchOptions,
+    settings: SearchSettings,
     *,
     advance: Advance = lambda queries: None,
 ) -> Hits:
-    """Return each query's k best rows by the true kernel, float64: exhaustive and exact.
+    """Return each query's exact top k by the true kernel, float64, from scores of every row.
 
     Raises
     ------
     InputError, ShapeError
-        If the options or the queries do not fit the store.
+        If the settings or the queries do not fit the store.
     IntegrityError
-        If a byte of the store is not the one that was written.
+        If a byte of the store differs from the one written.
     """
-    options.check(vectors.rows)
+    settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
 
-    executor = options.executor or ThreadExecutor(kernel=kernel, threads=options.threads, vectors=vectors)
-    return _collect(queries, executor, (None, vectors.dropped), options, advance)
+    executor = settings.executor or ThreadExecutor(kernel=kernel, threads=settings.threads, vectors=vectors)
+    return _collect(queries, executor, (None, vectors.dropped), settings, advance)
 
 
 def check_source(vectors: Vectors, store: CodeStore) -> None:
-    """Refuse vectors that a store is not the codes of.
+    """Refuse vectors that are not the source of a code store.
 
     Raises
     ------
@@ -147,7 +156,7 @@ def check_source(vectors: Vectors, store: CodeStore) -> None:
 
 
 def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> None:
-    """Refuse queries of another dimension, none at all, or any outside the kernel's domain, before the first scan."""
+    """Refuse no queries, or queries of another dimension or outside the kernel's domain."""
     nq, d = queries.shape
     if d != dims:
         raise ShapeError(
@@ -164,26 +173,37 @@ def _collect(
     queries: Source,
     executor: Executor,
     searched: tuple[Sequence[int] | None, NDArray[np.int64]],
-    options: SearchOptions,
+    settings: SearchSettings,
     advance: Advance,
 ) -> Hits:
-    """Answer the queries batch by batch and give the rows their original ids."""
+    """Answer the queries batch by batch, and return hits with the original ids of the rows."""
     (parts, dropped), answers = searched, []
 
     def work(raw: NDArray[Any]) -> TopK:
-        alone = executor.alone()
-        if alone is not None:
-            return alone.answer(raw, options.k, options.rerank)
-        return answer(executor.batch(raw), parts, options.k, options.rerank)
+        worker = executor.single_worker()
+        if worker is not None:
+            return worker.answer(raw, settings.k, settings.rerank)
+        return answer(executor.batch(raw), parts, settings.k, settings.rerank)
 
-    for best in in_order((raw for _, raw in _batches(queries, options.batch)), work, executor.concurrent_batches):
-        answers.append(best)
-        advance(len(best.ids))
-    ids = np.concatenate([best.ids for best in answers])
-    return Hits(scores=np.concatenate([best.scores for best in answers]), ids=original_ids(ids, dropped))
+    for top_k in in_order((raw for _, raw in _batches(queries, settings.batch)), work, executor.concurrent_batches):
+        answers.append(top_k)
+        advance(len(top_k.ids))
+    ids = np.concatenate([top_k.ids for top_k in answers])
+    return Hits(scores=np.concatenate([top_k.scores for top_k in answers]), ids=original_ids(ids, dropped))
+
+
+def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int | None) -> TopK:
+    """Return the top k by code, or of the top ``rerank`` by code the top k by the true kernel.
+
+    Without parts of codes, return the top k of all vectors by the true kernel.
+    """
+    if parts is None:
+        return batch.nearest(k)
+    top_k = batch.scan(parts, rerank or k)
+    return top_k if rerank is None else top_k_of(scores_of_lists(top_k.ids, batch.scores), top_k.ids, k)
 
 
 def _batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield (first query, block of at most ``size``)."""
+    """Yield (number of the first query, block of at most ``size`` queries)."""
     for start in range(0, queries.shape[0], size):
         yield start, queries.read(start, min(start + size, queries.shape[0]))

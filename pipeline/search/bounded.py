@@ -1,4 +1,4 @@
-"""Search by bounds: the true kernel is computed where an upper bound reaches the k-th score so far."""
+"""Search by bounds: compute the true kernel where an upper bound reaches the k-th score so far."""
 
 from collections.abc import Iterator
 
@@ -15,137 +15,147 @@ from mercore.pipeline.search.rerank import Threshold
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 
-SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8  # seeds are one row in 64, of small stores more: one in 8 at most
-SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3  # of so many parts, or of two if more are over a third of the vectors'
-WINDOW_PAIRS = 1 << 26  # of rows and queries whose bounds are compared before k-th scores are raised
-FIRST_SHARE, GROWTH = 4, 4  # the first window is so many times smaller, the next ones grow
-MANY_FAILING = 0.5  # of a batch
-PARTS_AT_ONCE = 16  # at least, so that threads have enough to share
+# seeds: 1 row in 64; of small stores more, up to 1 in 8
+SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8
+# seeds come from 8 parts; from 2 if 8 were over a third of all
+SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3
+WINDOW_PAIRS = 1 << 26  # pairs (query, row) whose bounds are compared before k-th scores are raised
+FIRST_SHARE, GROWTH = 4, 4  # the first window is 4 times smaller; later ones grow by 4
+MANY_FAILING = 0.5  # share of a batch
+PARTS_AT_ONCE = 16  # parts of a window at least: enough for the threads to share
 
 
 class Bounded:
-    """A batch of queries in a search by bounds: what was scored, and the greatest bound that was not.
+    """A search by bounds for a batch: the scored pairs, and the greatest bound of all others.
 
-    ``failing`` bool[nq] are the queries for which bounds rule too little out: they are given up, sooner where
-    memory is short and windows are small.
+    ``failing`` bool[nq] are the queries for which the bounds rule too few rows out: they are given
+    up, sooner where memory is short and windows are small.
 
-    All decisions are made here: what a window's parts are asked depends on no other part of that window, so that
-    what is scored does not depend on who works on the parts.
+    All thresholds are fixed here before a window passes: the pairs of a part depend on no other
+    part of its window, so the executor and its number of workers change no score.
     """
 
-    def __init__(self, truth: ExactScorer, codes: CodeStore, batch: QueryBatch, k: int) -> None:
-        self.truth, self.codes, self.batch, self.k = truth, codes, batch, k
+    def __init__(self, scorer: ExactScorer, codes: CodeStore, batch: QueryBatch, k: int) -> None:
+        self.scorer, self.codes, self.batch, self.k = scorer, codes, batch, k
         self.nq = len(batch.queries)
-        self.budget = PairBudget.of(k, roomy=truth.window is None)
-        self.scored = Scored(self.nq, k, truth.slack)
+        self.budget = PairBudget.of(k, roomy=scorer.window is None)
+        self.scored = Scored(self.nq, k, scorer.slack)
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
-        self._seeds = np.empty(0, np.int64)  # the pairs scored first, or claimed, as query · n + row
-        self._seed_rows = np.zeros(truth.vectors.rows, np.bool_)
-        self._first_share = 1  # where it is said which rows are near, k-th scores hardly rise
-        self._claims, self._said = pairs_of(np.empty((self.nq, 0), np.int64)), np.full(self.nq, np.float32(-np.inf))
+        self._seeds = np.empty(0, np.int64)  # the seeds, scored or claimed, as query · n + row
+        self._seed_rows = np.zeros(scorer.vectors.rows, np.bool_)
+        self._first_share = 1  # with near seeds given, k-th scores hardly rise in the first window
+        self._claims = pairs_of(np.empty((self.nq, 0), np.int64))
+        self._claimed_kth = np.full(self.nq, np.float32(-np.inf))
 
-    def seed(self) -> None:
-        """Score the rows of greatest bounds among some from all over the store."""
-        most = max(FEW_PARTS, self.truth.vectors.parts // READ_SHARE)
-        parts, rows = seeds(self.codes.parts, self._part_rows, self.codes.rows, most)
-        width = min(2 * self.k, sum(min(rows, self._rows_of(range(part, part + 1))) for part in parts))
-        queries, named = pairs_of(self.batch.scan(parts, width, rows=rows).ids)
-        every, places = np.unique(named, return_inverse=True)
-        scores = self.batch.fetched(every)(places, queries, Threshold(self.k, self.scored.least))
-        self.scored.add(queries, named, scores)
-        self._know(queries, named)
+    def seed_by_bounds(self) -> None:
+        """Score the rows of greatest bounds in a sample from all over the store."""
+        most = max(FEW_PARTS, self.scorer.vectors.parts // READ_SHARE)
+        parts, first_rows = seed_parts(self.codes.parts, self._part_rows, self.codes.rows, most)
+        width = min(2 * self.k, sum(min(first_rows, self._rows_of(range(part, part + 1))) for part in parts))
+        rows, queries = pairs_of(self.batch.scan(parts, width, rows=first_rows).ids)
+        distinct, positions = np.unique(rows, return_inverse=True)
+        scores = self.batch.fetch_to_score(distinct)(positions, queries, Threshold(self.k, self.scored.least))
+        self.scored.add(queries, rows, scores)
+        self._remember(rows, queries)
         self._first_share = FIRST_SHARE
 
-    def start(self, rows: NDArray[np.int64]) -> None:
-        """Score the first rows of each query, int64[nq, R]: no row twice, −1 for none."""
-        queries, named = pairs_of(rows)
-        self.scored.add(queries, named, self.batch.scores(queries, named))
-        self._know(queries, named)
+    def seed(self, lists: NDArray[np.int64]) -> None:
+        """Score the given rows of each query, int64[nq, R], no row twice, −1 for none."""
+        rows, queries = pairs_of(lists)
+        self.scored.add(queries, rows, self.batch.scores(rows, queries))
+        self._remember(rows, queries)
 
-    def expect(self, rows: NDArray[np.int64], least: Float32) -> None:
-        """Take the word of a claim for scores, until its rows are scored in their windows: so they are fetched once.
+    def trust(self, lists: NDArray[np.int64], kth: Float32) -> None:
+        """Take claimed k-th scores as thresholds until the claimed rows are scored.
 
-        Queries of which too much was said are given up in the end.
+        So the rows are fetched once. A query whose claim proves too high is given up at the end.
 
         Parameters
         ----------
-        rows : int64[nq, k], distinct for each query
-        least : float32[nq]
-            What the k-th score is said to reach.
+        lists : int64[nq, k], the claimed rows, distinct for each query
+        kth : float32[nq], the claimed k-th scores
         """
-        queries, named = pairs_of(rows)
-        order = np.argsort(named, kind="stable")
-        self._claims, self._said = (queries[order], named[order]), least
-        self._know(queries, named)
+        rows, queries = pairs_of(lists)
+        order = np.argsort(rows, kind="stable")
+        self._claims, self._claimed_kth = (rows[order], queries[order]), kth
+        self._remember(rows, queries)
 
-    def sweep(self) -> None:
-        """Score what the bounds leave, window by window; give all queries up once bounds fail for many of them."""
-        for parts in windows(self.codes.parts, self._part_rows, self.nq, self.truth.window, self._first_share):
-            if self.failing.mean() > MANY_FAILING:  # every row's score costs others little more than it does those
+    def scan(self) -> None:
+        """Score the pairs that the bounds leave, window by window.
+
+        Give all queries up once many are failing.
+        """
+        for parts in windows(self.codes.parts, self._part_rows, self.nq, self.scorer.window, self._first_share):
+            # every row must be scored for them; the others add little
+            if self.failing.mean() > MANY_FAILING:
                 self.failing[:] = True
                 return
-            least = np.where(self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._said))
+            least = np.where(self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._claimed_kth))
             self._score(self._collect(parts, least), parts)
-        self.failing |= self._said > self.scored.least
+        self.failing |= self._claimed_kth > self.scored.least
 
-    def proved(self) -> ExactAnswers:
-        """Return the proofs; those of queries that were given up prove nothing."""
-        every = self.scored.counts == self.truth.vectors.rows
+    def answers(self) -> ExactAnswers:
+        """Return the exact answers; those to queries that were given up are not proved."""
+        every = self.scored.counts == self.scorer.vectors.rows
         greatest = np.where(every, -np.inf, self.greatest)
-        return self.scored.proved(self.truth, self.batch.queries, greatest, self.batch.raw)
+        return self.scored.answers(self.scorer, self.batch.queries, greatest, self.batch.raw)
 
-    def _know(self, queries: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Remember pairs that bounds need not find."""
-        self._seeds = queries * self.truth.vectors.rows + rows
+    def _remember(self, rows: NDArray[np.int64], queries: NDArray[np.int64]) -> None:
+        """Remember the seeds: pairs that bounds need not find."""
+        self._seeds = queries * self.scorer.vectors.rows + rows
         self._seed_rows[rows] = True
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
-        """Return the pairs of some parts whose bound reaches the query's least; give up queries that have too many."""
-        found = self.batch.collect(parts, least, self.budget)
-        counts, rows = np.bincount(found.pairs.queries, minlength=self.nq), self._rows_of(parts)
-        self.failing |= found.failing | too_many(counts, rows, self.budget)
-        return found.pairs
+        """Return the pairs of some parts whose bound reaches ``least``.
+
+        Give up queries that have too many.
+        """
+        collected = self.batch.collect(parts, least, self.budget)
+        counts, rows = np.bincount(collected.pairs.queries, minlength=self.nq), self._rows_of(parts)
+        self.failing |= collected.failing | too_many(counts, rows, self.budget)
+        return collected.pairs
 
     def _score(self, pairs: Pairs, parts: range) -> None:
-        """Score the pairs of a window: of each query the greatest bounds first, then what still reaches."""
-        first, behind = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
+        """Score the pairs of a window: the greatest bounds first, then those that still reach."""
+        first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
         known = self._known(pairs)
-        pairs = joined([self._claimed(first, behind), chosen(pairs, ~known) if known.any() else pairs])
-        wanted = np.zeros(behind - first, np.bool_)
-        wanted[pairs.rows - first] = True
-        places = np.cumsum(wanted) - 1
-        true_scores = self.batch.fetched(np.flatnonzero(wanted) + first)
+        pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
+        fetched = np.zeros(end - first, np.bool_)
+        fetched[pairs.rows - first] = True
+        positions = np.cumsum(fetched) - 1
+        score_pairs = self.batch.fetch_to_score(np.flatnonzero(fetched) + first)
         greatest = TopK(self.nq, 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
 
         def score(some: Pairs) -> None:
             threshold = Threshold(self.k, self.scored.least)
-            self.scored.add(some.queries, some.rows, true_scores(places[some.rows - first], some.queries, threshold))
+            self.scored.add(some.queries, some.rows, score_pairs(positions[some.rows - first], some.queries, threshold))
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         score(chosen(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
-        self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), behind - first, self.budget)
+        self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), end - first, self.budget)
         score(chosen(pairs, left & ~self.failing[pairs.queries]))
-        self.greatest = np.maximum(self.greatest, np.maximum(least, self._said))
+        self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
 
-    def _claimed(self, first: int, behind: int) -> Pairs:
-        """Return the pairs that are claimed of rows from ``first`` to ``behind``, before all others."""
-        queries, rows = self._claims
-        here = slice(*np.searchsorted(rows, [first, behind]))
+    def _claimed(self, first: int, end: int) -> Pairs:
+        """Return the claimed pairs of rows [first, end), with bounds of ∞: they come first."""
+        rows, queries = self._claims
+        here = slice(*np.searchsorted(rows, [first, end]))
         return Pairs(queries[here], rows[here], np.full(len(rows[here]), np.inf, np.float32))
 
     def _few(self, pairs: Pairs, some: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which of some pairs are of queries that have few such: equal bounds may make them many."""
+        """Keep those of some pairs whose query has few of them: equal bounds may make them many."""
         counts = np.bincount(pairs.queries[some], minlength=self.nq)
         return some & (counts <= FEW_ROWS + 2 * self.k)[pairs.queries]
 
     def _known(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """Return which pairs were scored already, or are claimed."""
-        rows = self.truth.vectors.rows
-        known = self._seed_rows[pairs.rows]  # of most no query is known, which is fast to tell
+        """Return which pairs are seeds, scored or claimed, bool[p]."""
+        rows = self.scorer.vectors.rows
+        # a fast test, by the row alone: most rows are seeds of no query
+        known = self._seed_rows[pairs.rows]
         some = np.flatnonzero(known)
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
         return known
@@ -161,21 +171,21 @@ class Bounded:
         return self._bounds(parts[-1])[1] - self._bounds(parts[0])[0]
 
 
-def pairs_of(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the queries and the rows of int64[nq, R], −1 for none."""
-    found = rows >= 0
-    return np.nonzero(found)[0], rows[found]
+def pairs_of(lists: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the pairs (rows, queries) of lists of rows, int64[nq, R], −1 for none."""
+    present = lists >= 0
+    return lists[present], np.nonzero(present)[0]
 
 
-def seeds(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:
-    """Return parts from all over a store, at most so many, and how many rows of each to begin with."""
+def seed_parts(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:
+    """Return at most ``most`` parts from all over a store, and the number of seeds from each."""
     count = min(parts, SEED_PARTS, most)
     each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)
-    return [place * parts // count for place in range(count)], min(each, part_rows)
+    return [number * parts // count for number in range(count)], min(each, part_rows)
 
 
 def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
-    """Return the rows whose bounds are compared before k-th scores are raised: whole parts, so many if that is said."""
+    """Return the rows of a window of ``parts`` parts; by default, fewer for larger batches."""
     if parts is not None:
         return parts * part_rows
     return part_rows * max(PARTS_AT_ONCE, WINDOW_PAIRS // (part_rows * queries))
@@ -184,9 +194,11 @@ def window_rows(part_rows: int, queries: int, parts: int | None = None) -> int:
 def windows(
     parts: int, part_rows: int, queries: int, window: int | None = None, first_share: int = 1
 ) -> Iterator[range]:
-    """Yield runs of parts for a batch of queries, ascending, the first so many times smaller than they become.
+    """Yield windows: ascending runs of parts.
 
-    K-th scores are raised between them, and rise most in the first.
+    The first is ``first_share`` times smaller, the next ones grow.
+
+    K-th scores are raised between windows, and rise most in the first.
     """
     start, most = 0, window_rows(part_rows, queries, window) // part_rows
     size = max(1, min(most, parts) // first_share)

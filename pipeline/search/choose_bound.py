@@ -1,4 +1,4 @@
-"""Choose the bound of an exact search by measuring a sample: how much each lets through, and what that costs."""
+"""Choose the bound of an exact search by the rows that each leaves on a sample, and their cost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,14 +19,14 @@ from mercore.pipeline.search.costs import Search, by_bounds
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather
 
-SAMPLE = 8192  # rows that are bounded
+SAMPLE = 8192  # rows of the sample
 COMPONENTS, GROUPS = (32, 64, 128, 256), (16, 32, 64, 128, 256, 512)
-BATCH, NEIGHBOURS = 100, 10  # of the search that a bound is chosen for
+BATCH, NEIGHBOURS = 100, 10  # queries per batch, and k, of the search that a bound is chosen for
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A bound and what it costs: ``share`` of the rows that it leaves to the true kernel, ``cost`` in ns a pair."""
+    """A bound, the ``share`` of rows that it leaves, and its ``cost`` in ns per row and query."""
 
     spec: EncoderSpec
     bytes: int
@@ -35,10 +35,10 @@ class Measured:
 
 
 def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_state: int = 0) -> list[Measured]:
-    """Return the bounds that serve a kernel, the cheapest first, for a search of k neighbours in batches of 100.
+    """Return the bounds that serve a kernel, cheapest first, for k neighbours in batches of 100.
 
-    The choice depends on the rows alone: costs are a model of a scan and of true scores, in nanoseconds; shares are
-    measured on a sample and carried on to the store's size by the power of the rows that the sample shows.
+    The choice depends on the rows alone. Costs come from a model in nanoseconds. Shares are
+    measured on a sample, and extrapolated to the store by the power law that the sample shows.
     """
     rng = np.random.default_rng(random_state)
     rows = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows))))
@@ -52,7 +52,7 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
 
 
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
-    """Return the memory that choosing takes: the sample, raw, prepared and as landmark values, a model, and blocks."""
+    """Return the bytes that choosing takes: a sample in three forms, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
     specs = (kpca, bins) if kernel.ranking.term_bound else (kpca,)
@@ -63,7 +63,7 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
 
 
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
-    """Return the bound of kernel PCA of which all others that are measured are prefixes."""
+    """Return the widest bound of kernel PCA: the others are prefixes of it."""
     landmarks = min(1024, vectors.rows)
     return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state)
 
@@ -71,9 +71,9 @@ def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
 def _bounds(
     vectors: Vectors, kernel: Kernel, rows: NDArray[Any], random_state: int
 ) -> Iterator[tuple[EncoderSpec, Model, Float64]]:
-    """Yield the bounds that serve a kernel, fitted, and what each leaves of a sample of rows.
+    """Yield the fitted bounds that serve a kernel, each with its ``sample_shares``.
 
-    The members of a family are nested: what they share is computed once.
+    The members of a family are nested, and share one computation.
     """
     prepared = kernel.prepare(rows)
     scores = sample_scores(kernel, prepared)

@@ -1,4 +1,4 @@
-"""The pairs of queries and rows whose bounds reach a threshold, and queries that are given up for having too many."""
+"""Collect the pairs whose bound reaches a threshold, and give up queries with too many."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,14 +12,17 @@ from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 
-FAILING, A_ROW = 0.1, 8  # the true score of every row costs so much of a pair a query, and so many pairs a row
-SHORT_OF_ROOM = 0.02  # of the rows: lists for more would leave room for few queries at once
+# Cost of scoring every row: 0.1 pair per (query, row), plus 8 pairs per row.
+FAILING, A_ROW = 0.1, 8
+# pairs per (query, row) where memory is short: longer lists would shrink batches
+SHORT_OF_MEMORY = 0.02
 
 
 class PairBudget(NamedTuple):
-    """How many pairs queries may have: k neighbours are sought.
+    """The number of pairs that queries may have in a search for k neighbours.
 
-    Every row's score is taken to cost ``share`` of a pair a query and row, and ``a_row`` pairs a row.
+    Scoring every row costs as much as ``share`` pairs per (query, row), plus ``a_row`` pairs per
+    row.
     """
 
     k: int
@@ -28,12 +31,15 @@ class PairBudget(NamedTuple):
 
     @classmethod
     def of(cls, k: int, *, roomy: bool) -> "PairBudget":
-        """Return that of a search, which need not save memory if there is room."""
-        return cls(k) if roomy else cls(k, 0, SHORT_OF_ROOM)
+        """Return the budget of a search; ``roomy`` says that it need not save memory."""
+        return cls(k) if roomy else cls(k, 0, SHORT_OF_MEMORY)
 
 
 class Collected(NamedTuple):
-    """The pairs that reach, in any order, and the queries bool[nq] that were given up: of theirs not all are there."""
+    """The pairs that reach, and the queries that were given up, bool[nq].
+
+    Pairs are in any order; those of a query that was given up are incomplete.
+    """
 
     pairs: Pairs
     failing: NDArray[np.bool_]
@@ -42,35 +48,43 @@ class Collected(NamedTuple):
 def collect(
     codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, PairBudget], *, threads: int
 ) -> Collected:
-    """Return the pairs of some parts whose bound reaches; what is found of a part depends on no other part.
+    """Return the pairs of some parts whose bound reaches.
+
+    The pairs of a part depend on no other part.
 
     Parameters
     ----------
-    least : float32[nq] that a query's bounds must reach, and how many may
+    least : float32[nq], the bound to reach for each query; and the budget of pairs
     """
     limits, budget = least
     give_up = partial(too_many, budget=budget)
 
-    def work(taken: Iterator[int]) -> list[Collected]:
-        found: list[Collected] = []
-        for part, columns in read_parts(codes, scanner.names, taken):
-            found.append(Collected(*scanner.collect(columns, codes.store.store.bounds(part)[0], limits, give_up)))
-        return found
+    def work(parts: Iterator[int]) -> list[Collected]:
+        collected: list[Collected] = []
+        for part, columns in read_parts(codes, scanner.names, parts):
+            first, _ = codes.store.store.bounds(part)
+            collected.append(Collected(*scanner.collect(columns, first, limits, give_up)))
+        return collected
 
-    every = over_parts(list(parts), threads, work)
-    return together([one for found in every for one in found], len(limits))
+    by_thread = over_parts(list(parts), threads, work)
+    return merge_collected([part for collected in by_thread for part in collected], len(limits))
 
 
-def together(found: Sequence[Collected], queries: int) -> Collected:
-    """Return what was found of several parts as one."""
+def merge_collected(collected: Sequence[Collected], queries: int) -> Collected:
+    """Return the pairs of several parts as one."""
     failing = np.zeros(queries, np.bool_)
-    for one in found:
-        failing |= one.failing
-    return Collected(joined([one.pairs for one in found]), failing)
+    for part in collected:
+        failing |= part.failing
+    return Collected(joined([part.pairs for part in collected]), failing)
 
 
 def too_many(pairs: NDArray[np.int64], rows: int, budget: PairBudget) -> NDArray[np.bool_]:
-    """Return the queries with most pairs among so many rows, if every row's score is cheaper than all of theirs."""
+    """Return the queries to give up, bool[nq]: scoring every row is cheaper than all their pairs.
+
+    Parameters
+    ----------
+    pairs : int64[nq], the number of pairs of each query among these rows
+    """
     many = pairs > FEW_ROWS + 2 * budget.k + budget.share * rows
     cheaper = int(pairs[many].sum()) > (budget.share * int(many.sum()) + budget.a_row) * rows
     return many if cheaper else np.zeros_like(many)

@@ -1,4 +1,4 @@
-"""Exact search: by upper bounds of every row, or by the true kernel of every row; a proof for each query."""
+"""Exact search: by upper bounds of every row, or by the true kernel of every row."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,34 +9,41 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.encoders.bounds.sample import expected_share
-from mercore.pipeline.search.answers import ExactAnswers, Scored, joined, spliced, taken
+from mercore.pipeline.search.answers import (
+    ExactAnswers,
+    Scored,
+    concatenate_answers,
+    merge_answers,
+    select_answers,
+)
 from mercore.pipeline.search.bounded import Bounded
 from mercore.pipeline.search.costs import SMALL, Search, by_bounds, every_row
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.executor import Executor, QueryBatch, ThreadExecutor
+from mercore.pipeline.search.executor import Executor, QueryBatch
 from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.topk import TopK
 from mercore.stores.part_store.header import row_bytes
 
-SPARE = 16  # rows beyond the k-th that an exhaustive search keeps, for those that tie with it
-LONGER = 8  # times as long is the next list of a query that more of them tie with
-TIED_PAIRS = 1 << 17  # that such lists hold together, where one query alone does not hold more
+SPARE = 16  # rows beyond the k-th in the lists of an exhaustive search, for ties with the k-th
+LONGER = 8  # factor by which the list of a query grows if more rows tie with its k-th
+TIED_PAIRS = 1 << 17  # pairs in such lists at a time, unless one query alone has more
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactSearch:
-    """Exact search of vectors, by bounds of them if there are any."""
+    """An exact search of vectors, by bounds of their scores if there are any."""
 
-    truth: ExactScorer
+    scorer: ExactScorer
     bounds: OpenCodes | None = None
-    beta: float = 1.0  # below it bounds are relaxed (Bourrier et al. 2015, Eq. 28), and answers approximate
-    remote: Executor | None = None  # who works on the parts, if not threads of this process
+    beta: float = 1.0  # < 1: relaxed bounds (Bourrier et al. 2015, Eq. 28), approximate answers
+    remote: Executor | None = None  # default: threads of this process
 
     @cached_property
     def executor(self) -> Executor:
-        """Who works on the parts."""
-        truth = self.truth
-        here = ThreadExecutor(kernel=truth.kernel, threads=truth.threads, vectors=truth.vectors, codes=self.bounds)
+        """The executor of the search."""
+        scorer = self.scorer
+        here = ThreadExecutor(kernel=scorer.kernel, threads=scorer.threads, vectors=scorer.vectors, codes=self.bounds)
         return self.remote or here
 
     def prove(
@@ -47,87 +54,100 @@ class ExactSearch:
         seeds: NDArray[np.int64] | None = None,
         least: Float32 | None = None,
     ) -> ExactAnswers:
-        """Return the k rows of highest real score for each query, with what proves them.
+        """Return the k rows of highest real score for each query, with the figures that prove them.
 
-        Queries for which bounds rule too little out are answered by the true kernel of every row.
+        A query for which the bounds rule too few rows out is answered by the true kernel of every
+        row.
 
         Parameters
         ----------
         queries : dtype[nq, d], raw rows
         k : int, 1 ≤ k ≤ n
         seeds : int64[nq, ≥ k], optional
-            Rows to begin with, distinct for each query: the nearer they are, the less is left.
+            Rows to score first, distinct for each query: the nearer they are, the less remains.
         least : float32[nq], optional
-            What the scores of the seeds, k a query, are said to reach: taken at that word, they cost no pass of their
-            own, and a query whose seeds do not keep it one more.
+            Claimed k-th scores of the seeds, k seeds per query. They are trusted as thresholds at
+            first; a query whose claim proves too high is searched again.
         """
-        alone = self.executor.alone()
-        if alone is not None:
-            return alone.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
-        if self.bounds is None or 2 * k >= self.truth.vectors.rows or not self._pays(len(queries), k):
+        worker = self.executor.single_worker()
+        if worker is not None:
+            return worker.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
+        if self.bounds is None or 2 * k >= self.scorer.vectors.rows or not self._pays(len(queries), k):
             return self._of_every_row(queries, k)
-        bounded = Bounded(self.truth, self.bounds.store, self.executor.batch(queries, beta=self.beta), k)
+        bounded = Bounded(self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k)
         if seeds is None:
-            bounded.seed()
+            bounded.seed_by_bounds()
         elif least is None:
-            bounded.start(seeds)
+            bounded.seed(seeds)
         else:
-            bounded.expect(seeds, least)
-        bounded.sweep()
+            bounded.trust(seeds, least)
+        bounded.scan()
         return self._completed(bounded, again=True)
 
     def _pays(self, queries: int, k: int) -> bool:
-        """Return whether bounds are expected to be faster than every row: of a small store, either is fast."""
+        """Return whether bounds are expected to be faster than every row.
+
+        Of a small store, this is not asked: either way is fast.
+        """
         assert self.bounds is not None
-        store, vectors = self.bounds.store, self.truth.vectors
-        if vectors.rows < SMALL or "shares" not in store.model:  # which no sample was measured for when it was made
+        store, vectors = self.bounds.store, self.scorer.vectors
+        if vectors.rows < SMALL or "shares" not in store.model:  # no sample measured at encoding
             return True
-        search = Search(vectors.rows, vectors.dims, vectors.dtype, self.truth.kernel, queries, k)
+        search = Search(vectors.rows, vectors.dims, vectors.dtype, self.scorer.kernel, queries, k)
         share = expected_share(store.model["shares"], vectors.rows / k)
         return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> ExactAnswers:
-        """Return the proofs of a batch: queries that were given up are tried again from the best rows so far, once."""
+        """Return the answers of a batch.
+
+        With ``again``, search once more for queries that were given up.
+
+        The second search starts from their top k so far.
+        """
         failing, k = bounded.failing, bounded.k
         if not failing.any():
-            return bounded.proved()
+            return bounded.answers()
         if again and not failing.all():
             batch = self.executor.batch(bounded.batch.queries[failing], beta=self.beta)
-            second = Bounded(self.truth, bounded.codes, batch, k)
-            second.start(bounded.scored.best.ids[failing])
-            second.sweep()
+            second = Bounded(self.scorer, bounded.codes, batch, k)
+            second.seed(bounded.scored.top_k.ids[failing])
+            second.scan()
             others = self._completed(second, again=False)
         else:
             others = self._of_every_row(bounded.batch.queries[failing], k)
-        return others if failing.all() else spliced(~failing, taken(bounded.proved(), ~failing), others)
+        return others if failing.all() else merge_answers(~failing, select_answers(bounded.answers(), ~failing), others)
 
     def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> ExactAnswers:
-        """Return the proofs that score every row: by float32 blocks, and in float64 what those cannot rule out.
+        """Return the answers from scores of every row, by ``QueryBatch.nearest``.
 
-        Queries that more rows tie with than lists have room for are asked again with longer lists, as many at a time
-        as the memory of all of them was for.
+        Queries with more ties than their list holds are searched again with longer lists, as many
+        queries at a time as fit into the memory of the first lists.
         """
-        truth, rows, nq = self.truth, self.truth.vectors.rows, len(queries)
-        batch, kept = self.executor.batch(queries), min(rows, k + spare)
-        best = batch.nearest(kept)
-        if kept == rows:
-            return self._of_lists(batch, best, k)
-        full = best.scores[:, k - 1] - best.scores[:, -1] <= truth.slack
+        scorer, rows, nq = self.scorer, self.scorer.vectors.rows, len(queries)
+        batch, width = self.executor.batch(queries), min(rows, k + spare)
+        lists = batch.nearest(width)
+        if width == rows:
+            return self._of_lists(batch, lists, k)
+        full = lists.scores[:, k - 1] - lists.scores[:, -1] <= scorer.slack
         if not full.any():
-            return self._of_lists(batch, best, k)
-        longer = min(rows, LONGER * kept)
-        size = max(1, max(nq * kept, TIED_PAIRS) // longer)
+            return self._of_lists(batch, lists, k)
+        longer = min(rows, LONGER * width)
+        size = max(1, max(nq * width, TIED_PAIRS) // longer)
         tied = queries[full]
-        others = [self._of_every_row(tied[at : at + size], k, longer - k) for at in range(0, len(tied), size)]
+        others = [self._of_every_row(tied[start : start + size], k, longer - k) for start in range(0, len(tied), size)]
         if full.all():
-            return joined(others)
-        ended = TopK(nq - len(tied), kept, np.float64)
-        ended.scores[:], ended.ids[:] = best.scores[~full], best.ids[~full]
-        return spliced(~full, self._of_lists(self.executor.batch(queries[~full]), ended, k), joined(others))
+            return concatenate_answers(others)
+        ended = TopK(nq - len(tied), width, np.float64)
+        ended.scores[:], ended.ids[:] = lists.scores[~full], lists.ids[~full]
+        answers = self._of_lists(self.executor.batch(queries[~full]), ended, k)
+        return merge_answers(~full, answers, concatenate_answers(others))
 
-    def _of_lists(self, batch: QueryBatch, best: TopK, k: int) -> ExactAnswers:
-        """Return the proofs of a batch of which lists hold all that may be among the k best; every row was scored."""
-        (nq, kept), scored = best.ids.shape, Scored(len(best.ids), k, self.truth.slack)
-        scored.add(np.repeat(np.arange(nq), kept), best.ids.ravel(), np.asarray(best.scores, np.float64).ravel())
-        scored.counts[:] = self.truth.vectors.rows
-        return scored.proved(self.truth, batch.queries, np.full(nq, -np.inf), batch.raw)
+    def _of_lists(self, batch: QueryBatch, lists: TopK, k: int) -> ExactAnswers:
+        """Return the answers of a batch from lists that hold its top k and all ties.
+
+        Every row was scored.
+        """
+        (nq, width), scored = lists.ids.shape, Scored(len(lists.ids), k, self.scorer.slack)
+        scored.add(np.repeat(np.arange(nq), width), lists.ids.ravel(), np.asarray(lists.scores, np.float64).ravel())
+        scored.counts[:] = self.scorer.vectors.rows
+        return scored.answers(self.scorer, batch.queries, np.full(nq, -np.inf), batch.raw)

@@ -1,4 +1,4 @@
-"""What decides: vectors, a kernel, and the most that its computed scores are off."""
+"""The exact scorer: vectors, the kernel, and the error bound of a computed score."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from mercore.stores.vectors import Vectors
 
 @dataclass(frozen=True, kw_only=True)
 class ExactScorer:
-    """Vectors, the kernel that decides about them, and how many threads compute it."""
+    """Vectors, the kernel that scores them, and the number of threads."""
 
     vectors: Vectors
     kernel: Kernel
     threads: int = 1
-    window: int | None = None  # parts whose bounds are compared at once, where memory is short
+    window: int | None = None  # parts whose bounds are compared at a time, where memory is short
 
     @property
     def slack(self) -> float:
-        """The most that two computed scores are off together."""
+        """The errors of two computed scores together."""
         return 2 * self.kernel.exact_error(self.vectors.dims)

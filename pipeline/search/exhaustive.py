@@ -1,4 +1,4 @@
-"""Search vectors exhaustively by the true kernel: float32 blocks as a filter with a proven error, float64 decides."""
+"""Search vectors exhaustively: a float32 filter with a proven error, then float64 scores."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,11 +13,12 @@ from mercore.pipeline.topk import TopK, merge
 from mercore.pipeline.topk_numba import survivors
 from mercore.stores.vectors import Vectors
 
-BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64  # of a block: in float64 it stays in cache
+# of a block: in float64 it stays in the processor's cache
+BLOCK_BYTES, MOST_ROWS, FEWEST_ROWS = 1 << 20, 1024, 64
 
 
 class RowsBatch:
-    """A batch of prepared queries, in the layouts that the filter and the decision want."""
+    """A batch of queries for every row: prepared in float64, and packed for the float32 filter."""
 
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
@@ -26,9 +27,10 @@ class RowsBatch:
 
 
 def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
-    """Return the k rows of highest true score for each query: exact, scores float64, ties to the lower row.
+    """Return the exact top k of each query: scores float64, ties to the lower row.
 
-    A row is left out only if its float32 score lies below the k-th best by more than ``kernel.block_error``.
+    A row is left out only if its float32 score is below the k-th score by more than
+    ``kernel.block_error``.
 
     Parameters
     ----------
@@ -39,48 +41,48 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
 
 
 def search_parts(vectors: Vectors, batch: RowsBatch, parts: Sequence[int], k: int, *, threads: int) -> TopK:
-    """Return the k rows of highest true score among some parts, for each query."""
+    """Return the exact top k of each query among some parts."""
     size = block_rows(vectors.dims)
 
-    def work(taken: Iterator[int]) -> TopK:
-        best = TopK(len(batch.prepared), k, np.float64)
-        for part, rows in read_ahead(taken, lambda part, _: vectors.read_part(part)):
+    def work(parts: Iterator[int]) -> TopK:
+        top_k = TopK(len(batch.prepared), k, np.float64)
+        for part, rows in read_ahead(parts, lambda part, _: vectors.read_part(part)):
             first, _ = vectors.bounds(part)
             for start in range(0, len(rows), size):
-                search_block(batch, rows[start : start + size], first + start, best)
-        return best
+                search_block(batch, rows[start : start + size], first + start, top_k)
+        return top_k
 
     return merge(over_parts(list(parts), threads, work))
 
 
 def block_rows(dims: int) -> int:
-    """Return the rows that are best scored at once."""
+    """Return the number of rows to score at a time."""
     return max(FEWEST_ROWS, min(MOST_ROWS, BLOCK_BYTES // (8 * dims)))
 
 
-def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, best: TopK) -> None:
-    """Score one block of rows, whose first row is ``first``, and take in what may be among the k best."""
+def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) -> None:
+    """Score a block of rows, the first is row ``first``; insert those that may be in the top k."""
     prepared = batch.kernel.prepare(rows, first=first)
     scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
     error = batch.kernel.block_error(prepared, batch.prepared)
-    at, queries = _survivors(scores, _least(scores, best, error))
-    best.insert(queries, at + first, batch.kernel.exact_pairs(prepared, batch.prepared, at, queries))
+    survived, queries = _survivors(scores, _least(scores, top_k, error))
+    top_k.insert(queries, survived + first, batch.kernel.exact_pairs(prepared, batch.prepared, survived, queries))
 
 
-def _least(scores: NDArray[np.float32], best: TopK, error: float) -> NDArray[np.float32]:
-    """Return, for each query, the float32 score below which a row cannot be among the k best."""
-    k = best.ids.shape[1]
-    least = best.kth - error
+def _least(scores: NDArray[np.float32], top_k: TopK, error: float) -> NDArray[np.float32]:
+    """Return, for each query, the float32 score below which a row cannot be in the top k."""
+    k = top_k.ids.shape[1]
+    least = top_k.kth - error
     if len(scores) >= k and np.isneginf(least).any():
-        # k rows of this block truly score at least their k-th float32 score less the error
+        # k rows of this block have a true score of at least the k-th float32 score less the error
         kth = np.partition(scores, len(scores) - k, axis=0)[len(scores) - k]
         least = np.maximum(least, kth.astype(np.float64) - 2 * error)
-    with np.errstate(over="ignore"):  # −∞ rules nothing out
+    with np.errstate(over="ignore"):  # −∞ rules no row out
         return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
 
 def _survivors(scores: NDArray[np.float32], least: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the (row, query) whose score reaches the least, int64[p] each."""
+    """Return the pairs (rows, queries) whose score reaches ``least``, int64[p] each."""
     rows, queries = np.empty(4 * len(least), np.int64), np.empty(4 * len(least), np.int64)
     count = survivors(scores, least, rows, queries)
     if count > rows.size:

@@ -1,4 +1,7 @@
-"""Score chosen rows by the true kernel: fetched from the vector store in whole parts, each part read once."""
+"""Score pairs of rows and queries by the true kernel, behind a float32 prefilter.
+
+Everywhere a tuple ``pairs`` is (rows, queries): int64[p] each.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,17 +16,17 @@ from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError
 from mercore.stores.vectors import Vectors
 
-PAIRS = 1 << 12  # scored in float32 at a time
-EXACT_BYTES = 1 << 20  # of prepared rows that are scored in float64 at a time: they stay in cache
-KEPT_BYTES = 1 << 22  # of raw rows that were scored in float64
+PAIRS = 1 << 12  # pairs that a thread scores per step, in float32 and in float64
+EXACT_BYTES = 1 << 20  # of prepared rows that are scored in float64 per step: they stay in cache
 Ids = NDArray[np.int64]
-FetchRows = Callable[[Ids], NDArray[Any]]
 
 
 class Threshold(NamedTuple):
-    """Which pairs are of account: with a score of at least ``least`` float32[nq], among the k best of a query or tied.
+    """The threshold of pairs to score in float64.
 
-    The k best are those of the pairs at hand.
+    A pair must reach ``least[query]``, and be able to be in, or tie with, the query's top k.
+
+    The top k is that of the pairs at hand; ``least`` is float32[nq].
     """
 
     k: int
@@ -31,7 +34,7 @@ class Threshold(NamedTuple):
 
 
 class Prepared:
-    """A batch of raw queries as the kernel wants them, float64[nq, d], and what rules out their pairs in float32."""
+    """A batch of queries prepared by the kernel, float64[nq, d], and their prefilter."""
 
     def __init__(self, kernel: Kernel, queries: NDArray[Any]) -> None:
         self.kernel = kernel
@@ -39,159 +42,135 @@ class Prepared:
         self.prefilter = kernel.prefilter(self.values)
 
 
-def true_scores(
-    vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: NDArray[np.int64], *, threads: int
-) -> Float64:
-    """Return the true score of each query and each of its rows, float64[nq, R]; −inf where the row is −1."""
-    scores, found = np.full(rows.shape, -np.inf), rows >= 0
-    pairs = np.nonzero(found)[0], rows[found]
-    scores[found] = scores_of_pairs(vectors, Prepared(kernel, queries), pairs, threads=threads)
-    return scores
+def true_scores(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: Ids, *, threads: int) -> Float64:
+    """Return the true score of each query and each of its rows int64[nq, R], float64[nq, R].
+
+    The score of row −1 is −inf.
+    """
+    prepared = Prepared(kernel, queries)
+
+    def score(listed: Ids, of_query: Ids) -> Float64:
+        return scores_of_pairs(vectors, prepared, (listed, of_query), threads=threads)
+
+    return scores_of_lists(rows, score)
 
 
-def scores_of_pairs(vectors: Vectors, queries: Prepared, pairs: tuple[Ids, Ids], *, threads: int) -> Float64:
-    """Return the true scores of pairs (query, row), float64[p].
-
-    Every part of the vector store that holds a wanted row is read once, and its rows are scored before the next.
+def scores_of_lists(lists: Ids, score: Callable[[Ids, Ids], Float64]) -> Float64:
+    """Return the scores of lists of rows int64[nq, R], float64[nq, R]; −inf for row −1.
 
     Parameters
     ----------
-    pairs : int64[p] twice: queries, and rows of the store
+    score : a function that scores pairs, given their rows and queries
     """
-    of, rows = pairs
+    scores, present = np.full(lists.shape, -np.inf), lists >= 0
+    scores[present] = score(lists[present], np.nonzero(present)[0])
+    return scores
+
+
+def scores_of_pairs(vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids], *, threads: int) -> Float64:
+    """Return the true scores of pairs, float64[p].
+
+    Each part of the vector store that holds one of the rows is read once, and scored before the
+    next.
+
+    Parameters
+    ----------
+    pairs : rows of the store, and queries
+    """
+    rows, queries = pairs
     scores = np.empty(len(rows))
     order = np.argsort(rows, kind="stable")
-    wanted = rows[order]
+    ascending = rows[order]
 
     def work(parts: Iterator[int]) -> None:
         for part in parts:
             first, last = vectors.bounds(part)
-            here = slice(*np.searchsorted(wanted, [first, last]))
+            here = slice(*np.searchsorted(ascending, [first, last]))
             values = vectors.read_part(part)
-            scores[order[here]] = _exact(queries, values, (wanted[here] - first, of[order[here]]), first)
+            scores[order[here]] = _exact(prepared, values, (ascending[here] - first, queries[order[here]]), first)
 
-    over_parts(np.unique(wanted // vectors.part_rows).tolist(), threads, work)
+    over_parts(np.unique(ascending // vectors.part_rows).tolist(), threads, work)
     return scores
-
-
-def fetch(vectors: Vectors, rows: NDArray[np.int64], *, threads: int) -> NDArray[Any]:
-    """Return the named rows, dtype[len(rows), d]; every part that holds one is read once.
-
-    Parameters
-    ----------
-    rows : int64[p], ascending
-    """
-    out = np.empty((len(rows), vectors.dims), vectors.dtype)
-
-    def work(parts: Iterator[int]) -> None:
-        for part in parts:
-            first, last = vectors.bounds(part)
-            here = slice(*np.searchsorted(rows, [first, last]))
-            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here], mode="clip")  # else buffered
-
-    parts = rows // vectors.part_rows
-    over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
-    return out
-
-
-class Kept:
-    """Raw rows of vectors, as many as 4 MiB hold, so that the parts that they lie in need not be read again."""
-
-    def __init__(self, vectors: Vectors, threads: int) -> None:
-        self._vectors, self._threads = vectors, threads
-        self._some: list[tuple[Ids, NDArray[Any]]] = []
-        self._room = KEPT_BYTES
-
-    def keep(self, rows: Ids, values: NDArray[Any], at: Ids) -> None:
-        """Keep those rows of int64[p], dtype[p, d], that ``at`` names, ascending, if there is room for all of them."""
-        size = len(at) * values[:1].nbytes
-        if 0 < size <= self._room:
-            self._some.append((rows[at], values[at]))
-            self._room -= size
-
-    def fetch(self, rows: Ids) -> NDArray[Any]:
-        """Return the named rows, int64[p], ascending, dtype[p, d]; those that are not kept are read."""
-        out, left = np.empty((len(rows), self._vectors.dims), self._vectors.dtype), np.ones(len(rows), np.bool_)
-        for some, values in self._some:
-            at = np.minimum(np.searchsorted(some, rows), len(some) - 1)
-            here = left & (some[at] == rows)
-            out[here] = values[at[here]]
-            left &= ~here
-        out[left] = fetch(self._vectors, rows[left], threads=self._threads)
-        return out
 
 
 def pair_scores(
-    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
+    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
 ) -> Float64:
-    """Return the true scores of pairs (rows[at[p]], queries[of[p]]), float64[p]; −inf where the cut leaves one out.
+    """Return the true scores of pairs, float64[p]; −inf where the prefilter leaves one out.
 
-    A pair is left out only if its float32 score lies lower by more than the proven error of that.
+    A pair is left out only if its float32 score is below the threshold by more than its proven
+    error.
 
     Parameters
     ----------
-    rows : dtype[n, d], raw
-    pairs : int64[p] twice, ``at`` and ``of``; none twice
+    values : dtype[n, d], raw rows
+    pairs : positions in ``values``, and queries; no pair twice
     """
-    at, of = pairs
-    scores, order = np.full(len(at), -np.inf), np.argsort(at, kind="stable")
-    if queries.prefilter is not None:
-        order = order[_of_account(queries, rows, (at[order], of[order]), threshold, threads=threads)]
+    rows, queries = pairs
+    scores, order = np.full(len(rows), -np.inf), np.argsort(rows, kind="stable")
+    if prepared.prefilter is not None:
+        order = order[_reaching(prepared, values, (rows[order], queries[order]), threshold, threads=threads)]
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
-            some = order[number * PAIRS : (number + 1) * PAIRS]
-            scores[some] = _exact(queries, rows, (at[some], of[some]))
+            step = order[number * PAIRS : (number + 1) * PAIRS]
+            scores[step] = _exact(prepared, values, (rows[step], queries[step]))
 
     over_parts(list(range(-(-len(order) // PAIRS))), threads, work)
     return scores
 
 
-def _of_account(
-    queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
+def _reaching(
+    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
 ) -> NDArray[np.bool_]:
-    """Return which pairs, ``at`` ascending, the cut may leave, bool[p]."""
-    (at, of), prefilter = pairs, queries.prefilter
+    """Return which pairs may reach the threshold, bool[p]; their rows ascend."""
+    (rows, queries), prefilter = pairs, prepared.prefilter
     assert prefilter is not None
-    scores = np.empty(len(at))
+    scores = np.empty(len(rows))
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
-            some = slice(number * PAIRS, (number + 1) * PAIRS)
-            scores[some] = prefilter.scores(rows, (at[some], of[some]))
+            step = slice(number * PAIRS, (number + 1) * PAIRS)
+            scores[step] = prefilter.scores(values, (rows[step], queries[step]))
 
-    over_parts(list(range(-(-len(at) // PAIRS))), threads, work)
-    best, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
-    best.insert(of[known], at[known], scores[known])
-    ties = 2 * queries.kernel.exact_error(rows.shape[1])
-    limits = np.maximum(threshold.least.astype(np.float64) - prefilter.error, best.kth - (2 * prefilter.error + ties))
-    return np.asarray(~(scores < limits[of]))  # so that one that is not known may be left
+    over_parts(list(range(-(-len(rows) // PAIRS))), threads, work)
+    top_k, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
+    top_k.insert(queries[known], rows[known], scores[known])
+    ties = 2 * prepared.kernel.exact_error(values.shape[1])
+    limits = np.maximum(threshold.least.astype(np.float64) - prefilter.error, top_k.kth - (2 * prefilter.error + ties))
+    return np.asarray(~(scores < limits[queries]))  # NaN, an unknown score, stays
 
 
-def _exact(queries: Prepared, rows: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0) -> Float64:
-    """Return the float64 scores of pairs, ``at`` ascending, float64[p]; ``first`` is the number of the first row."""
-    at, of = pairs
-    scores, size = np.empty(len(at)), max(1, EXACT_BYTES // (8 * rows.shape[1]))
-    for start in range(0, len(at), size):
-        some = slice(start, start + size)
-        wanted, places = _distinct(at[some])
-        prepared = _prepared(queries.kernel, rows, wanted, first)
-        scores[some] = queries.kernel.exact_pairs(prepared, queries.values, places, of[some])
+def _exact(prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0) -> Float64:
+    """Return the float64 scores of pairs, rows ascending, float64[p].
+
+    ``first`` is the row number of values[0].
+    """
+    rows, queries = pairs
+    scores, size = np.empty(len(rows)), max(1, EXACT_BYTES // (8 * values.shape[1]))
+    for start in range(0, len(rows), size):
+        step = slice(start, start + size)
+        distinct, positions = _distinct(rows[step])
+        block = _prepare_rows(prepared.kernel, values, distinct, first)
+        scores[step] = prepared.kernel.exact_pairs(block, prepared.values, positions, queries[step])
     return scores
 
 
-def _prepared(kernel: Kernel, rows: NDArray[Any], wanted: Ids, first: int) -> Float64:
-    """Return some of the rows as the kernel wants them; one that it does not take is named by its own number."""
+def _prepare_rows(kernel: Kernel, values: NDArray[Any], rows: Ids, first: int) -> Float64:
+    """Return some rows, prepared by the kernel.
+
+    An error names the row by its number in the store.
+    """
     try:
-        return kernel.prepare(rows[wanted])
+        return kernel.prepare(values[rows])
     except InputError:
-        for row in wanted.tolist():
-            kernel.prepare(rows[row : row + 1], first=first + row)
+        for row in rows.tolist():
+            kernel.prepare(values[row : row + 1], first=first + row)
         raise
 
 
-def _distinct(values: Ids) -> tuple[Ids, Ids]:
-    """Return the distinct ones of ascending values, and the place of each value among them."""
-    first = np.ones(len(values), np.bool_)
-    np.not_equal(values[1:], values[:-1], out=first[1:])
-    return values[first], np.cumsum(first) - 1
+def _distinct(ascending: Ids) -> tuple[Ids, Ids]:
+    """Return the distinct values of an ascending array, and each value's position among them."""
+    first = np.ones(len(ascending), np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first], np.cumsum(first) - 1

@@ -1,4 +1,4 @@
-"""Search codes exhaustively: every part past a batch of queries, the best merged."""
+"""Search codes exhaustively: scan every part for a batch of queries, and merge the lists."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,23 +17,27 @@ from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 @dataclass(frozen=True)
 class OpenCodes:
-    """A code store with its model, those of its parts that are in memory, and those that were read and so checked.
+    """An open code store: its encoder, a cache of its parts, and the parts that are checked.
 
-    ``idle`` are readers by the columns they read: their buffers are used again, for fresh memory is slow.
+    ``idle`` are readers by the columns that they read: their buffers are used again, as new memory
+    is slow.
     """
 
     store: CodeStore
     encoder: Encoder
-    held: PartCache = field(default_factory=lambda: PartCache(0))
+    cache: PartCache = field(default_factory=lambda: PartCache(0))
     checked: set[int] = field(default_factory=set)
     idle: dict[tuple[str, ...], list[PartReader]] = field(default_factory=dict)
 
     def check_rest(self) -> None:
-        """Read the parts that nobody has read; raise ``IntegrityError`` if a byte is not the one that was written."""
+        """Read the parts that no search has read.
+
+        Raise ``IntegrityError`` if a byte differs from the one written.
+        """
         self.check(sorted(set(range(self.store.parts)) - self.checked))
 
     def check(self, parts: Sequence[int]) -> None:
-        """Read parts; raise ``IntegrityError`` if a byte is not the one that was written."""
+        """Read parts; raise ``IntegrityError`` if a byte differs from the one written."""
         store = self.store.store
         for part in parts:
             for name in store.layout.column_names:
@@ -41,7 +45,7 @@ class OpenCodes:
 
 
 def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
-    """Return the k rows of highest score for each query, float32; bit-equal whatever threads, batch or parts.
+    """Return each query's top k, float32: the same to the bit for any threads, batch and parts.
 
     Parameters
     ----------
@@ -51,24 +55,34 @@ def scan_codes(codes: OpenCodes, queries: NDArray[Any], k: int, *, threads: int)
     Raises
     ------
     IntegrityError
-        If any byte of the store is not the one that was written; no result is then returned.
+        If a byte of the store differs from the one written; no result is then returned.
     """
     scanner, every = codes.encoder.scanner(queries), range(codes.store.parts)
     return scan_parts(codes, scanner, (every, None), (len(queries), k), threads=threads)
 
 
 def scan_parts(
-    codes: OpenCodes, scanner: Scanner, some: tuple[Sequence[int], int | None], shape: tuple[int, int], *, threads: int
+    codes: OpenCodes,
+    scanner: Scanner,
+    scanned: tuple[Sequence[int], int | None],
+    shape: tuple[int, int],
+    *,
+    threads: int,
 ) -> TopK:
-    """Return the best of some parts, or of so many first rows of each, in lists of a shape [nq, k]."""
-    parts, rows = some
+    """Return the top k of some parts in lists of a shape (nq, k).
 
-    def work(taken: Iterator[int]) -> TopK:
-        best = TopK(*shape, np.float32)
-        for part, columns in read_parts(codes, scanner.names, taken):
+    Parameters
+    ----------
+    scanned : the parts, and the number of first rows to scan of each, None for all
+    """
+    parts, rows = scanned
+
+    def work(parts: Iterator[int]) -> TopK:
+        top_k = TopK(*shape, np.float32)
+        for part, columns in read_parts(codes, scanner.names, parts):
             first = columns if rows is None else {name: values[:rows] for name, values in columns.items()}
-            scanner.scan(first, codes.store.store.bounds(part)[0], best)
-        return best
+            scanner.scan(first, codes.store.store.bounds(part)[0], top_k)
+        return top_k
 
     return merge(over_parts(list(parts), threads, work))
 
@@ -76,19 +90,19 @@ def scan_parts(
 def read_parts(
     codes: OpenCodes, names: Sequence[str], parts: Iterator[int]
 ) -> Iterator[tuple[int, Mapping[str, NDArray[Any]]]]:
-    """Yield parts and their columns, for one thread: what is yielded is overwritten after the next.
+    """Yield parts and their columns, for one thread; columns are overwritten after the next part.
 
-    Parts that are not in memory are read, checked, and offered to be kept.
+    Parts that are not cached are read, checked, and offered to the cache.
     """
     idle = codes.idle.setdefault(tuple(names), [])
     readers = [_reader(codes, names, idle) for _ in range(2)]
 
     def read(part: int, slot: int) -> Mapping[str, NDArray[Any]]:
-        columns = codes.held.get(part)
+        columns = codes.cache.get(part)
         if columns is None:
             columns = readers[slot].read(part)
             codes.checked.add(part)
-            codes.held.offer(part, columns)
+            codes.cache.offer(part, columns)
         return columns
 
     try:

@@ -1,4 +1,4 @@
-"""Verify anyone's neighbours: the true scores of the claimed rows are what every other row's bound must stay below."""
+"""Verify claimed neighbours: compare them with the answers of an exact search."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels.decimals import decimal_score, tie_at
-from mercore.pipeline.search.answers import ExactAnswers, below, spliced
+from mercore.pipeline.search.answers import ExactAnswers, float32_below, merge_answers
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.executor import true_scores
-from mercore.pipeline.search.rerank import fetch
+from mercore.pipeline.search.fetch import fetch
+from mercore.pipeline.search.rerank import scores_of_lists
 
-ROUNDED = 1e-5  # of a score that someone computed in float32
+ROUNDED = 1e-5  # largest rounding error of a claimed score that was computed in float32
 
 PROVED, TIED, REFUTED = "proved", "tied", "refuted"
 Ids = NDArray[np.int64]
@@ -22,13 +22,13 @@ Claimed = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verdicts:
-    """What is true of claims about a batch of queries, and the exact answers.
+    """The verdicts on claims about a batch of queries, and the exact answers.
 
-    ``ranks`` int64[nq] is the first rank at which a claim is wrong, −1 where none is; what belongs there is in
-    ``proved``. ``tied`` bool[nq] says that the claim is right and others would be, for their scores tie.
+    ``ranks`` int64[nq] is the first rank at which a claim is wrong, −1 for a right claim.
+    ``tied`` bool[nq] says that the claim is right and another would be too, as scores tie.
     """
 
-    proved: ExactAnswers
+    answers: ExactAnswers
     ranks: Ids
     tied: NDArray[np.bool_]
 
@@ -39,43 +39,44 @@ class Verdicts:
 
 
 def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Claimed | None = None) -> Verdicts:
-    """Return whether claimed rows are the k of highest real score, in descending order, and where they are not.
+    """Return whether claimed rows are the exact top k, in order, and where they are not.
 
     Parameters
     ----------
     queries : dtype[nq, d], raw rows
     claimed : int64[nq, k], −1 where the claim names no row of the store
     scores : floating[nq, k], optional
-        What is claimed of their scores, by the kernel that the search ranks by: none is believed, right ones save time.
+        The claimed scores, by the kernel that the search ranks by. They are checked, never
+        trusted in the verdict; right ones save time.
     """
     k = claimed.shape[1]
     repeated = _repeated(claimed)
     whole = np.asarray(~(repeated | (claimed < 0)).any(axis=1))
     if whole.all():
-        proved = search.prove(queries, k, seeds=claimed, least=_said(scores))
+        answers = search.prove(queries, k, seeds=claimed, least=_claimed_kth(scores))
     else:
-        proved = search.prove(queries[~whole], k)
+        answers = search.prove(queries[~whole], k)
         if whole.any():
-            proved = spliced(whole, search.prove(queries[whole], k, seeds=claimed[whole]), proved)
-    other = claimed != proved.ids
+            answers = merge_answers(whole, search.prove(queries[whole], k, seeds=claimed[whole]), answers)
+    other = claimed != answers.ids
     in_question = other & ~repeated & (claimed >= 0)
-    wrong = repeated | (other & ~_equally_good(search, queries, claimed, proved, in_question))
+    wrong = repeated | (other & ~_equally_good(search, queries, claimed, answers, in_question))
     ranks = np.where(wrong.any(axis=1), wrong.argmax(axis=1), -1)
-    return Verdicts(proved=proved, ranks=ranks, tied=(proved.ties > 0) | other.any(axis=1))
+    return Verdicts(answers=answers, ranks=ranks, tied=(answers.ties > 0) | other.any(axis=1))
 
 
-def _said(scores: Claimed | None) -> Float32 | None:
-    """Return what the k-th scores are said to reach, less what may have been rounded; None if they are no scores."""
+def _claimed_kth(scores: Claimed | None) -> Float32 | None:
+    """Return the claimed k-th scores, less a rounding error; None if they cannot be scores."""
     if scores is None:
         return None
     kth = scores[:, -1].astype(np.float64)
-    if not (np.abs(kth) <= 1 + ROUNDED).all():  # which they are not where one is no number
+    if not (np.abs(kth) <= 1 + ROUNDED).all():  # false for NaN too
         return None
-    return below(kth - ROUNDED)
+    return float32_below(kth - ROUNDED)
 
 
 def _repeated(claimed: Ids) -> NDArray[np.bool_]:
-    """Return where a claim names a row that it named before, bool[nq, k]."""
+    """Return where a claim names a row for a second time, bool[nq, k]."""
     order = np.argsort(claimed, axis=1, kind="stable")
     ranked = np.take_along_axis(claimed, order, axis=1)
     again = np.zeros(claimed.shape, np.bool_)
@@ -84,20 +85,21 @@ def _repeated(claimed: Ids) -> NDArray[np.bool_]:
 
 
 def _equally_good(
-    search: ExactSearch, queries: NDArray[Any], claimed: Ids, proved: ExactAnswers, other: NDArray[np.bool_]
+    search: ExactSearch, queries: NDArray[Any], claimed: Ids, answers: ExactAnswers, other: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return which of the other rows that are claimed have the very score of the exact one, bool[nq, k]."""
-    truth = search.truth
-    scores = true_scores(search.executor.batch(queries), np.where(other, claimed, -1))
-    near = np.abs(scores - proved.scores) <= truth.slack
+    """Return which ``other`` claimed rows tie with the exact row of their rank, bool[nq, k]."""
+    scorer = search.scorer
+    scores = scores_of_lists(np.where(other, claimed, -1), search.executor.batch(queries).scores)
+    near = np.abs(scores - answers.scores) <= scorer.slack
     pairs = np.argwhere(near)
     if not len(pairs):
         return near
-    ours, theirs = proved.ids[near], claimed[near]
-    chosen, at = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
-    raw = fetch(truth.vectors, chosen, threads=truth.threads)
-    for (query, rank), one, another in zip(pairs, at[: len(ours)], at[len(ours) :], strict=True):
-        first, second = (decimal_score(truth.kernel, raw[row], queries[query]) for row in (one, another))
-        if first is not None and second is not None:  # else float64 is all that there is to tell them apart
-            near[query, rank] = abs(first - second) <= tie_at(truth.kernel, max(first, second))
+    ours, theirs = answers.ids[near], claimed[near]
+    rows, positions = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
+    raw = fetch(scorer.vectors, rows, threads=scorer.threads)
+    for (query, rank), our, their in zip(pairs, positions[: len(ours)], positions[len(ours) :], strict=True):
+        first, second = (decimal_score(scorer.kernel, raw[row], queries[query]) for row in (our, their))
+        # without a decimal formula, float64 is the last word
+        if first is not None and second is not None:
+            near[query, rank] = abs(first - second) <= tie_at(scorer.kernel, max(first, second))
     return near

@@ -22,12 +22,13 @@ from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.answers import joined
-from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.answers import concatenate_answers
+from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.executor import Executor, ThreadExecutor
+from mercore.pipeline.search.executor import Executor
 from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import create_or_resume, open_code_store
 from mercore.stores.rows import open_rows, open_vectors
 from tests.benchmarks.scan import interleaved
@@ -80,7 +81,7 @@ def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
         start = time.perf_counter() - began
         here = stack.enter_context(connect(Execution(threads=setting.workers)))
         executor = partial(
-            _crew, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch)
+            _executor, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch)
         )
         work = {
             "search codes, aska": _codes(executor, made, queries, setting),
@@ -118,7 +119,7 @@ def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting:
     codes, rows, kernel = open_code_store(Path(made.codes)), open_rows(queries), make_kernel(KERNEL)
 
     def search(executor: Executor) -> Answer:
-        hits = search_code_store(codes, rows, SearchOptions(k=K, batch=setting.batch, executor=executor))
+        hits = search_code_store(codes, rows, SearchSettings(k=K, batch=setting.batch, executor=executor))
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
     here = ThreadExecutor(kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes)))
@@ -130,7 +131,7 @@ def _exhaustive(executor: Callable[..., Executor], made: Made, queries: str, set
     vectors, rows, kernel = open_vectors(made.vectors), open_rows(queries), make_kernel(KERNEL)
 
     def search(executor: Executor) -> Answer:
-        options = SearchOptions(k=K, batch=setting.batch, executor=executor)
+        options = SearchSettings(k=K, batch=setting.batch, executor=executor)
         hits = search_vector_store(vectors, kernel, rows, options)
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
@@ -141,8 +142,8 @@ def _exhaustive(executor: Callable[..., Executor], made: Made, queries: str, set
 
 def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
     codes, source, kernel = open_code_store(Path(made.bounds)), open_rows(queries), make_kernel(KERNEL)
-    truth = ExactScorer(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
-    here = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
+    scorer = ExactScorer(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
+    here = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
     spec = kernel.ranking.spec()
     there = replace(here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors)))
 
@@ -152,12 +153,12 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
 
     def search(exact: ExactSearch) -> Answer:
         proofs = in_order(batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches)
-        return joined(list(proofs)).arrays()
+        return concatenate_answers(list(proofs)).arrays()
 
     return Both(partial(search, here), partial(search, there))
 
 
-def _crew(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
+def _executor(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
     """Return the client's workers, at work on stores until the end."""
     return stack.enter_context(_searching(client, stores, load))
 

@@ -52,8 +52,8 @@ def measure(
         path = folder / f"{name}.bounds"
         made = api.encode(vectors, str(path), encoder="bound", **options)
         codes, rows = open_code_store(path), open_vectors(vectors)
-        truth = ExactScorer(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
-        search = ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
+        scorer = ExactScorer(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
+        search = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
         timed = chosen[:: max(1, len(chosen) // BATCH)][:BATCH]
         bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes a row"
         with threadpool_limits(1):
@@ -69,35 +69,35 @@ def measure(
 def _work(search: ExactSearch, queries: Queries, k: int) -> Row:
     """Return the shares of rows scored, in percent, and how many ids differ from the exhaustive search's."""
     proved = search.prove(queries, k)
-    exhaustive = ExactSearch(truth=search.truth).prove(queries, k)
-    share = proved.evaluated / search.truth.vectors.rows * 100
+    exhaustive = ExactSearch(scorer=search.scorer).prove(queries, k)
+    share = proved.evaluated / search.scorer.vectors.rows * 100
     return {
         "median %": float(np.median(share)),
         "90 %": float(np.quantile(share, 0.9)),
         "max %": float(share.max()),
-        "by every row": int((proved.evaluated == search.truth.vectors.rows).sum()),
+        "by every row": int((proved.evaluated == search.scorer.vectors.rows).sum()),
         "wrong ids": int((proved.ids != exhaustive.ids).sum()),
     }
 
 
 def _time(search: ExactSearch, queries: Queries, k: int) -> Row:
     """Return nanoseconds a row and query, medians of interleaved repeats."""
-    truth, assured, bounds = search.truth, search.prove(queries, k), search.bounds
+    scorer, assured, bounds = search.scorer, search.prove(queries, k), search.bounds
     assert bounds is not None
     held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, PartCache(sys.maxsize)))
     tasks: dict[str, Callable[[], object]] = {
-        "brute": lambda: search_vectors(truth.vectors, truth.kernel, queries, k, threads=truth.threads),
-        "dense": lambda: search_vectors(truth.vectors, dense(truth.kernel), queries, k, threads=truth.threads),
+        "brute": lambda: search_vectors(scorer.vectors, scorer.kernel, queries, k, threads=scorer.threads),
+        "dense": lambda: search_vectors(scorer.vectors, dense(scorer.kernel), queries, k, threads=scorer.threads),
         "exact": lambda: search.prove(queries, k),
         "held": lambda: held.prove(queries, k),
         "verify": lambda: _assert_proved(search, queries, assured, said=True),
         "verify ids": lambda: _assert_proved(search, queries, assured, said=False),
-        "read": lambda: _read(bounds, truth.vectors),
+        "read": lambda: _read(bounds, scorer.vectors),
     }
-    if not _is_sparse(truth.vectors):
+    if not _is_sparse(scorer.vectors):
         del tasks["dense"]
     seconds = interleaved(tasks, REPEATS)
-    ns = {name: time / truth.vectors.rows / len(queries) * 1e9 for name, time in seconds.items()}
+    ns = {name: time / scorer.vectors.rows / len(queries) * 1e9 for name, time in seconds.items()}
     return {
         "every row": ns["brute"],
         "every row, zeros too": ns.get("dense", ns["brute"]),

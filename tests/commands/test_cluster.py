@@ -197,7 +197,7 @@ def test_killed_workers_cost_their_parts_only(
     shared: bool, folder: Path, mortal: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shared:  # the parts of every batch, one a task
-        monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_A_RUN", 1)
+        monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
     assert search(folder, tmp_path / "true.npz", "kpca-bound", "--batch", 20, queries="many.npy").code == 0
     words = ("--batch", 20, "--scheduler", mortal.address)
     kills = [
@@ -228,8 +228,8 @@ def test_a_search_whose_scheduler_is_killed_ends_in_one_paragraph(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> str:
     """Wait for a worker for no more than half a second; return what is said then."""
-    monkeypatch.setattr("mercore.jobs.cluster.client.ALONE_SECONDS", 0.5)
-    monkeypatch.setattr("mercore.jobs.cluster.client.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("mercore.jobs.cluster.client.NO_WORKER_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.jobs.cluster.client.POLL_SECONDS", 0.1)
     return "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least one. Fix: "
 
 

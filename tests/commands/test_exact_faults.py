@@ -127,7 +127,7 @@ def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "mercore.pipeline.search.executor.ThreadExecutor.check_rest",
+                "mercore.pipeline.search.thread_executor.ThreadExecutor.check_rest",
                 lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt),
             )
             assert invoke(*words).code == 130

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.executor import ThreadExecutor
+from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.location.file_lock import take
 from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter

@@ -11,7 +11,7 @@ import zarr
 
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
@@ -45,9 +45,9 @@ def searched(vectors: VectorStore, codes: CodeStore) -> dict[str, Hits]:
     """Hits of the codes, of the codes reranked, and of the vectors."""
     queries = Rows(histograms(2, 5, seed=2))
     return {
-        "codes": search_code_store(codes, queries, SearchOptions(k=K)),
-        "reranked": search_code_store(codes, queries, SearchOptions(k=K, rerank=9), vectors=vectors),
-        "vectors": search_vector_store(vectors, make_kernel("chi2"), queries, SearchOptions(k=K)),
+        "codes": search_code_store(codes, queries, SearchSettings(k=K)),
+        "reranked": search_code_store(codes, queries, SearchSettings(k=K, rerank=9), vectors=vectors),
+        "vectors": search_vector_store(vectors, make_kernel("chi2"), queries, SearchSettings(k=K)),
     }
 
 

@@ -167,5 +167,5 @@ def test_what_is_no_tile_is_refused() -> None:
     for shape in ((1, 16, 16), (32, 32), (1, 32, 32, 4)):
         with pytest.raises(ShapeError, match=r"^tiles have the wrong shape: found \["):
             gist(np.zeros(shape, np.uint8))
-    with pytest.raises(ShapeError, match=r"^workers and block count something: found 0 and 256, expected 1 or more\."):
+    with pytest.raises(ShapeError, match=r"^workers or block is out of range: found 0 and 256, expected 1 or more\."):
         gist(np.zeros((1, 32, 32), np.uint8), workers=0)

@@ -80,13 +80,13 @@ def test_every_row_is_stored_and_counted(
     )
 
 
-@given(rows=odd_rows(), threshold=st.integers(0, 60))
+@given(rows=odd_rows(), split=st.integers(0, 60))
 @steady(60)
-def test_a_report_does_not_depend_on_the_blocks(rows: NDArray[Any], threshold: int) -> None:
+def test_a_report_does_not_depend_on_the_blocks(rows: NDArray[Any], split: int) -> None:
     whole, halves = RowReport(), RowReport()
-    zero = whole.see(rows)
+    zero = whole.add(rows)
     np.testing.assert_array_equal(zero, (rows == 0).all(axis=1))
-    np.testing.assert_array_equal(np.concatenate([halves.see(rows[:threshold]), halves.see(rows[threshold:])]), zero)
+    np.testing.assert_array_equal(np.concatenate([halves.add(rows[:split]), halves.add(rows[split:])]), zero)
     assert halves == whole
 
 

@@ -1,4 +1,4 @@
-"""Work on several items at once, in their order; on parts, by threads that are kept."""
+"""Results come in the order of the items; parts are shared among threads that are kept."""
 
 import os
 import signal
@@ -20,22 +20,20 @@ def sums(threads: int, count: int) -> int:
     return sum(over_parts(list(range(count)), threads, lambda parts: sum(part for part in parts)))
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_results_come_in_the_order_of_the_items(concurrent_batches: int, count: int) -> None:
-    assert list(in_order(range(count), lambda item: item * item, concurrent_batches)) == [
-        item * item for item in range(count)
-    ]
+def test_results_come_in_the_order_of_the_items(workers: int, count: int) -> None:
+    assert list(in_order(range(count), lambda item: item * item, workers)) == [item * item for item in range(count)]
 
 
-def test_as_many_as_asked_for_are_at_work_at_once() -> None:
+def test_as_many_workers_as_asked_for_run_concurrently() -> None:
     both = threading.Barrier(2, timeout=30)
     assert sorted(in_order(range(4), lambda item: both.wait() >= 0, 2)) == [True] * 4
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_an_error_ends_it_and_is_raised_in_its_turn(concurrent_batches: int) -> None:
-    found = in_order([1, 0, 2], lambda item: 1 // item, concurrent_batches)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_ends_it_and_is_raised_in_its_turn(workers: int) -> None:
+    found = in_order([1, 0, 2], lambda item: 1 // item, workers)
     assert next(found) == 1
     with pytest.raises(ZeroDivisionError):
         next(found)

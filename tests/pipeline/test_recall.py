@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline import recall as subject
+from mercore.pipeline import recall_checks
 from mercore.pipeline.recall import (
     Evaluation,
     Recall,
@@ -197,7 +197,7 @@ def test_the_size_of_a_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     arguments = Found(ids=returned, scores=theirs), Found(ids=order, scores=best), range(1, 9)
     whole = evaluate(*arguments, exact_scores=True)
     for cells in (1, 20, 50):
-        monkeypatch.setattr(subject, "BLOCK_IDS", cells)
+        monkeypatch.setattr(recall_checks, "BLOCK_IDS", cells)
         assert evaluate(*arguments, exact_scores=True) == whole
 
 
@@ -261,7 +261,7 @@ def refused(error: type[Exception], message: str, call: Callable[[], object]) ->
 def test_different_numbers_of_queries_are_refused(measure: Callable[[Ids, Ids, int], float]) -> None:
     message = (
         "the two sides answer different numbers of queries: found 2 returned and 1 true, expected equal. "
-        "Fix: give the truth of the very queries that were searched."
+        "Fix: give the true neighbours of the queries that were searched."
     )
     refused(ShapeError, message, lambda: measure(ids([1], [2]), ids([1]), 1))
     refused(ShapeError, message, lambda: evaluate(Found(ids=ids([1], [2])), Found(ids=ids([1]))))
@@ -272,7 +272,7 @@ def test_a_side_without_neighbours_is_refused(shape: tuple[int, ...]) -> None:
     empty = np.zeros(shape, dtype=np.int64)
     message = (
         "the {} ids are not a table of neighbours: found shape {}, expected (nq, k), each ≥ 1. "
-        "Fix: give one line of ids a query."
+        "Fix: give one line of ids per query."
     )
     some = ids([1], [2], [3])
     refused(ShapeError, message.format("returned", shape), lambda: k_recall(empty, some, 1))
@@ -329,7 +329,7 @@ def test_scores_that_are_missing_or_misshapen_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_score_that_is_not_finite_is_refused_with_its_place(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "BLOCK_IDS", 2)
+    monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     bad = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.5, value]]))
     message = (
@@ -340,7 +340,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_place(value: float, monk
 
 
 def test_distances_in_place_of_scores_are_refused_with_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "BLOCK_IDS", 2)
+    monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     rising = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.25, 0.75]]))
     message = (

@@ -26,7 +26,7 @@ from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.recall import evaluate
-from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import Hits, read_hits
@@ -95,8 +95,8 @@ def by_hand(folder: Path, spec: EncoderSpec, *, rerank: int | None = None) -> li
     vectors, kernel = open_vector_store(folder.parent / "vectors"), make_kernel("chi2")
     codes = make_codes(folder, vectors, kernel, spec)
     queries = Rows(histograms(QUERIES, DIMS, seed=1))
-    hits = search_code_store(codes, queries, SearchOptions(k=30, rerank=rerank), vectors=vectors)
-    true = search_vector_store(vectors, kernel, queries, SearchOptions(k=30))
+    hits = search_code_store(codes, queries, SearchSettings(k=30, rerank=rerank), vectors=vectors)
+    true = search_vector_store(vectors, kernel, queries, SearchSettings(k=30))
     assert np.array_equal(true.ids, truth().ids)
     found = evaluate(hits, true, RECORDED, exact_scores=rerank is not None)
     return [vars(recall) for recall in found.recalls]

@@ -56,12 +56,12 @@ def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
 
 def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: Path) -> None:
     from mercore.jobs.resources.limits import search_bytes
-    from mercore.pipeline.search.batch_search import SearchOptions
+    from mercore.pipeline.search.batch_search import SearchSettings
     from mercore.stores.codes import open_code_store
     from mercore.stores.vectors import open_vector_store
 
     codes, vectors = open_code_store(folder / "codes"), open_vector_store(folder / "vectors")
-    options = SearchOptions(k=10)
+    options = SearchSettings(k=10)
     few = search_bytes(codes, options, queries=options.batch)
     assert search_bytes(codes, options, queries=options.batch + 1_000_000) - few == 2 * 1_000_000 * 10 * 16
     assert search_bytes(codes, options, queries=options.batch, reranked=vectors) - few == 16 * 6 * (2 * 4 + 24)

@@ -19,7 +19,7 @@ from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import exhaustive
-from mercore.pipeline.search.batch_search import SearchOptions, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
@@ -164,8 +164,8 @@ def test_a_table_is_the_rounded_true_score_of_every_atom(codes: CodeStore, queri
 def test_hits_of_codes_depend_on_neither_threads_nor_batch(
     codes: CodeStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
-    wanted = search_code_store(codes, Rows(queries), SearchOptions(k=7))
-    same(search_code_store(codes, Rows(queries), SearchOptions(k=7, batch=batch, threads=threads)), wanted)
+    wanted = search_code_store(codes, Rows(queries), SearchSettings(k=7))
+    same(search_code_store(codes, Rows(queries), SearchSettings(k=7, batch=batch, threads=threads)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_hits_depend_on_neither_parts_nor_compressor(
     again = make_vectors(tmp_path / "vectors", rows, part_rows=sizes[1], compressor=compressor)
     spec = replace(SPEC, metric=aska_of(codes).spec.metric)
     other = make_codes(tmp_path / "codes", again, kernel, spec, part_rows=sizes[0], compressor=compressor)
-    for options in (SearchOptions(k=9, threads=2), SearchOptions(k=1, batch=1)):
+    for options in (SearchSettings(k=9, threads=2), SearchSettings(k=1, batch=1)):
         same(search_code_store(other, Rows(queries), options), search_code_store(codes, Rows(queries), options))
     same(search_vectors(again, kernel, queries, 9, threads=2), search_vectors(vectors, kernel, queries, 9, threads=1))
 
@@ -202,9 +202,9 @@ def test_a_byte_that_changed_is_an_error_and_never_a_hit(
         whole = chunk.read_bytes()
         chunk.write_bytes(whole[:20] + bytes([whole[20] ^ 4]) + whole[21:])
         with pytest.raises(IntegrityError, match=rf"part 1: column {name} has no checksum of its own bytes"):
-            search_code_store(open_code_store(tmp_path / "codes"), Rows(queries), SearchOptions(k=1, threads=2))
+            search_code_store(open_code_store(tmp_path / "codes"), Rows(queries), SearchSettings(k=1, threads=2))
         chunk.write_bytes(whole)
-    search_code_store(codes, Rows(queries), SearchOptions(k=1))
+    search_code_store(codes, Rows(queries), SearchSettings(k=1))
 
 
 # Vectors
@@ -239,8 +239,8 @@ def test_true_hits_depend_on_neither_threads_nor_batch(
     name: str, vectors: VectorStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
     some = Rows(queries[-22:])
-    wanted = search_vector_store(vectors, kernel_of(name), some, SearchOptions(k=6))
-    options = SearchOptions(k=6, batch=batch, threads=threads)
+    wanted = search_vector_store(vectors, kernel_of(name), some, SearchSettings(k=6))
+    options = SearchSettings(k=6, batch=batch, threads=threads)
     same(search_vector_store(vectors, kernel_of(name), some, options), wanted)
 
 
@@ -305,9 +305,9 @@ def test_hits_depend_on_no_part_that_stays_in_memory(
 ) -> None:
     np.save(tmp_path / "queries.npy", queries)
     source = open_rows(str(tmp_path / "queries.npy"))
-    wanted = search_code_store(codes, source, SearchOptions(k=5))
+    wanted = search_code_store(codes, source, SearchSettings(k=5))
     for threads in (1, 2):
-        options = SearchOptions(k=5, batch=7, threads=threads, cache_bytes=room)
+        options = SearchSettings(k=5, batch=7, threads=threads, cache_bytes=room)
         same(search_code_store(codes, source, options), wanted)
 
 
@@ -351,17 +351,17 @@ def test_reranking_every_row_is_the_exhaustive_search(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], k: int
 ) -> None:
     reranked = search_code_store(
-        codes, Rows(queries), SearchOptions(k=k, rerank=150, batch=20, threads=2), vectors=vectors
+        codes, Rows(queries), SearchSettings(k=k, rerank=150, batch=20, threads=2), vectors=vectors
     )
-    same(reranked, search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchOptions(k=k)))
+    same(reranked, search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchSettings(k=k)))
 
 
 def test_reranking_orders_the_best_codes_by_their_true_scores(
     codes: CodeStore, vectors: VectorStore, rows: NDArray[Any], queries: NDArray[Any]
 ) -> None:
-    candidates = search_code_store(codes, Rows(queries), SearchOptions(k=20)).ids
+    candidates = search_code_store(codes, Rows(queries), SearchSettings(k=20)).ids
     true = truth("chi2", queries, rows)
-    options = SearchOptions(k=5, rerank=20)
+    options = SearchSettings(k=5, rerank=20)
     for q, ids in enumerate(search_code_store(codes, Rows(queries), options, vectors=vectors).ids):
         assert set(ids.tolist()) <= set(candidates[q].tolist())
         np.testing.assert_allclose(true[q, ids], -np.sort(-true[q, candidates[q]])[:5], rtol=0, atol=1e-12)
@@ -372,8 +372,8 @@ def test_reranked_hits_depend_on_neither_threads_nor_batch(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], batch: int
 ) -> None:
     some = Rows(queries[-22:])
-    wanted = search_code_store(codes, some, SearchOptions(k=4, rerank=9), vectors=vectors)
-    options = SearchOptions(k=4, rerank=9, batch=batch, threads=3)
+    wanted = search_code_store(codes, some, SearchSettings(k=4, rerank=9), vectors=vectors)
+    options = SearchSettings(k=4, rerank=9, batch=batch, threads=3)
     same(search_code_store(codes, some, options, vectors=vectors), wanted)
 
 
@@ -394,7 +394,7 @@ def test_the_vectors_must_be_those_that_were_encoded(
 ) -> None:
     other = make_vectors(tmp_path / "other", one_ulp_apart(rows, seed=0), part_rows=32)
     refused(
-        lambda: search_code_store(codes, Rows(queries), SearchOptions(k=1, rerank=2), vectors=other),
+        lambda: search_code_store(codes, Rows(queries), SearchSettings(k=1, rerank=2), vectors=other),
         InputError,
         f"{tmp_path}/other is not what {codes.where} encodes: found vectors {other.fingerprint}, "
         f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or encode this one.",
@@ -429,10 +429,10 @@ def test_hits_name_the_rows_of_the_source_where_rows_were_dropped(name: str, tmp
     codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), SPEC, part_rows=32)
     true = np.full((5, 80), -1.0)
     true[:, kept] = truth(name, queries, rows[kept])
-    hits = search_vector_store(vectors, kernel_of(name), Rows(queries), SearchOptions(k=75))
+    hits = search_vector_store(vectors, kernel_of(name), Rows(queries), SearchSettings(k=75))
     check_true(hits, true)
     assert set(hits.ids[0].tolist()) == set(kept.tolist())
-    options = SearchOptions(k=75, rerank=75)
+    options = SearchSettings(k=75, rerank=75)
     same(search_code_store(codes, Rows(queries), options, vectors=vectors), hits)
 
 
@@ -467,14 +467,14 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
 def test_counts_that_no_search_can_serve_are_refused(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], options: dict[str, Any], message: str
 ) -> None:
-    settings = SearchOptions(**options)
+    settings = SearchSettings(**options)
     refused(lambda: search_code_store(codes, Rows(queries), settings, vectors=vectors), InputError, message)
     refused(lambda: search_vector_store(vectors, kernel_of("chi2"), Rows(queries), settings), InputError, message)
 
 
 def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeStore, vectors: VectorStore) -> None:
     def search(queries: NDArray[Any]) -> list[Callable[[], object]]:
-        source, options = Rows(queries, "q.npy"), SearchOptions(k=1)
+        source, options = Rows(queries, "q.npy"), SearchSettings(k=1)
         return [
             lambda: search_code_store(codes, source, options),
             lambda: search_vector_store(vectors, kernel_of("chi2"), source, options),
@@ -498,6 +498,6 @@ def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeSt
 
 def test_progress_adds_up_to_the_queries(codes: CodeStore, vectors: VectorStore, queries: NDArray[Any]) -> None:
     told: list[int] = []
-    search_code_store(codes, Rows(queries), SearchOptions(k=1, batch=30), advance=told.append)
-    search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchOptions(k=1, batch=40), advance=told.append)
+    search_code_store(codes, Rows(queries), SearchSettings(k=1, batch=30), advance=told.append)
+    search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchSettings(k=1, batch=40), advance=told.append)
     assert told == [30, 30, 11, 40, 31]

@@ -52,8 +52,8 @@ class Made(NamedTuple):
 
     def search(self, *, threads: int = 1, codes: CodeStore | None = None) -> ExactSearch:
         found = codes or self.codes
-        truth = ExactScorer(vectors=self.vectors, kernel=self.kernel, threads=threads)
-        return ExactSearch(truth=truth, bounds=OpenCodes(found, encoder_of(found)))
+        scorer = ExactScorer(vectors=self.vectors, kernel=self.kernel, threads=threads)
+        return ExactSearch(scorer=scorer, bounds=OpenCodes(found, encoder_of(found)))
 
     def bounds(self, queries: NDArray[Any]) -> NDArray[np.float32]:
         """Every bound, float32[nq, n]."""
@@ -96,21 +96,21 @@ def same(found: ExactAnswers, expected: ExactAnswers) -> None:
 
 
 def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArray[Any]) -> None:
-    proved = made.search().prove(queries, K)
-    np.testing.assert_array_equal(proved.ids, made.true_ids(queries, K))
-    same(proved, ExactSearch(truth=made.search().truth).prove(queries, K))
-    assert np.median(proved.evaluated) < N / 10
-    assert proved.evaluated.min() >= K
-    assert (np.diff(proved.scores, axis=1) <= 0).all()
+    answers = made.search().prove(queries, K)
+    np.testing.assert_array_equal(answers.ids, made.true_ids(queries, K))
+    same(answers, ExactSearch(scorer=made.search().scorer).prove(queries, K))
+    assert np.median(answers.evaluated) < N / 10
+    assert answers.evaluated.min() >= K
+    assert (np.diff(answers.scores, axis=1) <= 0).all()
 
 
 @pytest.mark.parametrize("k", [1, K])
 def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, queries: NDArray[Any], k: int) -> None:
     search = made.search()
     assert search.bounds is not None
-    once = Bounded(search.truth, search.bounds.store, search.executor.batch(queries), k)
-    once.seed()
-    once.sweep()
+    once = Bounded(search.scorer, search.bounds.store, search.executor.batch(queries), k)
+    once.seed_by_bounds()
+    once.scan()
     queries = queries[~once.failing]  # that bounds answer at once
     scored: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     add = Scored.add
@@ -120,15 +120,15 @@ def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, q
         add(self, of, rows, scores)
 
     with patch.object(Scored, "add", watched):
-        proved = made.search().prove(queries, k)
+        answers = made.search().prove(queries, k)
     of, rows = (np.concatenate(values) for values in zip(*scored, strict=True))
     times = np.zeros((len(queries), N), np.int64)
     np.add.at(times, (of, rows), 1)
     assert times.max() == 1
-    np.testing.assert_array_equal(times.sum(axis=1), proved.evaluated)
+    np.testing.assert_array_equal(times.sum(axis=1), answers.evaluated)
     left = np.where(times == 1, -np.inf, made.bounds(queries))
-    assert (left.max(axis=1) <= proved.greatest).all()
-    assert (proved.greatest < proved.scores[:, -1] - made.search().truth.slack).all()
+    assert (left.max(axis=1) <= answers.greatest).all()
+    assert (answers.greatest < answers.scores[:, -1] - made.search().scorer.slack).all()
 
 
 def test_batches_threads_and_parts_change_no_answer(made: Made, queries: NDArray[Any], tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ def test_batches_threads_and_parts_change_no_answer(made: Made, queries: NDArray
 @pytest.mark.parametrize("k", [1, 2, N // 2 - 1, N // 2, N - 1, N])
 def test_any_number_of_neighbours(made: Made, queries: NDArray[Any], k: int) -> None:
     few = queries[[0, 1, -3, -1]]
-    proved = made.search().prove(few, k)
-    expected = ExactSearch(truth=made.search().truth).prove(few, k)
-    same(proved, expected)
+    answers = made.search().prove(few, k)
+    expected = ExactSearch(scorer=made.search().scorer).prove(few, k)
+    same(answers, expected)
     assert (expected.evaluated == N).all()
     assert np.isneginf(expected.greatest).all()
-    assert sorted(proved.ids[0].tolist()) == sorted(set(proved.ids[0].tolist()))
+    assert sorted(answers.ids[0].tolist()) == sorted(set(answers.ids[0].tolist()))
 
 
 def seeds_of(kind: str, true: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -194,11 +194,11 @@ def small(path: Path, name: str, spec: EncoderSpec, rows: NDArray[Any]) -> Made:
 )
 def test_bounds_that_rule_nothing_out_leave_every_row(name: str, spec: EncoderSpec, tmp_path: Path) -> None:
     made, queries = small(tmp_path, name, spec, histograms(700, 16, seed=4)), histograms(9, 16, seed=5)
-    proved = made.search().prove(queries, K)
-    np.testing.assert_array_equal(proved.ids, made.true_ids(queries, K))
-    assert (proved.evaluated == 700).all()
-    assert np.isneginf(proved.greatest).all()
-    same(made.search().prove(queries, K, seeds=proved.ids), proved)
+    answers = made.search().prove(queries, K)
+    np.testing.assert_array_equal(answers.ids, made.true_ids(queries, K))
+    assert (answers.evaluated == 700).all()
+    assert np.isneginf(answers.greatest).all()
+    same(made.search().prove(queries, K, seeds=answers.ids), answers)
 
 
 @pytest.mark.parametrize("many", [0.25, 0.9])
@@ -208,12 +208,12 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
     monkeypatch.setattr(bounded, "MANY_FAILING", many)
     made = small(tmp_path, "intersection", BinBoundSpec(n_groups=12), histograms(N, D, seed=6))
     queries = histograms(160, D, seed=7)
-    proved = made.search().prove(queries, 5)
-    every = proved.evaluated == N
+    answers = made.search().prove(queries, 5)
+    every = answers.evaluated == N
     assert 40 < every.sum() <= 160
     assert every.all() == (many < 0.5)
-    np.testing.assert_array_equal(np.isneginf(proved.greatest), every)
-    np.testing.assert_array_equal(proved.ids, made.true_ids(queries, 5))
+    np.testing.assert_array_equal(np.isneginf(answers.greatest), every)
+    np.testing.assert_array_equal(answers.ids, made.true_ids(queries, 5))
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -231,7 +231,7 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     made = small(tmp_path, kernel, spec, found.rows)
     queries = np.concatenate([found.queries, found.rows[:2]])
     for k in (1, 7):
-        same(made.search().prove(queries, k), ExactSearch(truth=made.search().truth).prove(queries, k))
+        same(made.search().prove(queries, k), ExactSearch(scorer=made.search().scorer).prove(queries, k))
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
 
 

@@ -25,7 +25,7 @@ ADDITIVE = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine")
 
 
 def prove(rows: NDArray[Any], queries: NDArray[Any], kernel: Kernel, k: int = K) -> ExactAnswers:
-    return ExactSearch(truth=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(queries, k)
+    return ExactSearch(scorer=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(queries, k)
 
 
 def rows_apart(n: int, *, seed: int = 0) -> NDArray[np.uint8]:
@@ -44,11 +44,11 @@ def test_rows_without_a_shared_bin_tie_at_zero_and_go_by_row(name: str) -> None:
     rows, queries = rows_apart(900), queries_apart(3)
     rows[[40, 700], D - 1] = 3  # these two are nearer
     with patch.object(deciding, "decimal_score", side_effect=decimal_score) as asked:
-        proved = prove(rows, queries, make_kernel(name))
-    assert proved.ids[:, 2:].tolist() == [[0, 1, 2]] * 3
-    assert {frozenset(ids) for ids in proved.ids[:, :2].tolist()} == {frozenset({40, 700})}
-    assert proved.ties.tolist() == [898 - 3] * 3
-    assert proved.scores[:, 2:].tolist() == [[0, 0, 0]] * 3
+        answers = prove(rows, queries, make_kernel(name))
+    assert answers.ids[:, 2:].tolist() == [[0, 1, 2]] * 3
+    assert {frozenset(ids) for ids in answers.ids[:, :2].tolist()} == {frozenset({40, 700})}
+    assert answers.ties.tolist() == [898 - 3] * 3
+    assert answers.scores[:, 2:].tolist() == [[0, 0, 0]] * 3
     assert asked.call_count <= 3 * 3  # a row of each kind, not each row
 
 
@@ -63,18 +63,18 @@ def test_only_queries_that_rows_tie_for_are_asked_again() -> None:
 
     searched = exhaustive.search_parts
     with patch.object(exhaustive, "search_parts", counted):
-        proved = prove(rows, queries, make_kernel("chi2"))
+        answers = prove(rows, queries, make_kernel("chi2"))
     assert asked[0] == (40, K + exactly.SPARE)
     assert len(asked) > 1
     assert {size for size, _ in asked[1:]} == {1}
-    assert proved.ids[7].tolist() == list(range(100, 100 + K))
-    assert proved.ties[7] == 2000 - K
+    assert answers.ids[7].tolist() == list(range(100, 100 + K))
+    assert answers.ties[7] == 2000 - K
     kernel = make_kernel("chi2")
     scores = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
     others = np.arange(40) != 7
-    np.testing.assert_array_equal(proved.ids[others], np.argsort(-scores, axis=1, kind="stable")[others, :K])
-    assert (proved.ties[others] == 0).all()
-    assert (proved.evaluated == len(rows)).all()
+    np.testing.assert_array_equal(answers.ids[others], np.argsort(-scores, axis=1, kind="stable")[others, :K])
+    assert (answers.ties[others] == 0).all()
+    assert (answers.evaluated == len(rows)).all()
 
 
 @pytest.mark.parametrize("pairs", [1, 700, 1 << 17])
@@ -92,20 +92,20 @@ def test_lists_and_slices_change_no_answer(pairs: int, raw_bytes: int, monkeypat
 def test_the_memory_is_that_of_a_few_queries(tmp_path: Path) -> None:
     rows, queries = rows_apart(20_000), queries_apart(100)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=4096)
-    search = ExactSearch(truth=ExactScorer(vectors=vectors, kernel=make_kernel("intersection")))
+    search = ExactSearch(scorer=ExactScorer(vectors=vectors, kernel=make_kernel("intersection")))
     search.prove(queries[:1], K)  # compiles
     tracemalloc.start()
-    proved = search.prove(queries, K)
+    answers = search.prove(queries, K)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert proved.ties.tolist() == [20_000 - K] * 100
+    assert answers.ties.tolist() == [20_000 - K] * 100
     assert peak < 60e6  # the pairs of all queries would take 300 MB
 
 
 def test_rows_far_from_a_query_are_told_apart_by_a_gaussian() -> None:
     rows = np.array([[11.4], [11.0], [10.9], [30], [11.0], [40]], np.float32)
-    proved = prove(rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=3)
-    assert proved.ids.tolist() == [[2, 1, 4]]
-    assert (np.diff(proved.scores) <= 0).all()
-    assert proved.ties.tolist() == [0]
+    answers = prove(rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=3)
+    assert answers.ids.tolist() == [[2, 1, 4]]
+    assert (np.diff(answers.scores) <= 0).all()
+    assert answers.ties.tolist() == [0]
     assert prove(rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=2).ties.tolist() == [1]

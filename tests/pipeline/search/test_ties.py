@@ -1,4 +1,4 @@
-"""Near ties are settled by decimals: whatever float64 made of them, and by row where real scores are equal."""
+"""Near ties are ordered by decimals: whatever float64 made of them, and by row where real scores are equal."""
 
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +12,7 @@ from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.search import ties as deciding
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.ties import Candidates, Decided, decide, settle
+from mercore.pipeline.search.ties import Candidates, ResolvedTopK, order_near_equal, resolve_ties
 from mercore.stores.rows import SourceVectors
 from tests.independent import exact_truth
 from tests.support.adversarial import adversary
@@ -33,7 +33,7 @@ def kernel_of(name: str) -> Kernel:
     return make_kernel(name, gamma=1.0 if name == "rbf" else None)
 
 
-def truth_of(kernel: Kernel, rows: NDArray[Any]) -> ExactScorer:
+def scorer_of(kernel: Kernel, rows: NDArray[Any]) -> ExactScorer:
     return ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)
 
 
@@ -50,8 +50,12 @@ def candidates(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], *, noi
     return Candidates(of, at, scores.ravel()[order])
 
 
-def decided(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], k: int, *, noise: int | None = None) -> Decided:
-    return decide(truth_of(kernel, rows), queries, candidates(kernel, rows, queries, noise=noise), k, rows.__getitem__)
+def resolved(
+    kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], k: int, *, noise: int | None = None
+) -> ResolvedTopK:
+    return resolve_ties(
+        scorer_of(kernel, rows), queries, candidates(kernel, rows, queries, noise=noise), k, rows.__getitem__
+    )
 
 
 @each_kernel
@@ -59,7 +63,7 @@ def decided(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], k: int, *
 @pytest.mark.parametrize("noise", [None, 1, 2])
 def test_the_order_is_that_of_real_scores(name: str, adversary_name: str, noise: int | None) -> None:
     kernel, found = kernel_of(name), adversary(adversary_name, N, NQ, seed=4)
-    result = decided(kernel, found.rows, found.queries, K, noise=noise)
+    result = resolved(kernel, found.rows, found.queries, K, noise=noise)
     np.testing.assert_array_equal(result.ids, exact_truth.nearest(name, found.rows, found.queries, K))
     assert (np.diff(result.scores, axis=1) <= 0).all()
     error = kernel.exact_error(found.rows.shape[1])
@@ -75,7 +79,7 @@ def test_the_order_is_that_of_real_scores(name: str, adversary_name: str, noise:
 def test_rows_of_one_real_score_tie_and_go_by_row(name: str, noise: int | None) -> None:
     found = adversary("permuted", N, NQ)
     for k in (1, K, N):
-        result = decided(kernel_of(name), found.rows, found.queries, k, noise=noise)
+        result = resolved(kernel_of(name), found.rows, found.queries, k, noise=noise)
         np.testing.assert_array_equal(result.ids, np.tile(np.arange(k), (NQ, 1)))
         assert result.ties.tolist() == [N - k] * NQ
         assert (result.scores == result.scores[:, :1]).all()
@@ -87,7 +91,7 @@ def test_ties_are_counted_beyond_the_kth_alone() -> None:
     order = np.argsort(-kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(levels).T))[0])
     rows = levels[order][[3, 1, 0, 1, 2, 1, 0, 2, 1]]  # how near each is
     for k, ties in enumerate((1, 0, 3, 2, 1, 0, 1, 0, 0), 1):
-        result = decided(kernel, rows, queries, k)
+        result = resolved(kernel, rows, queries, k)
         assert result.ids[0].tolist() == [2, 6, 1, 3, 5, 8, 4, 7, 0][:k]
         assert result.ties.tolist() == [ties]
 
@@ -101,7 +105,7 @@ def test_queries_have_candidates_of_their_own_number() -> None:
     least = -np.take_along_axis(np.sort(-scores, axis=1), fewest[:, None], axis=1)[:, 0]
     kept = every.scores >= least[every.queries]
     some = Candidates(every.queries[kept], every.rows[kept], every.scores[kept])
-    result = decide(truth_of(kernel, rows), queries, some, 3, rows.__getitem__)
+    result = resolve_ties(scorer_of(kernel, rows), queries, some, 3, rows.__getitem__)
     np.testing.assert_array_equal(result.ids, np.argsort(-scores, axis=1)[:, :3])
     np.testing.assert_array_equal(result.scores, -np.sort(-scores, axis=1)[:, :3])
 
@@ -109,9 +113,9 @@ def test_queries_have_candidates_of_their_own_number() -> None:
 def test_decimals_are_not_asked_where_float64_proves_the_order() -> None:
     rows, queries = histograms(60, 12, seed=4), histograms(3, 12, seed=5)
     with patch.object(deciding, "decimal_score", side_effect=AssertionError):
-        decided(make_kernel("chi2"), rows, queries, 9)
+        resolved(make_kernel("chi2"), rows, queries, 9)
         tied = np.concatenate([rows, rows])  # equal rows tie without them
-        result = decided(make_kernel("chi2"), tied, queries, 4)
+        result = resolved(make_kernel("chi2"), tied, queries, 4)
     assert (result.ids[:, 1::2] == result.ids[:, ::2] + 60).all()
     assert result.ties.tolist() == [0, 0, 0]
 
@@ -121,16 +125,16 @@ def test_decimals_are_asked_of_the_first_k_alone() -> None:
     query = near.queries
     rows = np.concatenate([near.rows, query, query])  # the query itself is nearest
     with patch.object(deciding, "decimal_score", side_effect=AssertionError):
-        assert decided(make_kernel("chi2"), rows, query, 2).ids.tolist() == [[40, 41]]
+        assert resolved(make_kernel("chi2"), rows, query, 2).ids.tolist() == [[40, 41]]
         with pytest.raises(AssertionError):
-            decided(make_kernel("chi2"), rows, query, 3)
+            resolved(make_kernel("chi2"), rows, query, 3)
 
 
 def test_without_a_formula_near_scores_are_in_the_order_of_float64_and_tie() -> None:
     found = adversary("permuted", N, NQ)
     rows, queries = found.rows, found.queries
     every = candidates(Plain(), rows, queries).ordered()
-    result = decide(truth_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K, rows.__getitem__)
+    result = resolve_ties(scorer_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K, rows.__getitem__)
     np.testing.assert_array_equal(result.ids, every.rows.reshape(NQ, N)[:, :K])
     scores = every.scores.reshape(NQ, N)
     np.testing.assert_array_equal(result.scores, scores[:, :K])
@@ -144,27 +148,27 @@ class TestSettle:
     def test_equal_rows_and_kernels_without_a_formula_are_left_alone(self) -> None:
         rows, query = histograms(3, 8), histograms(1, 8, seed=1)[0]
         ids = np.arange(3)
-        assert settle(make_kernel("chi2"), [rows[[0, 0, 0]]], query, ids) is None
-        assert settle(Plain(), [rows], query, ids) is None
+        assert order_near_equal(make_kernel("chi2"), [rows[[0, 0, 0]]], query, ids) is None
+        assert order_near_equal(Plain(), [rows], query, ids) is None
 
     def test_the_best_comes_first_and_ties_go_by_id(self) -> None:
         rows, query = histograms(2, 8), histograms(1, 8, seed=1)[0]
         kernel = make_kernel("chi2")
         scores = [float(decimal_score(kernel, row, query) or 0) for row in rows]
         near, far = (0, 1) if scores[0] > scores[1] else (1, 0)
-        settled = settle(kernel, [rows[[far, near]], rows[[far, near]]], query, np.array([9, 8, 3, 4]))
-        assert settled is not None
-        order, values, apart = settled
+        ordered = order_near_equal(kernel, [rows[[far, near]], rows[[far, near]]], query, np.array([9, 8, 3, 4]))
+        assert ordered is not None
+        order, values, apart = ordered
         assert order.tolist() == [3, 1, 2, 0]
         assert values.tolist() == [scores[near], scores[near], scores[far], scores[far]]
         assert apart.tolist() == [False, True, False]
 
     def test_signs_of_zero_do_not_count(self) -> None:
         rows = np.array([[1, 0, 2], [1, -0.0, 2]], np.float32)
-        settled = settle(make_kernel("cosine"), [rows], np.array([3, 1, 1], np.float32), np.array([5, 2]))
-        assert settled is not None
-        assert settled[0].tolist() == [1, 0]
-        assert settled[2].tolist() == [False]
+        ordered = order_near_equal(make_kernel("cosine"), [rows], np.array([3, 1, 1], np.float32), np.array([5, 2]))
+        assert ordered is not None
+        assert ordered[0].tolist() == [1, 0]
+        assert ordered[2].tolist() == [False]
 
     def test_scores_that_differ_in_the_thirtieth_digit_do_not_tie(self) -> None:
         kernel, query = make_kernel("cosine"), np.ones(3)
@@ -175,7 +179,7 @@ class TestSettle:
         assert 1e-32 < abs(first - second) < 1e-28
         order = [0, 1] if first > second else [1, 0]
         for ids in ([0, 1], [1, 0]):
-            settled = settle(kernel, [rows[ids]], query, np.array(ids))
-            assert settled is not None
-            assert [ids[place] for place in settled[0]] == order
-            assert settled[2].tolist() == [True]
+            ordered = order_near_equal(kernel, [rows[ids]], query, np.array(ids))
+            assert ordered is not None
+            assert [ids[place] for place in ordered[0]] == order
+            assert ordered[2].tolist() == [True]

@@ -37,7 +37,7 @@ class Plain(Chi2):
 
 
 def unbounded(kernel: Kernel, rows: NDArray[Any]) -> ExactSearch:
-    return ExactSearch(truth=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel))
+    return ExactSearch(scorer=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel))
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def queries() -> NDArray[Any]:
 def search(request: pytest.FixtureRequest, rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> ExactSearch:
     spec, kernel, folder = SEARCHES[request.param], make_kernel("hellinger"), tmp_path_factory.mktemp("verify")
     vectors = make_vectors(folder / "vectors", rows, part_rows=128)
-    truth = ExactScorer(vectors=vectors, kernel=kernel)
+    scorer = ExactScorer(vectors=vectors, kernel=kernel)
     if spec is None:
-        return ExactSearch(truth=truth)
+        return ExactSearch(scorer=scorer)
     codes = make_codes(folder / "codes", vectors, kernel, spec, part_rows=64)
-    return ExactSearch(truth=truth, bounds=OpenCodes(codes, encoder_of(codes)))
+    return ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
 
 
 @pytest.fixture(scope="module")
@@ -69,14 +69,14 @@ def true(rows: NDArray[Any], queries: NDArray[Any]) -> Ids:
 def verdicts(search: ExactSearch, queries: NDArray[Any], claimed: Ids, true: Ids) -> Verdicts:
     """What is found of claims; the truth comes with it whatever is claimed, and whatever scores are."""
     found = verify(search, queries, claimed)
-    np.testing.assert_array_equal(found.proved.ids, true[:, : claimed.shape[1]])
+    np.testing.assert_array_equal(found.answers.ids, true[:, : claimed.shape[1]])
     assert [word == "refuted" for word in found.words()] == (found.ranks >= 0).tolist()
-    for scores in said_of(found.proved.scores):
+    for scores in said_of(found.answers.scores):
         again = verify(search, queries, claimed, scores)
         assert (again.words(), again.ranks.tolist()) == (found.words(), found.ranks.tolist())
-        np.testing.assert_array_equal(again.proved.ids, found.proved.ids)
-        np.testing.assert_array_equal(again.proved.scores, found.proved.scores)
-        assert (again.proved.greatest < again.proved.scores[:, -1]).all()
+        np.testing.assert_array_equal(again.answers.ids, found.answers.ids)
+        np.testing.assert_array_equal(again.answers.scores, found.answers.scores)
+        assert (again.answers.greatest < again.answers.scores[:, -1]).all()
     return found
 
 
@@ -152,7 +152,7 @@ class TestTies:
         said = verify(search, found.queries, claimed)
         assert said.words() == ["tied"] * 3
         assert (said.ranks == -1).all()
-        np.testing.assert_array_equal(said.proved.ids, np.tile(np.arange(5), (3, 1)))
+        np.testing.assert_array_equal(said.answers.ids, np.tile(np.arange(5), (3, 1)))
 
     def test_the_first_of_ties_are_tied_too_unless_all_are_named(self, rows: NDArray[Any]) -> None:
         copies = np.concatenate([rows[:50], rows[:1], rows[:1]])
@@ -199,7 +199,7 @@ def test_a_query_that_is_refuted_costs_the_others_nothing(
     """Whatever seeds a claim makes, the verdicts of the other queries are the same."""
     kernel, vectors = make_kernel("intersection"), make_vectors(tmp_path / "vectors", rows, part_rows=128)
     codes = make_codes(tmp_path / "codes", vectors, kernel, BinBoundSpec(n_groups=24), part_rows=64)
-    search = ExactSearch(truth=ExactScorer(vectors=vectors, kernel=kernel), bounds=OpenCodes(codes, encoder_of(codes)))
+    search = ExactSearch(scorer=ExactScorer(vectors=vectors, kernel=kernel), bounds=OpenCodes(codes, encoder_of(codes)))
     true = exact_truth.nearest("intersection", rows, queries, K)
     farthest = np.argsort(kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T)), axis=1)
     claimed = true.copy()

@@ -1,0 +1,73 @@
+"""Fetch named rows of a vector store: each part that holds one is read once."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.parallel import over_parts
+from mercore.stores.vectors import Vectors
+
+ROW_CACHE_BYTES = 1 << 22  # of raw rows
+Ids = NDArray[np.int64]
+FetchRows = Callable[[Ids], NDArray[Any]]
+
+
+def fetch(vectors: Vectors, rows: Ids, *, threads: int) -> NDArray[Any]:
+    """Return the named rows, dtype[len(rows), d].
+
+    Parameters
+    ----------
+    rows : int64[p], ascending
+    """
+    out = np.empty((len(rows), vectors.dims), vectors.dtype)
+
+    def work(parts: Iterator[int]) -> None:
+        for part in parts:
+            first, last = vectors.bounds(part)
+            here = slice(*np.searchsorted(rows, [first, last]))
+            # mode="clip": otherwise numpy copies the output to a buffer
+            np.take(vectors.read_part(part), rows[here] - first, axis=0, out=out[here], mode="clip")
+
+    parts = rows // vectors.part_rows
+    over_parts(parts[np.diff(parts, prepend=-1) > 0].tolist(), threads, work)
+    return out
+
+
+class RowCache:
+    """A cache of raw rows, at most ``ROW_CACHE_BYTES``: their parts need not be read again."""
+
+    def __init__(self, vectors: Vectors, threads: int) -> None:
+        self._vectors, self._threads = vectors, threads
+        self._cached: list[tuple[Ids, NDArray[Any]]] = []
+        self._free_bytes = ROW_CACHE_BYTES
+
+    def keep(self, rows: Ids, values: NDArray[Any], selected: Ids) -> None:
+        """Keep the selected rows, if all of them fit.
+
+        Parameters
+        ----------
+        rows : int64[p], ascending
+        values : dtype[p, d], the rows' contents
+        selected : int64[s], ascending positions in ``rows``
+        """
+        size = len(selected) * values[:1].nbytes
+        if 0 < size <= self._free_bytes:
+            self._cached.append((rows[selected], values[selected]))
+            self._free_bytes -= size
+
+    def fetch(self, rows: Ids) -> NDArray[Any]:
+        """Return the named rows, dtype[p, d].
+
+        ``rows`` int64[p] ascend. Rows that are not cached are read.
+        """
+        out = np.empty((len(rows), self._vectors.dims), self._vectors.dtype)
+        missing = np.ones(len(rows), np.bool_)
+        for cached, values in self._cached:
+            positions = np.minimum(np.searchsorted(cached, rows), len(cached) - 1)
+            here = missing & (cached[positions] == rows)
+            out[here] = values[positions[here]]
+            missing &= ~here
+        out[missing] = fetch(self._vectors, rows[missing], threads=self._threads)
+        return out

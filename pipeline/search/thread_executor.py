@@ -1,0 +1,184 @@
+"""An executor on threads of this process: they share the parts of the open vectors and codes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.search import exhaustive
+from mercore.pipeline.search.collect import Collected, PairBudget, collect
+from mercore.pipeline.search.executor import Ids, ScorePairs
+from mercore.pipeline.search.fetch import RowCache, fetch
+from mercore.pipeline.search.rerank import Prepared, Threshold, pair_scores, scores_of_pairs
+from mercore.pipeline.search.scan import OpenCodes, scan_parts
+from mercore.pipeline.topk import TopK
+from mercore.stores.vectors import VectorCache, Vectors, WatchedVectors
+
+PART_CACHE_BYTES = 1 << 24  # of vectors, kept per batch: a small store is read once per batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadExecutor:
+    """An executor on ``threads`` threads of this process.
+
+    Without vectors it can only scan codes; without codes it can only score vectors.
+    """
+
+    kernel: Kernel
+    threads: int = 1
+    vectors: Vectors | None = None
+    codes: OpenCodes | None = None
+    concurrent_batches: ClassVar[int] = 1
+
+    def single_worker(self) -> None:
+        """Return None: the threads share the parts of every batch."""
+
+    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "ThreadBatch":
+        """Return a batch of raw queries; with β < 1, bounds are relaxed."""
+        return ThreadBatch(self, queries, beta)
+
+    def check_rest(self) -> None:
+        """Read the parts that no search has read: see ``Executor``."""
+        if isinstance(self.vectors, WatchedVectors):
+            self.vectors.check_rest()
+        if self.codes is not None:
+            self.codes.check_rest()
+
+    def check(self, codes: Sequence[int], vectors: Sequence[int]) -> None:
+        """Read the given parts.
+
+        Raise ``IntegrityError`` if a byte differs from the byte that was written.
+        """
+        for part in vectors:
+            assert self.vectors is not None
+            self.vectors.read_part(part)
+        if self.codes is not None:
+            self.codes.check(codes)
+
+    def fetch(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[len(rows), d]; ``rows`` ascend."""
+        assert self.vectors is not None
+        return fetch(self.vectors, rows, threads=self.threads)
+
+
+class ThreadBatch:
+    """A batch of queries (see ``QueryBatch``), prepared for each kind of work on its first use."""
+
+    def __init__(self, executor: ThreadExecutor, queries: NDArray[Any], beta: float) -> None:
+        self.executor, self.queries, self.beta = executor, queries, beta
+        self._lock = Lock()  # for the threads of a Dask worker, which share the batch
+
+    def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
+        """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
+        shape = len(self.queries), width
+        return scan_parts(self._codes, self.scanner, (parts, rows), shape, threads=self.executor.threads)
+
+    def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
+        """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
+        scanner = self.scanner
+        assert isinstance(scanner, BoundScanner)
+        return collect(self._codes, scanner, parts, (least, budget), threads=self.executor.threads)
+
+    def nearest(self, k: int) -> TopK:
+        """Return each query's top k among all vectors by the true kernel, float64."""
+        return self.nearest_of(range(self._vectors.parts), k)
+
+    def nearest_of(self, parts: Sequence[int], k: int) -> TopK:
+        """Return each query's top k in some parts of the vectors by the true kernel, float64."""
+        return exhaustive.search_parts(self._vectors, self.packed, parts, k, threads=self.executor.threads)
+
+    def scores(self, rows: Ids, queries: NDArray[np.integer[Any]]) -> Float64:
+        """Return the true scores of pairs, float64[p].
+
+        Each part that holds one of the rows is read once.
+        """
+        pairs = rows, queries.astype(np.int64, copy=False)
+        return scores_of_pairs(self._vectors, self.prepared, pairs, threads=self.executor.threads)
+
+    def fetch_to_score(self, rows: Ids) -> ScorePairs:
+        """Fetch rows int64[p], ascending.
+
+        Return a function that scores pairs of them (see ``QueryBatch``).
+        """
+        values = fetch(self._part_cache, rows, threads=self.executor.threads)
+
+        def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:
+            result = self.scores_of(values, positions, queries, threshold)
+            near = np.zeros(len(rows), np.bool_)
+            near[positions[result > -np.inf]] = True
+            self._row_cache.keep(rows, values, np.flatnonzero(near))
+            return result
+
+        return scores
+
+    def raw(self, rows: Ids) -> NDArray[Any]:
+        """Return raw rows, dtype[p, d]; rows that reached a threshold come from the cache."""
+        return self._row_cache.fetch(rows)
+
+    def scores_of(
+        self, values: NDArray[Any], positions: Ids, queries: NDArray[np.integer[Any]], threshold: Threshold
+    ) -> Float64:
+        """Return the true scores of pairs (values[position], query), −inf below the threshold."""
+        pairs = positions, queries.astype(np.int64, copy=False)
+        return pair_scores(self.prepared, values, pairs, threshold, threads=self.executor.threads)
+
+    @property
+    def scanner(self) -> Scanner:
+        """The queries, prepared to be scored against codes or bounded."""
+        with self._lock:
+            return self._scanner
+
+    @property
+    def prepared(self) -> Prepared:
+        """The queries, prepared for scores of pairs."""
+        with self._lock:
+            return self._prepared
+
+    @property
+    def packed(self) -> exhaustive.RowsBatch:
+        """The queries, prepared to be scored against every row."""
+        with self._lock:
+            return self._packed
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        encoder = self._codes.encoder
+        if self.beta == 1:
+            return encoder.scanner(self.queries)
+        assert isinstance(encoder, KpcaBound)
+        return encoder.relaxed_scanner(self.queries, self.beta)
+
+    @cached_property
+    def _part_cache(self) -> Vectors:
+        return VectorCache(self._vectors, PART_CACHE_BYTES)
+
+    @cached_property
+    def _row_cache(self) -> RowCache:
+        return RowCache(self._part_cache, self.executor.threads)
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        return Prepared(self.executor.kernel, self.queries)
+
+    @cached_property
+    def _packed(self) -> exhaustive.RowsBatch:
+        return exhaustive.RowsBatch(self.executor.kernel, self.queries)
+
+    @property
+    def _codes(self) -> OpenCodes:
+        assert self.executor.codes is not None
+        return self.executor.codes
+
+    @property
+    def _vectors(self) -> Vectors:
+        assert self.executor.vectors is not None
+        return self.executor.vectors
