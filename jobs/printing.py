@@ -310,7 +310,7 @@ def _format(value: object) -> str:
     return str(value)
 
 
-def hits_json(hits: Hits) -> Report:
+def hits_json(hits: "Hits") -> Report:
     """Return hits as lists."""
     assert hits.scores is not None
     return {"ids": hits.ids.tolist(), "scores": hits.scores.astype(float).tolist()}
