@@ -38,7 +38,7 @@ def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
             ended = subprocess.run(command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert ended.returncode == 1
         assert ended.stderr.splitlines()[-1].startswith(
-            "mercore: cannot write the answer: No space left on device. Mend"
+            "mercore: cannot write the answer: No space left on device. Fix"
         )
         assert "Traceback" not in ended.stderr
 
@@ -115,7 +115,7 @@ def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: P
     write(tmp_path, "raise SystemExit(3)\n")
     outcome = run(*words)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "mine.py does not run: SystemExit: 3. Mend" in outcome.err
+    assert "mine.py does not run: SystemExit: 3. Fix" in outcome.err
 
 
 def test_a_table_that_is_drawn_anew_is_no_json() -> None:
