@@ -45,7 +45,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaAskaSpec(n_atoms=9, pursuit="mp", **SMALL),
-        "unknown pursuit: found 'mp', expected one of omp, ormp. Fix: --pursuit ormp",
+        "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: --pursuit ormp",
     ),
     (
         KpcaAskaSpec(n_atoms=9, **SMALL, random_state=-2),
