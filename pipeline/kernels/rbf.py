@@ -37,7 +37,7 @@ class Rbf(SumKernel):
         """Return the rows as they are."""
         return self.checked(rows, first, label)
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return (-Decimal(self.gamma) * decimals.squared_distance(x, y)).exp()
 

@@ -188,7 +188,7 @@ class Chi2(_Histogram):
         """Return 4: the product, x + y, the guard of 0, and the quotient."""
         return 4
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.chi2, x, y)
 
@@ -211,7 +211,7 @@ class Intersection(_Histogram):
     terms = "INTERSECTION"
     term_bound = "minimum"
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.intersection, x, y)
 
@@ -240,7 +240,7 @@ class JensenShannon(_Histogram):
         """Half of the sum."""
         return self.factor, False
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.jensen_shannon(x, y)
 
@@ -344,7 +344,7 @@ class Hellinger(_Inner):
         """Return the squares of prepared rows."""
         return np.square(prepared)
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.hellinger, x, y)
 
