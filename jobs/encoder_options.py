@@ -1,4 +1,4 @@
-"""The options of encoders, read from the fields of their specs: on the command line, and in texts."""
+"""The options of encoders on the command line and in texts, read from their specs' fields."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
@@ -36,7 +36,9 @@ def users_of(option: str) -> list[str]:
 
 
 def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
-    """Return the spec of an encoder; options that are None have their defaults, other keys are ignored.
+    """Return the spec of an encoder.
+
+    Options that are None have their defaults, other keys are ignored.
 
     Raises
     ------

@@ -22,7 +22,10 @@ MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class EncodePlan:
-    """All that decides the bytes of a code store; the model is fitted when it is first asked for."""
+    """The inputs that decide the bytes of a code store.
+
+    The model is fitted at its first use.
+    """
 
     vectors: Vectors
     kernel: Kernel
@@ -31,7 +34,7 @@ class EncodePlan:
 
     @property
     def spec(self) -> CodeSpec:
-        """What the codes are."""
+        """The spec of the codes."""
         vectors = self.vectors
         return CodeSpec(
             encoder=to_json(self.encoder), kernel=self.kernel.spec(), source=vectors.fingerprint, dims=vectors.dims
@@ -39,14 +42,17 @@ class EncodePlan:
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
-        """The encoder's arrays, and the rows that ingest dropped; on one thread, whose sums come in one order."""
+        """The encoder's arrays, and the rows that ingest dropped.
+
+        The fit runs on one thread, so that sums come in one order.
+        """
         with threadpool_limits(1):
             model = self.encoder.fit(self.vectors, self.kernel)
         return {**model, "dropped": self.vectors.dropped} if self.vectors.dropped.size else model
 
     @cached_property
     def layout(self) -> Layout:
-        """How the codes lie on disk, with the model's checksums."""
+        """The layout of the codes on disk, with the checksums of the model."""
         return replace(self.unfitted, model=model_entries(self.model))
 
 
@@ -74,7 +80,9 @@ def plan_encode(
 def lay_out(
     vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
 ) -> EncodePlan:
-    """Check the parameters against the store, and lay the code store out; rows that no ingest counted are not read.
+    """Check the parameters against the store, and lay the code store out.
+
+    Rows that no ingest counted are not read.
 
     Raises
     ------
@@ -125,12 +133,14 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
 
 
 def check_every_row(vectors: Vectors, kernel: Kernel) -> None:
-    """Refuse rows outside the kernel's domain where no ingest counted them; a pass costs little beside encoding.
+    """Refuse rows outside the kernel's domain where no ingest counted them.
+
+    This pass takes little time compared with encoding.
 
     Raises
     ------
     InputError
-        Naming the first such row.
+        If there is such a row; the message names the first.
     """
     for row, rows in blocks(vectors, 0, vectors.rows, MAX_BLOCK_ROWS):
         kernel.prepare(rows, first=row)
@@ -148,7 +158,10 @@ def encode_part(encoder: Encoder, vectors: Vectors, start: int, stop: int) -> di
 
 
 def encoder_of(store: CodeStore, custom: CustomKernel | None = None) -> Encoder:
-    """Return the encoder whose codes a store holds; ``custom`` is the user's kernel, where the store's is one."""
+    """Return the encoder whose codes a store holds.
+
+    ``custom`` is the user's kernel, for a store that was encoded with one.
+    """
     return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, custom), store.model)
 
 
@@ -158,7 +171,7 @@ def spec_of(store: CodeStore) -> EncoderSpec:
 
 
 def encode_bytes(plan: EncodePlan, workers: int) -> int:
-    """Return the memory that encoding takes beyond the interpreter's own: the model, and each worker's buffers."""
+    """Return the memory that encoding takes: the model and the workers' buffers."""
     vectors, dims = plan.vectors, plan.vectors.dims
     row, memory = row_bytes(plan.unfitted.columns), plan.encoder.memory(dims, vectors.rows)
     first, last = vectors.bounds(0)

@@ -45,9 +45,10 @@ RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less fr
 class Dictionary(EncoderSpec):
     """The parameters of matching pursuit: m atoms drawn with a seed, α non-zeros per row.
 
-    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that lowers it
-    most. The metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) − Φ̂(y)‖²; the codes are
-    the same. A stored spec without a pursuit means ``omp``, without a metric ``product``.
+    The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that
+    lowers it most. The metric ``product`` ranks by ⟨Φ(x), Φ̂(y)⟩ and ``distance`` by −‖Φ(x) −
+    Φ̂(y)‖²; the codes are the same. A stored spec without a pursuit means ``omp``, without a metric
+    ``product``.
     """
 
     n_atoms: int = field(default=8192, metadata=option("atoms", "Dictionary size m."))
@@ -121,7 +122,7 @@ class Dictionary(EncoderSpec):
         return {"dictionary": read_rows(vectors, chosen), "dictionary_rows": chosen}
 
     def dictionary_bytes(self, dims: int, width: int) -> int:
-        """Return the bytes of the Gram matrix, the atoms [m, d], and their prepared rows of ``width``."""
+        """Return the bytes of Gram matrix, atoms [m, d], and their prepared rows of ``width``."""
         return self.n_atoms * (4 * self.n_atoms + 8 * dims + 16 * width)
 
 
@@ -147,7 +148,10 @@ class AskaSpec(Dictionary):
         return Aska(self, kernel, model["dictionary"])
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
-        """Return the memory that rows of ``dims`` numbers take; a query has its table in several layouts."""
+        """Return the memory that rows of ``dims`` numbers take.
+
+        A query has its table in several layouts.
+        """
         return Memory(
             fit=24 * self.n_atoms * dims,
             shared=self.dictionary_bytes(dims, dims),
@@ -240,17 +244,20 @@ class Aska(Encoder):
 
 
 def _on_cache_lines(rows: int, width: int) -> Float32:
-    """Return uninitialised float32[rows, width] aligned to cache lines, in huge pages, which zeros do not get."""
+    """Return uninitialised float32[rows, width] aligned to cache lines.
+
+    It lies in huge pages, which zeros do not get.
+    """
     room = np.empty(rows * width + CACHE_LINE // 4, np.float32)
     start = -room.ctypes.data % CACHE_LINE // 4
     return room[start : start + rows * width].reshape(rows, width)
 
 
 def int8_scales(weights: NDArray[np.float64]) -> NDArray[np.float16]:
-    """Return a scale per row, float16[b]: max |weight| / 127, or up to 1/32 more to make the sum whole.
+    """Return a scale per row, float16[b]: max |weight| / 127, or up to 1/32 more for a whole sum.
 
-    Atoms resemble one another, so the error of the sum of the weights dominates that of a score: a scale
-    that makes the sum a whole number nearly removes it.
+    Atoms resemble one another, so the error of the sum of the weights dominates that of a score: a
+    scale that makes the sum a whole number nearly removes it.
     """
     least = np.abs(weights).max(axis=1) / 127
     total = np.abs(weights.sum(axis=1))

@@ -1,7 +1,7 @@
 """The Encoder contract: a spec that checks itself and fits a model, and the encoder made of both.
 
-The spec of an encoder says all that other modules need: its options, memory and size. No spec imports
-numba or zarr before it computes, so that ``mercore encode --help`` can read the options.
+The spec of an encoder says all that other modules need: its options, memory and size. No spec
+imports numba or zarr before it computes, so that ``mercore encode --help`` can read the options.
 """
 
 from abc import ABC, abstractmethod
@@ -31,8 +31,9 @@ CodeColumn = tuple[str, str, int | None]
 class Option(NamedTuple):
     """The command-line option of a spec's field: its name with underscores, and its help text.
 
-    ``choices`` are the words it takes, the first being the usual one; without them it takes what the
-    field's type says. ``shown_default`` stands in the help text in place of the field's default.
+    ``choices`` are the words it takes, the first being the usual one; without them it takes what
+    the field's type says. ``shown_default`` stands in the help text in place of the field's
+    default.
     """
 
     name: str
@@ -44,8 +45,8 @@ class Option(NamedTuple):
 class Memory(NamedTuple):
     """The memory that an encoder takes, in bytes.
 
-    ``fit``: fitting the model; ``shared``: all threads together while they encode; ``row``: one row of a
-    block that is encoded; ``query``: one query while codes are scanned.
+    ``fit``: fitting the model; ``shared``: all threads together while they encode; ``row``: one row
+    of a block that is encoded; ``query``: one query while codes are scanned.
     """
 
     fit: int
@@ -55,11 +56,11 @@ class Memory(NamedTuple):
 
 
 class Size(NamedTuple):
-    """The field of a spec that sets how large a code is, at most ``most``, and the operation of a scan.
+    """The field of a spec that sets the size of a code, and the operation of a scan.
 
-    A scan does the operation as often as the field says, per row and query. One look-up counts as
-    ``worth`` operations in the protocol of Davis, Balzer & Soatto (CVPR 2014, §3.2), which compares 8
-    atoms with 8 sub-quantizers, 300 bits and 32 Gaussian projections.
+    The field is at most ``most``. A scan does that many operations per row and query. One look-up
+    counts as ``worth`` operations in the protocol of Davis, Balzer & Soatto (CVPR 2014, §3.2),
+    which compares 8 atoms with 8 sub-quantizers, 300 bits and 32 Gaussian projections.
     """
 
     field: str
@@ -78,7 +79,7 @@ TRAINING_ROWS = option("training_rows", "Rows that the codes are learned from.")
 
 
 class Encoder(ABC):
-    """A fitted encoder: it turns rows into columns of codes, and queries into a scanner of such codes."""
+    """A fitted encoder: it turns rows into codes, and queries into a scanner of codes."""
 
     block_rows: int
     """The number of rows that are best encoded at once."""
@@ -133,7 +134,10 @@ class EncoderSpec(ABC):
 
     @abstractmethod
     def code_columns(self) -> list[CodeColumn]:
-        """Return name, dtype and width of every column of a code; width None is one number per row."""
+        """Return name, dtype and width of every column of a code.
+
+        A width of None means one number per row.
+        """
 
     def columns(self, compressor: str) -> list[dict[str, Any]]:
         """Return the columns of a code as a store lists them."""
@@ -151,15 +155,21 @@ class EncoderSpec(ABC):
 
     @abstractmethod
     def memory(self, dims: int, rows: int = 0) -> Memory:
-        """Return the memory that rows of ``dims`` numbers take; ``rows``, those of the store, count for fitting."""
+        """Return the memory that rows of ``dims`` numbers take.
+
+        ``rows``, those of the store, count for fitting.
+        """
 
     def size_fits(self, dims: int) -> bool:
-        """Return whether the spec's other parameters allow its size, for rows of ``dims`` numbers."""
+        """Return whether the other parameters allow the size, for rows of ``dims`` numbers."""
         return True
 
     @classmethod
     def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
-        """Return the spec of a size with the fields that are ``given``; others may be adapted to the size."""
+        """Return the spec of a size with the fields that are ``given``.
+
+        Others may be adapted to the size.
+        """
         return cls(**{**given, cls.size.field: value})
 
 
@@ -169,7 +179,9 @@ def rows_of_block(exemplars: int) -> int:
 
 
 def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why: str = "") -> None:
-    """Refuse a parameter outside its bounds, which are allowed themselves; ``why`` explains the bounds.
+    """Refuse a parameter outside its bounds, which are allowed themselves.
+
+    ``why`` explains the bounds.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Codes for a fair comparison: specs whose codes cost the same operations, or the same bytes, per row."""
+"""Specs for a fair comparison: codes with the same operations or bytes per row."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -22,7 +22,9 @@ def operations(spec: EncoderSpec) -> str:
 
 
 def equal_operations(kind: type[EncoderSpec], given: Mapping[str, Any], count: int) -> EncoderSpec:
-    """Return the spec whose codes cost the work of ``count`` look-ups per row; halves are rounded up.
+    """Return the spec whose codes cost the work of ``count`` look-ups per row.
+
+    Halves are rounded up.
 
     Fields that are not ``given`` may be adapted to the size (see ``EncoderSpec.of_size``).
 
@@ -36,10 +38,10 @@ def equal_operations(kind: type[EncoderSpec], given: Mapping[str, Any], count: i
 
 
 def equal_bytes(kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, *, dims: int) -> EncoderSpec:
-    """Return the spec of the largest codes of at most ``budget`` bytes per row, for rows of ``dims`` numbers.
+    """Return the spec of the largest codes of at most ``budget`` bytes per row.
 
-    Fields are adapted as in ``equal_operations``; those that are ``given``, and ``dims``, must allow the
-    size.
+    Fields are adapted as in ``equal_operations``; those that are ``given``, and ``dims``, must
+    allow the size.
 
     Raises
     ------

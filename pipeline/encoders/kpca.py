@@ -35,7 +35,7 @@ COMPONENTS = option("components", "Coordinates E of a row in kernel PCA.")
 
 @dataclass(frozen=True, kw_only=True)
 class Landmarks(EncoderSpec):
-    """The parameters of every encoder on kernel PCA: M landmarks drawn with a seed, and E components."""
+    """The parameters of kernel PCA: M landmarks drawn with a seed, and E components."""
 
     n_landmarks: int = field(default=1024, metadata=LANDMARKS)
     n_components: int = field(default=64, metadata=COMPONENTS)
@@ -63,7 +63,7 @@ class Landmarks(EncoderSpec):
     def learn_components(
         self, vectors: "Vectors", kernel: Kernel
     ) -> tuple[dict[str, NDArray[Any]], Float64, np.random.Generator]:
-        """Return landmarks and eigenvalues as model arrays, the components, and the random generator."""
+        """Return landmarks and eigenvalues as model arrays, components, and random generator."""
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
         landmarks = read_rows(vectors, rows)
@@ -71,7 +71,7 @@ class Landmarks(EncoderSpec):
         return {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues}, components, rng
 
     def gram_bytes(self, dims: int) -> int:
-        """Return the bytes that learning the components takes: Gram matrix, eigenvectors and landmarks."""
+        """Return the bytes that learning takes: Gram matrix, eigenvectors and landmarks."""
         return 8 * self.n_landmarks * (self.n_landmarks + 4 * self.n_components + 4 * dims)
 
     def embedding_bytes(self, dims: int, width: int) -> int:
@@ -138,7 +138,10 @@ class Embedding:
         self._projection = pack_products(projection)
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
-        """Return the coordinates of raw rows (Eq. 11), float32[b, width]; each row's own, to the bit."""
+        """Return the coordinates of raw rows (Eq. 11), float32[b, width].
+
+        The coordinates of a row do not depend on its block, to the bit.
+        """
         from mercore.pipeline.kernels.blocks import products
 
         prepared = self.kernel.prepare(rows, first=first, label=label).astype(np.float32)
@@ -174,8 +177,9 @@ def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:
 def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
     """Return the greatest eigenvalues σ² of a Gram matrix, float64[E], and u / σ, float64[M, E] (Eq. 11).
 
-    Components with a tiny eigenvalue are zero: repeated or dependent landmarks have such components. The
-    sign of a component makes its greatest entry positive. The matrix is overwritten.
+    Components with a tiny eigenvalue are zero: repeated or dependent landmarks have such
+    components. The sign of a component makes its greatest entry positive. The matrix is
+    overwritten.
     """
     from scipy.linalg import eigh
     from threadpoolctl import threadpool_limits

@@ -58,7 +58,10 @@ class KpcaAskaSpec(Dictionary, Landmarks):
 
 
 class EmbeddedCosine(Cosine):
-    """The cosine of coordinates: rows are prepared by embedding; a row at the origin scores 0 with all."""
+    """The cosine of coordinates: rows are prepared by embedding.
+
+    A row at the origin scores 0 with all.
+    """
 
     shared_terms = False
 

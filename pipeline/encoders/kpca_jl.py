@@ -35,8 +35,8 @@ MAX_PROJECTIONS = 1 << 12
 class KpcaJlSpec(Landmarks):
     """Rows as b float32 numbers P x̃, P Gaussian with variance 1 / b.
 
-    The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and ``product`` by
-    ⟨P x̃, P ỹ⟩. A code for ``distance`` has one number more, −‖P ỹ‖² / 2.
+    The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and
+    ``product`` by ⟨P x̃, P ỹ⟩. A code for ``distance`` has one number more, −‖P ỹ‖² / 2.
     """
 
     name: str = "kpca-jl"

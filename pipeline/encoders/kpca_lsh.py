@@ -1,4 +1,7 @@
-"""Signs of random projections of kernel PCA's coordinates (Bourrier et al. 2015, §5.2.2; Charikar 2002)."""
+"""Signs of random projections of kernel PCA's coordinates (Bourrier et al. 2015, §5.2.2.
+
+Charikar 2002).
+"""
 
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -45,9 +45,10 @@ Embed = Callable[..., Float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Quantizer(EncoderSpec):
-    """The parameters of product quantisers: D sub-quantizers of 256 centroids, learned from a sample.
+    """The parameters of product quantisers: D sub-quantizers of 256 centroids.
 
-    The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the same.
+    The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the
+    same.
     """
 
     n_subquantizers: int = field(
@@ -65,7 +66,7 @@ class Quantizer(EncoderSpec):
         return MAX_BLOCK_ROWS
 
     def check_quantizer(self, width: int, *, fix: str) -> None:
-        """Refuse sub-quantizers whose number does not divide ``width`` coordinates, and unknown metrics.
+        """Refuse a number of sub-quantizers that does not divide ``width``, and unknown metrics.
 
         Raises
         ------
@@ -93,7 +94,7 @@ class Quantizer(EncoderSpec):
         return learn_codebooks(embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state)
 
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
-        """Return the bytes that learning takes: the sample, raw and embedded, and the copies of k-means."""
+        """Return the bytes that learning takes: the sample, its embedding, and k-means' copies."""
         return min(rows, self.n_training) * (32 * dims + 24 * width)
 
     def table_bytes(self) -> int:
@@ -103,9 +104,10 @@ class Quantizer(EncoderSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class PqSpec(Quantizer):
-    """Product quantisation of prepared rows, as in faiss' ``IndexPQ``, for kernels that rank by a metric of them.
+    """Product quantisation of prepared rows, as in faiss' ``IndexPQ``.
 
-    Scores are estimates of K for cosine and hellinger. For rbf they are 1 − ‖x − q(y)‖² / 2 and only rank.
+    Scores are estimates of K for cosine and hellinger. For rbf they are 1 − ‖x − q(y)‖² / 2 and
+    only rank.
     """
 
     name: str = "pq"
@@ -151,7 +153,7 @@ class PqSpec(Quantizer):
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaPqSpec(Landmarks, Quantizer):
-    """Product quantisation of KPCA's coordinates, as they are, rotated, or permuted to balance their energy."""
+    """Product quantisation of KPCA's coordinates, plain, rotated or permuted."""
 
     name: str = "kpca-pq"
     version: int = 1
@@ -194,7 +196,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         )
 
     def size_fits(self, dims: int) -> bool:
-        """Return whether landmarks are enough, and the sub-quantizers divide the components evenly."""
+        """Return whether landmarks are enough, and sub-quantizers divide the components."""
         return super().size_fits(dims) and self.n_components % self.n_subquantizers == 0
 
     @classmethod
@@ -231,7 +233,7 @@ class Pq(Encoder):
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
 
     def prepare_encoding(self) -> None:
-        """Lay the codebooks out for encoding: float32[D, E / D + 1, 256], the first line −‖c‖²/2."""
+        """Lay the codebooks out for encoding, float32[D, E / D + 1, 256], −‖c‖²/2 first."""
         from mercore.pipeline.encoders.pq_numba import lay_out_codebooks
 
         self._books = lay_out_codebooks(self.codebooks)
@@ -254,11 +256,12 @@ class Pq(Encoder):
     def tables(self, queries: NDArray[Any]) -> Float32:
         """Return the term of each centroid in a query's score, float32[D, 256, nq].
 
-        The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature space (Eq. 6).
+        The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
+        space (Eq. 6).
         """
         points = self.embed(queries, label="query").astype(np.float64).reshape(len(queries), len(self.codebooks), -1)
         books = self.codebooks.astype(np.float64)
-        inner = Cosine().exact  # adds in one order, so that the batch does not matter; BLAS does not
+        inner = Cosine().exact  # one order of addition, so that the batch does not matter
         tables = np.stack([inner(book, np.ascontiguousarray(points[:, j].T)) for j, book in enumerate(books)])
         if self.metric == "distance":
             tables -= np.square(books).sum(axis=2)[:, :, None] / 2
@@ -268,10 +271,10 @@ class Pq(Encoder):
 
 
 def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
-    """Return float32[count · 256, E / count]: centroids by k-means (Jégou et al. 2011), one seed per sub-quantizer.
+    """Return centroids by k-means (Jégou et al. 2011), float32[count · 256, E / count].
 
-    If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is ever
-    assigned to a repeat.
+    If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is
+    ever assigned to a repeat.
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
@@ -309,5 +312,5 @@ def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
 
 
 def greatest_divisor(width: int) -> int:
-    """Return the greatest number of sub-quantizers, at most 16, that divides ``width`` coordinates evenly."""
+    """Return the greatest number of sub-quantizers, at most 16, that divides ``width``."""
     return max(count for count in range(1, 17) if width % count == 0)

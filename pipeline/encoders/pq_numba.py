@@ -1,4 +1,4 @@
-"""Product quantisation: the nearest of 256 centroids to each row's share of coordinates, sixteen centroids a vector."""
+"""Product quantisation: the nearest of 256 centroids for each share of a row's coordinates."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ NO_CENTROID = np.float32(1 << 20)
 
 
 def lay_out_codebooks(codebooks: Singles) -> Singles:
-    """Return codebooks [D, 256, s] as ``assign`` reads them: for each, −‖c‖²/2 and then a line a coordinate, flat."""
+    """Return codebooks [D, 256, s] for ``assign``: −‖c‖²/2, then a line per coordinate, flat."""
     count, _, width = codebooks.shape
     out = aligned((count, width + 1, CENTROIDS), np.float32)
     out[:, 0] = np.square(codebooks, dtype=np.float64).sum(axis=2) / -2
@@ -81,7 +81,8 @@ def first_greatest(best: Any, lanes: Any) -> np.uint8:
 def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
     """Set ``code`` [b, D] to the centroid c of greatest ⟨y, c⟩ − ‖c‖²/2 for each row's share y of ``points`` [b, E].
 
-    ``books`` come from ``lay_out_codebooks``. Sums run over the coordinates of a share in order, in every block.
+    ``books`` come from ``lay_out_codebooks``. Sums run over the coordinates of a share in order, in
+    every block.
     """
     n, count = code.shape
     width, flat = np.uint64(points.shape[1] // count), points.reshape(-1)

@@ -1,7 +1,8 @@
 """Kernel orthogonal matching pursuit, plain and order-recursive, on the correlations of rows with a whole dictionary.
 
-A row takes one pass over its correlations a non-zero. The Gram row of an atom just chosen comes from memory, so two
-rows are pursued in turn: each pass also asks for the Gram row that the other row is about to need.
+A row takes one pass over its correlations a non-zero. The Gram row of an atom just chosen comes
+from memory, so two rows are pursued in turn: each pass also asks for the Gram row that the other
+row is about to need.
 """
 
 import math
@@ -32,7 +33,7 @@ Doubles = NDArray[np.float64]
 LANES = np.uint64(FLOAT32.count)
 PAIR = np.uint64(2 * FLOAT32.count)
 THREE = np.uint64(3 * FLOAT32.count)
-TILE = np.uint64(4 * FLOAT32.count)  # correlations held in registers while the chosen atoms' Gram rows pass over them
+TILE = np.uint64(4 * FLOAT32.count)  # correlations in registers while Gram rows are added
 DEPENDENT = 1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
 APART = np.float32(1e-5)  # the same for float32 distances, which rounding moves: nearer ones are not chosen
 TURNS = 2  # rows pursued in turn
@@ -43,7 +44,10 @@ CACHE = 1 << 18  # Gram entries that stay in the second-level cache: a megabyte
 def accumulate(
     gram: Singles, support: Places, factors: Singles, own: np.uint64, count: np.uint64, first: np.uint64 | int, c: Any
 ) -> Any:
-    """Return c + G[:, S] f over a tile, four vectors; the support's Gram rows begin at ``support[own:own + count]``."""
+    """Return c + G[:, S] f over a tile, four vectors.
+
+    The support's Gram rows begin at ``support[own:own + count]``.
+    """
     c0, c1, c2, c3 = c
     for s in range(own, own + count):
         g, f = support[s] + first, splat_float32(factors[s])
@@ -118,8 +122,8 @@ def most_correlated(
 ) -> np.uint64:
     """Return the first atom with the greatest |c|, c = K(D, y) − G[:, S] w: the one that OMP takes (Pati et al. 1993).
 
-    ``factors`` are −w. Every lane keeps its greatest |c| and the tile that it is in; the place comes from that tile,
-    computed again.
+    ``factors`` are −w. Every lane keeps its greatest |c| and the tile that it is in; the place
+    comes from that tile, computed again.
     """
     best, where = splat_float32(np.float32(-1)), zero_float32()
     for first in range(np.uint64(0), size, TILE):
@@ -163,7 +167,7 @@ def accumulate_both(
 
 @jit(inline="always")
 def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
-    """Take v² off a vector of squared distances to the span; return what is left."""
+    """Return a vector of squared distances to the span, less v²."""
     left = subtract(load_float32(distances, at), multiply(v, v))
     store(distances, at, left)
     return left
@@ -171,7 +175,10 @@ def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
 
 @jit(inline="always")
 def gain(c: Any, d: Any) -> Any:
-    """Return what an atom takes off the residual² as a fraction (c², d); (0, 1) if it lies too near the span."""
+    """Return what an atom takes off the residual² as a fraction (c², d).
+
+    (0, 1) if it lies too near the span.
+    """
     apart = splat_float32(APART)
     n = where_greater(d, apart, multiply(c, c), zero_float32())
     return n, where_greater(d, apart, d, splat_float32(np.float32(1)))
@@ -186,7 +193,7 @@ def greater_gain(one: Any, other: Any) -> Any:
 
 @jit(inline="always")
 def gain_attains(c: Any, d: Any, n: Any, bar: Any) -> np.uint64:
-    """Return bits that say which atoms' gain is at least n / bar."""
+    """Return the bits of the atoms whose gain is at least n / bar."""
     own, apart = gain(c, d)
     return np.uint64(attains(multiply(own, bar), multiply(n, apart)))
 
@@ -219,7 +226,8 @@ def most_lowering(
 ) -> np.uint64:
     """Return the first atom with the greatest c² / (1 − Σ v²): ORMP takes it (Rebollo-Neira & Lowe 2002).
 
-    ``distances[base:]`` come as 1 − Σ v² of the directions before the newest, and go with it: v = G[:, S] u.
+    ``distances[base:]`` come as 1 − Σ v² of the directions before the newest, and go with it: v =
+    G[:, S] u.
     """
     best, where = (splat_float32(np.float32(-1)), splat_float32(np.float32(1))), zero_float32()
     for first in range(np.uint64(0), size, TILE):
@@ -255,7 +263,8 @@ def orthogonalise(
 ) -> float:
     """Return the atom's squared distance to the span, and append its row to M = L⁻¹, L Lᵀ = G_SS, unless it depends.
 
-    The direction is u = (Φ(z) − Σ_j l_j u_j) / ‖·‖ with l = M K(S, z): row M_count of weights on the atoms.
+    The direction is u = (Φ(z) − Σ_j l_j u_j) / ‖·‖ with l = M K(S, z): row M_count of weights on
+    the atoms.
     """
     apart = 1.0
     for j in range(count):
@@ -291,7 +300,9 @@ def take(
     size: np.uint64,
     weights: Doubles,
 ) -> float:
-    """Add the newest direction u, row ``count`` of M, to a row's code; return what it takes off the residual², ⟨u, y⟩².
+    """Add the newest direction u, row ``count`` of M, to a row's code.
+
+    Return what it takes off the residual², ⟨u, y⟩².
 
     Each weight w = Mᵀ M K(S, y) gains z M_count, z = ⟨u, y⟩.
     """
@@ -312,8 +323,9 @@ def pursue(
 ) -> None:
     """Pursue each row of ``starts`` = K(y, D) [b, m] with unit K(y, y): fill ``atoms`` and ``out``, weights, [b, α].
 
-    ``grams`` is K(D, D) [atoms, m]; both are C-contiguous, and m is filled up with zeros to a whole number of tiles.
-    Stops early where the residual² is at most ``tolerance``; slots left over hold atom 0 with weight 0.
+    ``grams`` is K(D, D) [atoms, m]; both are C-contiguous, and m is filled up with zeros to a whole
+    number of tiles. Stops early where the residual² is at most ``tolerance``; slots left over hold
+    atom 0 with weight 0.
     """
     atoms[:] = 0
     out[:] = 0

@@ -1,4 +1,4 @@
-"""Weights as stored: rounded so that their sum is kept, and how far a row then lies from its code."""
+"""Weights as stored, rounded so that their sum is kept, and the distance of a row to its code."""
 
 import math
 
@@ -12,7 +12,8 @@ from mercore.pipeline.jit import jit
 def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
     """Round to integers within ±limit so that their sum is the rounded sum: the values nearest to a half give way.
 
-    Dictionary atoms resemble each other, so the error of the weights' *sum* is what shows in a score.
+    Dictionary atoms resemble each other, so the error of the weights' *sum* is what shows in a
+    score.
     """
     total = 0.0
     found = 0
@@ -34,7 +35,10 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
 
 @jit
 def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
-    """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] are about max |weight| / 127."""
+    """Set ``rounded`` [b, α] to weights / scale, sums kept.
+
+    ``scales`` [b] are about max |weight| / 127.
+    """
     scaled = np.empty(weights.shape[1])
     for row in range(weights.shape[0]):
         scale = scales[row]

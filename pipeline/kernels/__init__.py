@@ -6,7 +6,8 @@ from typing import Any
 
 from mercore.pipeline.kernels.custom import CustomKernel
 from mercore.pipeline.kernels.kernel import Kernel
-from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon, Rbf
+from mercore.pipeline.kernels.rbf import Rbf
+from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 
@@ -22,7 +23,7 @@ LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over
 def make_kernel(
     name: str, *, gamma: float | None = None, transform: float | None = None, custom: CustomKernel | None = None
 ) -> Kernel:
-    """Return the named kernel, or the custom one, transformed by exp(s (κ − 1)) if ``transform`` is s.
+    """Return the named or the custom kernel, transformed by exp(s (κ − 1)) if ``transform`` is s.
 
     Raises
     ------
@@ -39,7 +40,9 @@ def make_kernel(
 
 
 def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None) -> Kernel:
-    """Return the kernel of a ``Kernel.spec``; ``custom`` is the user's kernel, for a spec that names one.
+    """Return the kernel of a ``Kernel.spec``.
+
+    ``custom`` is the user's kernel, for a spec that names one.
 
     Raises
     ------
@@ -58,7 +61,7 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
 
 
 def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the ``file`` and the ``digest`` of a custom kernel, or None if a spec names a built-in one."""
+    """Return the ``file`` and ``digest`` of a spec's custom kernel, or None for a built-in one."""
     try:
         kernel = spec["configuration"]["kernel"] if spec["name"] == Transformed.name else spec
         configuration = kernel["configuration"]
@@ -69,7 +72,10 @@ def is_custom(spec: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel:
-    """Return the custom kernel if it is the one that a spec names; its file may have another name now."""
+    """Return the custom kernel if it is the one that a spec names.
+
+    Its file may have another name now.
+    """
     expected = f"{named['file']} with digest {named['digest']}"
     if custom is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Float32 scores of a block: the layout of arrays for the jitted functions, and the calls of them."""
+"""Float32 scores of a block: layouts for the jitted functions, and calls of them."""
 
 import math
 
@@ -33,8 +33,8 @@ def score_block(terms: int, X: Float32, Y: Columns, finish: Finish) -> Float32:
     Parameters
     ----------
     terms : int
-        The terms to sum: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0), ``PRODUCT`` or
-        ``SQUARED``.
+        The terms to sum: ``CHI2``, ``INTERSECTION``, ``JENSEN_SHANNON`` (of values ≥ 0),
+        ``PRODUCT`` or ``SQUARED``.
     Y : float32[d, m], or those columns packed for the same terms
     finish : Finish
         The steps from a sum to a score.

@@ -1,7 +1,7 @@
-"""Float32 scores of a block: columns packed in panels, sums in vector registers, dimensions ascending.
+"""Float32 scores of a block: packed columns, sums in vector registers, ascending dimensions.
 
-A pair's sum depends on its row and its column alone, to the bit: not on their positions in the block, nor
-on their neighbours.
+A pair's sum depends on its row and its column alone, to the bit: not on their positions in the
+block, nor on their neighbours.
 """
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
@@ -47,16 +47,19 @@ TILE_ROWS = 3
 GROUP = 8 * PANEL  # columns packed at a time: long enough for fast reads
 CHUNK_ROWS = 256  # rows scored against a group while it is in the cache
 WIDE = np.uint64(PANEL)
-DENSE_COST = 0.7  # of a dimension in ``dense_panel``, relative to a non-zero one in ``intersection_panel``
+DENSE_COST = 0.7  # of a dense dimension, relative to a non-zero one in ``intersection_panel``
 
 Single = NDArray[np.float32]
 
 
 class SparseRows(NamedTuple):
-    """The non-zero values of rows; row i begins at ``i · stride``, zeros follow; stride is a multiple of 16.
+    """The non-zero values of rows; row i begins at ``i · stride``, zeros follow.
 
-    ``values`` float32[n · stride]; ``others``, x² for chi2 and −x log2 x for Jensen–Shannon; ``dims``
-    uint32[n · stride], the dimensions of the values; ``counts`` uint64[n]; ``totals`` float32[n], the sums.
+    Stride is a multiple of 16.
+
+    ``values`` float32[n · stride]; ``others``, x² for chi2 and −x log2 x for Jensen–Shannon;
+    ``dims`` uint32[n · stride], the dimensions of the values; ``counts`` uint64[n]; ``totals``
+    float32[n], the sums.
     """
 
     values: Single
@@ -82,7 +85,7 @@ class Finish(NamedTuple):
 
 
 class PanelStart(NamedTuple):
-    """The offset of a panel, its first column, the columns of a row of scores, and the columns of the panel."""
+    """Offset and first column of a panel, columns of a row of scores, and of the panel."""
 
     panel: int
     first: int
@@ -113,9 +116,10 @@ def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
 
 @jit
 def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
-    """Copy up to GROUP columns of ``YT`` [d, m], from ``first`` on, to panels [≤ GROUP / 64, d, 64].
+    """Copy GROUP columns or less of ``YT`` [d, m], from ``first`` on, to panels [·, d, 64].
 
-    Columns behind the last are zero. ``gains``, of the same shape, becomes −y log2 y for Jensen–Shannon.
+    Columns behind the last are zero. ``gains``, of the same shape, becomes −y log2 y for
+    Jensen–Shannon.
     """
     d, m = YT.shape
     last = min(m, first + GROUP)
@@ -303,8 +307,8 @@ def score_rows(
 ) -> None:
     """Set ``out`` [n, m] to the scores of rows X [n, d] and columns.
 
-    ``one`` is 1, ``sums`` a buffer of 3 · 64 floats. ``rows`` are the sparse rows of X; they are not used
-    if every dimension counts.
+    ``one`` is 1, ``sums`` a buffer of 3 · 64 floats. ``rows`` are the sparse rows of X; they are
+    not used if every dimension counts.
     """
     panels, gains, d, m, _ = columns
     flat = out.reshape(-1)

@@ -1,4 +1,4 @@
-"""The custom kernel: a user's function of two rows, compiled by numba, and what its file declares of it."""
+"""The custom kernel: a user's function of two rows, and the declarations of its file."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +37,10 @@ class Declared:
 
 
 class CustomKernel(Kernel):
-    """The kernel that a file declares; a store of it names the file and the digest of its text, never its code."""
+    """The kernel that a file declares.
+
+    A store of it names the file and the digest of its text, never its code.
+    """
 
     name = "own"  # on disk
     description = "a FILE.py of your own"
@@ -74,10 +77,11 @@ class CustomKernel(Kernel):
         return self.scores(np.ascontiguousarray(X), np.ascontiguousarray(Y), x_rows, y_rows)
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return a bound: the distance that float32 moves Φ(x) and Φ(y), two roundings of K, and that to float32.
+        """Return a bound: float32 moves Φ(x) and Φ(y), and K is rounded three times.
 
-        For every K, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ if no norm is above
-        1. The norm of a rounded row exceeds 1 by at most its distance. 1 % more is for products of errors.
+        For every K, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ if no norm is
+        above 1. The norm of a rounded row exceeds 1 by at most its distance. 1 % more is for
+        products of errors.
         """
         x, y = self._moved(X), self._moved(Y)
         return float(x + y + x * y + 2 * self.exact_error(X.shape[1]) + EPS32) * 1.01
@@ -85,7 +89,8 @@ class CustomKernel(Kernel):
     def exact_error(self, dims: int) -> float:
         """Return ROUNDING · u, as the file declares it for K of prepared rows.
 
-        The rounding of the normalisation is not in it: how much that changes an unknown K is unknown.
+        The rounding of the normalisation is not in it: how much that changes an unknown K is
+        unknown.
         """
         return self.declared.rounding * EPS64
 

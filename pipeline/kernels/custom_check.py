@@ -11,10 +11,10 @@ SAMPLE_ROWS = 256
 
 
 def check_custom(kernel: CustomKernel, rows: Rows) -> None:
-    """Check that K of up to 256 rows is finite, symmetric, 1 on the diagonal, and positive semi-definite.
+    """Check that K of 256 rows is finite, symmetric, 1 on the diagonal, and semi-definite.
 
-    Each holds to within the rounding that the file declares. If the values of a Gram matrix are off by
-    ρ, its eigenvalues are off by at most n ρ; 10 n² u more is for their computation.
+    Each holds to within the rounding that the file declares. If the values of a Gram matrix are off
+    by ρ, its eigenvalues are off by at most n ρ; 10 n² u more is for their computation.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The jitted function that calls a custom kernel for pairs: one for all uses, so that a pair has one score."""
+"""The one jitted function that calls a custom kernel, so that a pair has one score."""
 
 from typing import Any
 
@@ -12,7 +12,10 @@ Numbers = NDArray[np.int64]
 
 @njit(nogil=True)
 def score_pairs(function: Any, X: Values, Y: Values, rows: tuple[Numbers, Numbers], ordered: bool, out: Values) -> None:
-    """Set ``out[p]`` to the function of X[rows[0][p]] and Y[rows[1][p]], the lesser row first if ``ordered``."""
+    """Set ``out[p]`` to the function of X[rows[0][p]] and Y[rows[1][p]].
+
+    The lesser row comes first if ``ordered``.
+    """
     for p in range(out.size):
         x, y = X[rows[0][p]], Y[rows[1][p]]
         if ordered and follows(x, y):

@@ -1,7 +1,7 @@
 """Scores of raw rows in decimal numbers, with more digits than float64 ties need.
 
-A row of floats is a row of integers times one power of two, so sums and products are exact in integers.
-A ratio or root is rounded down to an integer multiple of 2^−BITS.
+A row of floats is a row of integers times one power of two, so sums and products are exact in
+integers. A ratio or root is rounded down to an integer multiple of 2^−BITS.
 """
 
 import functools
@@ -26,7 +26,9 @@ Shape = tuple[tuple[int, int], ...]
 
 
 def decimal_score(kernel: Kernel, x: Rows, y: Rows) -> Decimal | None:
-    """Return K of two raw rows in real numbers to within 1e-55; None for a kernel without a formula.
+    """Return K of two raw rows in real numbers to within 1e-55.
+
+    None for a kernel without a formula.
 
     The error is absolute: 2 d · 2^−400 for a sum, times s for each transform exp(s (κ − 1)), where
     s ≤ 2e30 and 1e30. ``Kernel.prepare`` checks the domain, this function does not.
@@ -50,7 +52,7 @@ def tie_at(kernel: Kernel, score: Decimal) -> Decimal:
 
 
 def of_integers(formula: Callable[[Integers, Integers], int], x: Rows, y: Rows) -> Decimal:
-    """Return the value, in units of 1, of a formula in integers; in the decimal context that is set."""
+    """Return the value of a formula in integers, in the current decimal context."""
     return Decimal(formula(*_integers(x, y)[:2])) / (1 << BITS)
 
 
@@ -127,7 +129,7 @@ def cosine(x: Integers, y: Integers) -> int:
 
 
 def _shape(x: Integers, y: Integers) -> Shape:
-    """Return the sorted pairs of values of two rows, each row divided by its greatest common divisor."""
+    """Return sorted pairs of values, each row divided by its greatest common divisor."""
     first, second = math.gcd(*x), math.gcd(*y)
     return tuple(sorted(zip((a // first for a in x), (b // second for b in y), strict=True)))
 
@@ -136,8 +138,8 @@ def _shape(x: Integers, y: Integers) -> Shape:
 def _jensen_shannon_of_shape(shape: Shape) -> Decimal:
     """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows of a shape divided by their sums.
 
-    The scale of a row and the order of dimensions do not matter. Different rows that tie mostly have
-    the same shape, and logarithms to 130 digits are slow: so scores of shapes are cached.
+    The scale of a row and the order of dimensions do not matter. Different rows that tie mostly
+    have the same shape, and logarithms to 130 digits are slow: so scores of shapes are cached.
     """
     X, Y = sum(a for a, _ in shape), sum(b for _, b in shape)
     total = Decimal(0)

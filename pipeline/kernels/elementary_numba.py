@@ -55,7 +55,10 @@ def exponential(t: Any) -> Any:
 
 @jit(inline="always")
 def log2_vector(value: Any) -> Any:
-    """Return log2 of a vector of positive normal float32 to within 2 u (1 + |log2|); finite for zero and subnormals."""
+    """Return log2 of a vector of positive normal float32 to within 2 u (1 + |log2|).
+
+    Finite for zero and subnormals.
+    """
     exponent, fraction = exponent_and_fraction(value)
     f = subtract(fraction, splat_float32(ONE))
     series = multiply_add(f, splat_float32(L8), splat_float32(L7))

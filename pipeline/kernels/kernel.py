@@ -1,6 +1,7 @@
 """The Kernel contract: traits, prepared rows, fast float32 blocks, and exact float64 scores.
 
-No kernel class imports numba before it computes, so that a command's ``--help`` can read the traits.
+No kernel class imports numba before it computes, so that a command's ``--help`` can read the
+traits.
 """
 
 from abc import ABC, abstractmethod
@@ -21,8 +22,8 @@ class Kernel(ABC):
     """A Mercer kernel with K(x, x) = 1 on prepared rows: K(x, y) = ⟨Φ(x), Φ(y)⟩.
 
     ``block`` is fast, float32, and within ``block_error`` of the true score. ``exact`` and
-    ``exact_pairs`` are the true score: float64, terms added in ascending dimension, so that its bits
-    do not depend on the block, batch or thread.
+    ``exact_pairs`` are the true score: float64, terms added in ascending dimension, so that its
+    bits do not depend on the block, batch or thread.
     """
 
     name: ClassVar[str]
@@ -79,12 +80,12 @@ class Kernel(ABC):
         Raises
         ------
         InputError
-            If a value is NaN, infinite or negative, or a row is all zero, and the kernel forbids that.
+            If a value is NaN, infinite or negative, or a row all zero, and the kernel forbids it.
         """
 
     @property
     def ranking(self) -> "Kernel":
-        """The simplest kernel with the same neighbours: this one is a strictly increasing function of it."""
+        """The simplest kernel that this one is a strictly increasing function of."""
         return self
 
     def from_ranking(self, scores: Float64) -> Float64:
@@ -95,7 +96,7 @@ class Kernel(ABC):
         return scores
 
     def packed(self, YT: Float32) -> Columns:
-        """Return columns YT [d, m] in the layout that ``block`` reads fastest, for use with many blocks."""
+        """Return columns YT [d, m] in the layout that ``block`` reads fastest."""
         return YT
 
     @abstractmethod
@@ -109,7 +110,10 @@ class Kernel(ABC):
         """
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
-        """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m]; a K above 1 counts as 1."""
+        """Return exp(scale (K − 1)) of a block, ``scale`` > 0, float32[n, m].
+
+        A K above 1 counts as 1.
+        """
         from mercore.pipeline.kernels import blocks
 
         scores = self.block(X, YT)
@@ -123,8 +127,8 @@ class Kernel(ABC):
     def landmark_values(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores of prepared rows X [n, d] and landmarks YT [d, m], float64[n, m].
 
-        They are as accurate as those of ``exact``, but the last bits may differ. That is safe: they are
-        only compared with one another, never with a score.
+        They are as accurate as those of ``exact``, but the last bits may differ. That is safe: they
+        are only compared with one another, never with a score.
         """
         return self.exact(X, YT)
 
@@ -136,26 +140,30 @@ class Kernel(ABC):
         """
 
     def prefilter(self, queries: Float64) -> "Prefilter | None":
-        """Return a float32 prefilter of raw rows for prepared queries [nq, d], if the kernel has one."""
+        """Return the float32 prefilter of prepared queries [nq, d], if the kernel has one."""
         return None
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
-        """Return K of two raw rows [d] in real numbers (see ``decimals``); None without a formula."""
+        """Return K of two raw rows [d] in real numbers (see ``decimals``).
+
+        None without a formula.
+        """
         return None
 
     def histograms(self, prepared: Float64) -> Float64:
-        """Return the rows that sum to one, float64[n, d], from prepared rows of an additive kernel."""
+        """Return rows that sum to one, float64[n, d], from an additive kernel's prepared rows."""
         return prepared
 
     @abstractmethod
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return a bound of |block − exact| over these prepared rows, their rounding to float32 included."""
+        """Return a bound of |block − exact| over prepared rows, float32 rounding included."""
 
     @abstractmethod
     def exact_error(self, dims: int) -> float:
         """Return a bound of |exact − real| over all rows of the domain, in units of the score.
 
-        The real score is K of the raw rows in real numbers: the bound includes the roundings of ``prepare``.
+        The real score is K of the raw rows in real numbers: the bound includes the roundings of
+        ``prepare``.
         """
 
     def spec(self) -> dict[str, Any]:

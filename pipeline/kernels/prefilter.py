@@ -1,4 +1,4 @@
-"""Float32 scores of chosen pairs of raw rows: they rule most pairs out, so that few need float64."""
+"""Float32 scores of chosen pairs of raw rows, which leave few pairs to float64."""
 
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ Ids = NDArray[np.int64]
 
 
 class Sums(NamedTuple):
-    """The form of a score: ``terms`` summed over rows scaled by ``scaling`` (see ``prefilter_numba``).
+    """The form of a score: ``terms``, summed over rows scaled by ``scaling``.
 
-    The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``. Its error is at most
-    ``error``.
+    The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``. Its error is at
+    most ``error``.
     """
 
     terms: int
@@ -37,7 +37,9 @@ class Prefilter:
         self.queries[:, : self.dims] = queries
 
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
-        """Return scores within ``error`` of the exact ones, float64[p]; NaN where float32 may lose digits.
+        """Return scores within ``error`` of the exact ones, float64[p].
+
+        NaN where float32 may lose digits.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Sums of float32 terms of chosen pairs: sixteen dimensions at a time, rows scaled as their kernel needs."""
+"""Sums of float32 terms of chosen pairs, sixteen dimensions at a time."""
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
 
@@ -33,10 +33,10 @@ Ids = NDArray[np.int64]
 
 @jit(inline="always")
 def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
-    """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, and to zeros behind them.
+    """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, then zeros.
 
-    Elements are uint8, float32 or the bits of float16. ``rest`` is a buffer of sixteen elements, zeros
-    from d modulo 16 on.
+    Elements are uint8, float32 or the bits of float16. ``rest`` is a buffer of sixteen elements,
+    zeros from d modulo 16 on.
     """
     step = np.uint64(VECTOR)
     whole = d - d % step
@@ -50,7 +50,10 @@ def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
 
 @jit(inline="always")
 def scale_row(scaling: int, row: Single) -> None:
-    """Scale a row [stride] with zeros behind its dimensions; a row that may lose digits becomes NaN."""
+    """Scale a row [stride] with zeros behind its dimensions.
+
+    A row that may lose digits becomes NaN.
+    """
     stride, step = np.uint64(row.size), np.uint64(VECTOR)
     sums = zero_float32()
     for v in range(np.uint64(0), stride, step):
@@ -67,7 +70,7 @@ def scale_row(scaling: int, row: Single) -> None:
 
 @jit(inline="always")
 def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
-    """Return the sum of the terms of a row [stride] and the query at ``begin`` of flat ``queries``."""
+    """Return the sum of terms of a row [stride] and the query at ``begin`` of ``queries``."""
     total = zero_float32()
     for v in range(np.uint64(0), np.uint64(row.size), np.uint64(VECTOR)):
         total = with_terms(terms, total, load_float32(row, v), load_float32(queries, begin + v))

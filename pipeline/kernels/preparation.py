@@ -13,7 +13,7 @@ from mercore.stores.errors import InputError
 
 @dataclass(frozen=True)
 class Domain:
-    """The rows that a kernel takes: finite ones, with or without negative values and all-zero rows."""
+    """The rows that a kernel takes, all finite, some with negative values or all zero."""
 
     kernel: str
     signed: bool
@@ -42,9 +42,9 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
 def l1_roundings(d: int) -> float:
     """Return a bound, in u, of the relative error of a value of a row that sums to one.
 
-    The two divisions and the terms of the sum are 3. The depth of a pairwise sum of n ≤ 128 is at most
-    n / 8 + 9, and one more per halving: in all at most min(d, 20 + log2 d). Values that underflow are
-    below 1e−323 of the peak.
+    The two divisions and the terms of the sum are 3. The depth of a pairwise sum of n ≤ 128 is at
+    most n / 8 + 9, and one more per halving: in all at most min(d, 20 + log2 d). Values that
+    underflow are below 1e−323 of the peak.
     """
     return 3 + min(d, 20 + math.log2(d))
 
@@ -65,7 +65,7 @@ def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
-    """Yield (rows outside the domain, their fault, the kernel's demand, the fix), one fault at a time."""
+    """Yield (rows outside the domain, fault, the kernel's demand, fix), fault by fault."""
     integers = values.dtype.kind != "f"
     if not integers:
         finite = np.asarray(np.isfinite(values).all(axis=1))

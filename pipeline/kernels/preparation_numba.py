@@ -1,4 +1,4 @@
-"""Normalisation of rows in float64, in NumPy's order of addition: eight sums, and halves of long rows."""
+"""Normalisation of rows in float64, in NumPy's order of addition."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def pairwise_sum(values: Values, start: int, count: int) -> float:
 
 @jit(inline="always")
 def short_sum(values: Values, start: int, count: int) -> float:
-    """Return the sum of at most 128 values: eight sums of every eighth value, their sum, then the rest."""
+    """Return the sum of at most 128 values: eight interleaved sums, their sum, then the rest."""
     total, done = 0.0, 0
     if count >= LANES:
         a, b, c, d = values[start], values[start + 1], values[start + 2], values[start + 3]

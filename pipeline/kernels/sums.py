@@ -1,9 +1,9 @@
-"""Kernels that are sums over dimensions, or (rbf) a function of such a sum."""
+"""Kernels that are sums of terms over the dimensions."""
 
 import math
 from abc import abstractmethod
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ TINY = 1e-30  # far below any term that counts, far above the subnormals
 
 
 def depth(d: int) -> float:
-    """Return the most roundings of one term when sixteen lanes add d terms, then halves of the lanes."""
+    """Return the most roundings of a term when sixteen lanes add d terms, then their halves."""
     return min(d, d / 16 + 5)
 
 
@@ -42,7 +42,7 @@ class SumKernel(Kernel):
         return preparation.checked(rows, domain, first=first, label=label)
 
     def sums(self, X: Float64, YT: Float64, terms: str | None = None) -> Float64:
-        """Return the sums of the kernel's terms, or of those that ``terms`` names, float64[n, m]."""
+        """Return the sums of the kernel's terms, or of the named ones, float64[n, m]."""
         from mercore.pipeline.kernels import pair_sums_numba
 
         out = np.empty((X.shape[0], YT.shape[1]))
@@ -74,7 +74,7 @@ class SumKernel(Kernel):
 
     @property
     def finish(self) -> tuple[float, bool]:
-        """The factor that makes a score of a sum of terms, and whether the score is the exponential of that."""
+        """The factor of the sum of terms, and whether the score is the exponential of that."""
         return 1.0, False
 
     @abstractmethod
@@ -103,15 +103,15 @@ class SumKernel(Kernel):
 class _Histogram(SumKernel):
     """An additive kernel of rows that sum to one.
 
-    It is homogeneous, so a relative error of the rows is a relative error of the score. A block's score
-    is ``factor`` · sum + ``share`` · Σ x, and ``roundings(d)`` u bounds its error.
+    It is homogeneous, so a relative error of the rows is a relative error of the score. A block's
+    score is ``factor`` · sum + ``share`` · Σ x, and ``roundings(d)`` u bounds its error.
     """
 
     factor: ClassVar[float] = 1.0
     share: ClassVar[float] = 0.0
     scaling = "SUM_ONE"
     shared_terms = True
-    exact_roundings: ClassVar[int] = 0  # bound, in u, of the error of all terms of ``exact`` together
+    exact_roundings: ClassVar[int] = 0  # bound, in u, of the error of all exact terms
 
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return rows that sum to one."""
@@ -119,34 +119,41 @@ class _Histogram(SumKernel):
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
-        return _score(self.terms, X, YT, (self.factor, self.share, False, scale, 0.0))
+        return finished_block(self.terms, X, YT, (self.factor, self.share, False, scale, 0.0))
 
     def roundings(self, d: int) -> float:
-        """Return the bound, in u, of a block's error: d − 1 for the sum, 1 for rounded rows; K ≤ 1."""
+        """Return the bound, in u, of a block's error: d − 1 for the sum, 1 for rounded rows.
+
+        K ≤ 1.
+        """
         return d
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return the roundings in units of u; 1 % more is for their products, underflow and the guard of 0/0."""
+        """Return the roundings in units of u.
+
+        1 % more is for their products, underflow and the guard of 0/0.
+        """
         return float(self.roundings(X.shape[1]) * EPS32 * 1.01)
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return the roundings in units of u: those of both sums, 2 of the row's values, 1 of the query's.
+        """Return the roundings in u: those of both sums, 2 of the row's values, 1 of the query's.
 
-        Relative errors of rows carry over as in ``exact_error``, and 1 % more is for the same reasons.
+        Relative errors of rows carry over as in ``exact_error``, and 1 % more is for the same
+        reasons.
         """
         dims = queries.shape[1]
         return float((2 * depth(dims) + 3 + self.prefilter_roundings(dims)) * EPS32 * 1.01)
 
     def prefilter_roundings(self, d: int) -> float:
-        """Return the bound, in u, of the error of all float32 terms together: 0 if a term is one of its values."""
+        """Return the bound, in u, of the error of all float32 terms: 0 for minima."""
         return 0
 
     def exact_error(self, dims: int) -> float:
         """Return the roundings in units of u: of the d − 1 additions, of the terms, and of the rows.
 
-        The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows that are off by a factor 1 + ε move
-        K by at most that factor. 1 % more is for products of roundings, for underflow, and for the guard
-        of chi2 against 0/0, 5e−31 per dimension.
+        The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows that are off by a factor 1 +
+        ε move K by at most that factor. 1 % more is for products of roundings, for underflow, and
+        for the guard of chi2 against 0/0, 5e−31 per dimension.
         """
         roundings = dims - 1 + self.exact_roundings + preparation.l1_roundings(dims)
         return float(roundings * EPS64 * 1.01)
@@ -155,7 +162,8 @@ class _Histogram(SumKernel):
 class Chi2(_Histogram):
     """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs).
 
-    Blocks compute it as 2 Σ x − 2 Σ x² / (x + y): one operation less, and two terms share a division.
+    Blocks compute it as 2 Σ x − 2 Σ x² / (x + y): one operation less, and two terms share a
+    division.
     """
 
     name = "chi2"
@@ -165,13 +173,14 @@ class Chi2(_Histogram):
     term_bound = "root"
     factor = -2.0
     share = 2.0
-    exact_roundings = 7  # of two terms with one division; 4 of one term: the product, x + y, the guard of 0, ÷
+    exact_roundings = 7  # two terms, one division; 4 for one: product, x + y, guard of 0, ÷
 
     def landmark_values(self, X: Float64, YT: Float64) -> Float64:
         """Return the true scores, float64[n, m], two terms per division.
 
-        (2xy t + 2x₂y₂ s) / (s t), s = x + y + 1e-30, is within 7 u of its terms: 2 of s (t stands above and below it),
-        and one each of the product, that with t, their sum, s t, and the quotient.
+        (2xy t + 2x₂y₂ s) / (s t), s = x + y + 1e-30, is within 7 u of its terms: 2 of s (t stands
+        above and below it), and one each of the product, that with t, their sum, s t, and the
+        quotient.
         """
         return self.sums(X, YT, "CHI2_BY_TWOS")
 
@@ -179,16 +188,17 @@ class Chi2(_Histogram):
         """Return 4: the product, x + y, the guard of 0, and the quotient."""
         return 4
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.chi2, x, y)
 
     def roundings(self, d: int) -> float:
         """Return d + 25.
 
-        Two terms (p t + q s) / (s t), p = x², s = x + y + 1e-18, are within 11 u of theirs: 1 for a square, 2 for a
-        sum of two, at most 5 for the numerator, 5 for the denominator, 1 for the quotient. Then (d − 1) / 2 additions.
-        All that twice, of at most Σ x² / (x + y) ≤ 1; 2 for 2 Σ x, 1 for the difference, 1 for rounded rows.
+        Two terms (p t + q s) / (s t), p = x², s = x + y + 1e-18, are within 11 u of theirs: 1 for a
+        square, 2 for a sum of two, at most 5 for the numerator, 5 for the denominator, 1 for the
+        quotient. Then (d − 1) / 2 additions. All that twice, of at most Σ x² / (x + y) ≤ 1; 2 for 2
+        Σ x, 1 for the difference, 1 for rounded rows.
         """
         return d + 25
 
@@ -201,7 +211,7 @@ class Intersection(_Histogram):
     terms = "INTERSECTION"
     term_bound = "minimum"
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.intersection, x, y)
 
@@ -209,10 +219,11 @@ class Intersection(_Histogram):
 class JensenShannon(_Histogram):
     """K(x, y) = Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)].
 
-    Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm per term, not two.
+    Blocks compute it as ½ Σ [f(x + y) − f(x) − f(y)], f(s) = s log2 s: one logarithm per term, not
+    two.
 
-    In ``exact`` the argument of a logarithm is off by 2 u, which adds 2 u / ln 2 to it: times
-    ½ Σ (x + y) = 1, that is 2.9 u. The logarithm itself, within 4 ulp, is off by 8 u, relatively; the
+    In ``exact`` the argument of a logarithm is off by 2 u, which adds 2 u / ln 2 to it: times ½ Σ
+    (x + y) = 1, that is 2.9 u. The logarithm itself, within 4 ulp, is off by 8 u, relatively; the
     product and the sum of a term add 2 u.
     """
 
@@ -229,25 +240,27 @@ class JensenShannon(_Histogram):
         """Half of the sum."""
         return self.factor, False
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.jensen_shannon(x, y)
 
     def prefilter_roundings(self, d: int) -> float:
         """Return 11 + 9.5 log2 d, of ½ Σ [f(x + y) − f(x) − f(y)].
 
-        A logarithm is within 2 (1 + |log2|) u. So f(x + y) is off by 3.5 (x + y) + 4 |f(x + y)|, f(x) by 2 x + 2 |f(x)|
-        and f(y) by 2 y + 3 |f(y)|; their sum and the difference round |f(x + y)| + 2 |f(x)| + 2 |f(y)|. Added up by the
-        sums that ``roundings`` names, half of that is 10.5 + 9.5 log2 d.
+        A logarithm is within 2 (1 + |log2|) u. So f(x + y) is off by 3.5 (x + y) + 4 |f(x + y)|,
+        f(x) by 2 x + 2 |f(x)| and f(y) by 2 y + 3 |f(y)|; their sum and the difference round |f(x +
+        y)| + 2 |f(x)| + 2 |f(y)|. Added up by the sums that ``roundings`` names, half of that is
+        10.5 + 9.5 log2 d.
         """
         return 11 + 9.5 * math.log2(d)
 
     def roundings(self, d: int) -> float:
         """Return d + 10 + 5.5 log2 d.
 
-        A logarithm is within (1.3 + |log2|) u, and Σ |f(x)| ≤ log2 d, Σ |f(x + y)| ≤ 2 (1 + log2 d). So in halves of u:
-        f(x + y) is off by 5.5 + 2 Σ |f(x + y)|, f(x) and f(y) by 2.6 + 2 (Σ |f(x)| + Σ |f(y)|), the first difference
-        rounds Σ |f(x + y)| + Σ |f(y)|, the second and the sum 2 + 2 d. Another u is for rounded rows.
+        A logarithm is within (1.3 + |log2|) u, and Σ |f(x)| ≤ log2 d, Σ |f(x + y)| ≤ 2 (1 + log2
+        d). So in halves of u: f(x + y) is off by 5.5 + 2 Σ |f(x + y)|, f(x) and f(y) by 2.6 + 2 (Σ
+        |f(x)| + Σ |f(y)|), the first difference rounds Σ |f(x + y)| + Σ |f(y)|, the second and the
+        sum 2 + 2 d. Another u is for rounded rows.
         """
         return d + 10 + 5.5 * math.log2(d)
 
@@ -261,7 +274,7 @@ class _Inner(SumKernel):
 
     def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
         """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]."""
-        return _score(self.terms, X, YT, (1.0, 0.0, False, scale, -math.inf))
+        return finished_block(self.terms, X, YT, (1.0, 0.0, False, scale, -math.inf))
 
     def block_error(self, X: Float64, Y: Float64) -> float:
         """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
@@ -277,8 +290,8 @@ class _Inner(SumKernel):
     def prefilter_error(self, queries: Float64) -> float:
         """Return the roundings in units of u: of the sum for Σ|xy| ≤ 1, of the row, and of the query.
 
-        The row's are half of those of a sum, because it is divided by a root; 4 are for the root, two
-        products and the query.
+        The row's are half of those of a sum, because it is divided by a root; 4 are for the root,
+        two products and the query.
         """
         return float((1.5 * depth(queries.shape[1]) + 5) * EPS32 * 1.01)
 
@@ -296,7 +309,7 @@ class Cosine(_Inner):
     scaling = "NORM_ONE"
 
     def row_roundings(self, d: int) -> float:
-        """Return 4.5 + d / 2: 2 for divisions, 1 for the root, half of 3 for squares and of d for their sum.
+        """Return 4.5 + d / 2: 2 for ÷, 1 for √, half of 3 for squares, half of d for their sum.
 
         It holds for every order in which NumPy may add.
         """
@@ -331,85 +344,9 @@ class Hellinger(_Inner):
         """Return the squares of prepared rows."""
         return np.square(prepared)
 
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
+    def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return K of two raw rows."""
         return decimals.of_integers(decimals.hellinger, x, y)
-
-
-class Rbf(SumKernel):
-    """K(x, y) = exp(−γ ‖x − y‖²)."""
-
-    name = "rbf"
-    description = "exp(−γ ‖x − y‖²)"
-    signed = True
-    zero_rows = True
-    takes_gamma = True
-    raw_metrics = ("distance",)
-    relative_ties = True
-    terms = "SQUARED"
-    scaling = "AS_IT_IS"
-
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
-
-    @property
-    def configuration(self) -> dict[str, Any]:
-        """``gamma``."""
-        return {"gamma": self.gamma}
-
-    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
-        """Return the rows as they are."""
-        return self.checked(rows, first, label)
-
-    def decimal(self, x: Rows, y: Rows) -> Decimal:
-        """Return K of two raw rows."""
-        return (-Decimal(self.gamma) * decimals.squared_distance(x, y)).exp()
-
-    def transformed_block(self, X: Float32, YT: Columns, scale: float) -> Float32:
-        """Return exp(scale (K − 1)), or K if ``scale`` is 0, float32[n, m]; an infinite distance scores zero."""
-        return _score(self.terms, X, YT, (-self.gamma, 0.0, True, scale, 0.0))
-
-    def exact(self, X: Float64, YT: Float64) -> Float64:
-        """Return the true scores, float64[n, m]."""
-        return _exp(-self.gamma * self.sums(X, YT))
-
-    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
-        """Return the true scores of pairs, float64[p]."""
-        return _exp(-self.gamma * self.pair_sums(X, Y, x_rows, y_rows))
-
-    @property
-    def finish(self) -> tuple[float, bool]:
-        """exp(−γ · sum)."""
-        return -self.gamma, True
-
-    def prefilter_error(self, queries: Float64) -> float:
-        """Return the bound of ``block_error`` for a shallower sum, with rounded queries and exact float32 rows.
-
-        It includes squares of differences that underflow: a large γ makes them count.
-        """
-        d = queries.shape[1]
-        moved = np.sqrt(self.gamma) * EPS32 * float(np.sqrt(np.square(queries).sum(1).max()))
-        lost = self.gamma * d * 2.0**-149
-        return float(0.37 * (depth(d) + 4) * EPS32 + 0.86 * moved + moved**2 + lost) * 1.01
-
-    def block_error(self, X: Float64, Y: Float64) -> float:
-        """Bound the error of the exponent t = γ‖x − y‖² and carry it through exp.
-
-        The sum's own rounding is relative, (d + 6) u t, and t exp(−t) ≤ 1/e. Rows rounded to float32 move the distance
-        by at most δ = u (‖x‖ + ‖y‖), hence t by √(4γt) δ√γ…, and 2√(γt) exp(−t) < 0.86.
-        """
-        d = X.shape[1]
-        reach = EPS32 * float(np.sqrt(np.square(X).sum(1).max()) + np.sqrt(np.square(Y).sum(1).max()))
-        moved = np.sqrt(self.gamma) * reach
-        return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
-
-    def exact_error(self, dims: int) -> float:
-        """Return (0.37 (d + 3) + 8) u · 1.01; the rows are taken as they are.
-
-        A square (x − y)² is off by 3 u, relatively, the sum of d by d − 1 more and the exponent t by one more: in all
-        by ε = (d + 3) u. That moves exp(−t) by ε t exp(−t) ≤ ε / e. exp is within 4 ulp of values ≤ 1.
-        """
-        return float((0.37 * (dims + 3) + 8) * EPS64 * 1.01)
 
 
 def _number_of(terms: str) -> int:
@@ -420,14 +357,8 @@ def _number_of(terms: str) -> int:
     return number
 
 
-def _score(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
+def finished_block(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes a score of a sum."""
     from mercore.pipeline.kernels import blocks, blocks_numba
 
     return blocks.score_block(_number_of(terms), X, YT, blocks_numba.Finish(*finish))
-
-
-def _exp(values: Float64) -> Float64:
-    """Return exp in place."""
-    np.exp(values, out=values)
-    return values

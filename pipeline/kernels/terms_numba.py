@@ -1,7 +1,7 @@
 """The terms of every kernel: of two numbers in float64, and of float32 vectors.
 
-One place for all: ``pair_sums_numba`` adds the float64 terms, ``prefilter_numba`` and ``blocks_numba``
-the float32 ones.
+One place for all: ``pair_sums_numba`` adds the float64 terms, ``prefilter_numba`` and
+``blocks_numba`` the float32 ones.
 """
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
@@ -16,7 +16,7 @@ from mercore.pipeline.simd.vectors import add, divide, lesser, multiply, multipl
 
 Real = float | np.floating
 
-# Which terms are summed. The last is chi2 with two terms per division, which ``cross`` alone computes.
+# Which terms are summed. The last is chi2 with two terms per division, for ``cross`` alone.
 PRODUCT, CHI2, INTERSECTION, JENSEN_SHANNON, SQUARED, CHI2_BY_TWOS = range(6)
 
 TINY32 = np.float32(1e-18)  # keeps a product of two denominators of chi2 a normal float32

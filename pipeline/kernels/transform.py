@@ -67,9 +67,10 @@ class Transformed(Kernel):
         return (carried + 4 * EPS32) * 1.01
 
     def exact_error(self, dims: int) -> float:
-        """Return 1 − exp(−s ε) for κ's error ε, plus 9 u: exp moves by no more between exponents ≤ 0, s ε apart.
+        """Return 1 − exp(−s ε) for κ's error ε, the most between exponents ≤ 0, plus 9 u.
 
-        The exponent t = s (κ − 1) is rounded twice, 2 u |t| exp(t) ≤ 0.74 u; exp is within 4 ulp of values ≤ 1.
+        The exponent t = s (κ − 1) is rounded twice, 2 u |t| exp(t) ≤ 0.74 u; exp is within 4 ulp of
+        values ≤ 1.
         """
         return (9 * EPS64 - math.expm1(-self.scale * self.kernel.exact_error(dims))) * 1.01
 
@@ -79,7 +80,10 @@ class Transformed(Kernel):
         return None if inner is None else (Decimal(self.scale) * (inner - 1)).exp()
 
     def _apply(self, scores: Float64) -> Float64:
-        """Transform κ's scores in place; a score that rounding put above 1 counts as 1, or it would grow with s."""
+        """Transform κ's scores in place.
+
+        A score that rounding put above 1 counts as 1, or it would grow with s.
+        """
         np.minimum(scores, 1, out=scores)
         np.subtract(scores, 1, out=scores)
         np.multiply(scores, self.scale, out=scores)

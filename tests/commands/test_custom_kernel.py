@@ -122,7 +122,7 @@ def test_export_takes_it_too(folder: Path) -> None:
 def test_codes_of_it_need_its_file(folder: Path) -> None:
     search = ("search", folder / "aska", folder / "queries.npy")
     expected = f"mine.py with digest {digest(folder)}"
-    message = f"the store's kernel is its user's own: found no file of it, expected {expected}. Fix: --kernel mine.py"
+    message = f"the store's kernel is a custom one: found no file of it, expected {expected}. Fix: --kernel mine.py"
     refused(2, message, *search)
     other = write(folder, returning("1.0"), "other.py")
     outcome = invoke(*search, "--kernel", other)

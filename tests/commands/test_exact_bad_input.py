@@ -171,7 +171,7 @@ def groups_of_kpca(folder: Path) -> Words:
 
 
 NO_SUM = (
-    "bin-bound serves sums over bins: found kernel %s, expected intersection, chi2, hellinger, jensen_shannon, or a "
+    "bin-bound needs a sum over bins: found kernel %s, expected hellinger, chi2, intersection, jensen_shannon, or a "
     "transform. Fix: --encoder kpca-bound"
 )
 

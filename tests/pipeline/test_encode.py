@@ -294,7 +294,7 @@ def refused(call: Callable[[], object], message: str) -> None:
         (
             {"n_atoms": 9, "pursuit": "mp"},
             600,
-            "unknown pursuit: found 'mp', expected one of omp, ormp. Fix: --pursuit ormp",
+            "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: --pursuit ormp",
         ),
         (
             {"n_atoms": 9, "random_state": -1},

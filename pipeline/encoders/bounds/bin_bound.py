@@ -1,4 +1,7 @@
-"""Upper bounds of additive kernels by merged bins, one byte per group: Σ k(xᵢ, yᵢ) ≤ Σ_g k(Σ_{i∈g} xᵢ, Σ_{i∈g} yᵢ)."""
+"""Upper bounds of additive kernels by merged bins, one byte per group.
+
+Σ k(xᵢ, yᵢ) ≤ Σ_g k(Σ_{i∈g} xᵢ, Σ_{i∈g} yᵢ).
+"""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from mercore.pipeline.scanners.bounds import BoundScanner
     from mercore.stores.vectors import Vectors
 
-CAPS = (1.0, 0.5, 0.25, 0.125)  # shares of the largest sum of a group: candidates for the cap of a byte
+CAPS = (1.0, 0.5, 0.25, 0.125)  # candidates for the cap of a byte, of a group's largest sum
 BYTE, HALF_BYTE = 255, 127
 LEAST_SCALE = 2.0**-20
 BLOCK_ROWS = 1024
@@ -75,7 +78,7 @@ class BinBoundSpec(EncoderSpec):
         return [("groups", "uint8", self.n_groups), ("terms", "float16", 3)]
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the bins in the order of their groups, the start of each group, and the cap of bytes."""
+        """Return the bins in group order, the start of each group, and the cap of bytes."""
         from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 
         kernel = kernel.ranking
@@ -112,15 +115,16 @@ class BinBound(Encoder):
         """Return the sums of the groups, float64[b, g]; each row of them sums to one."""
         histograms = self.kernel.histograms(self.kernel.prepare(rows, first=first, label=label))
         if len(self._starts) == len(self._order):  # each bin is a group
-            return np.take(histograms, self._order, axis=1)  # row-major, which the order of rounded sums depends on
+            return np.take(histograms, self._order, axis=1)  # row-major, as sums need it
         return np.add.reduceat(histograms[:, self._order], self._starts, axis=1)
 
 
 class MinimumBound(BinBound):
     """Bounds of the intersection by minima of bytes.
 
-    A sum x becomes c = round(x s) up to a cap; the mass above the cap is added to the row's ``over``. With
-    e⁺ the loss by rounding: Σ min(x, y) ≤ [Σ min(c, c') + Σ e⁺ + Σ e'⁺] / s + min(over, over').
+    A sum x becomes c = round(x s) up to a cap; the mass above the cap is added to the row's
+    ``over``. With e⁺ the loss by rounding: Σ min(x, y) ≤ [Σ min(c, c') + Σ e⁺ + Σ e'⁺] / s +
+    min(over, over').
     """
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
@@ -153,11 +157,11 @@ class MinimumBound(BinBound):
 
 
 class RootBound(BinBound):
-    """Bounds of kernels with terms of at most √(xy), by products of roots: Hellinger, Jensen–Shannon and χ².
+    """Bounds of kernels with terms of at most √(xy), by products of roots.
 
-    2xy/(x + y) ≤ √(xy), and ½ [x log₂((x + y)/x) + y log₂((x + y)/y)] = (x + y)/2 · H₂(x/(x + y)) ≤ √(xy), for the
-    binary entropy H₂(p) ≤ 2 √(p (1 − p)). Roots r of norm one become bytes, r = s c + e, and those of a
-    query z = t u + f: ⟨z, r⟩ ≤ s t ⟨u, c⟩ + ‖f‖ ‖s c‖ + ‖e‖.
+    2xy/(x + y) ≤ √(xy), and ½ [x log₂((x + y)/x) + y log₂((x + y)/y)] = (x + y)/2 · H₂(x/(x + y)) ≤
+    √(xy), for the binary entropy H₂(p) ≤ 2 √(p (1 − p)). Roots r of norm one become bytes, r = s c
+    + e, and those of a query z = t u + f: ⟨z, r⟩ ≤ s t ⟨u, c⟩ + ‖f‖ ‖s c‖ + ‖e‖.
     """
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
@@ -190,9 +194,10 @@ class RootBound(BinBound):
 
 
 def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -> dict[str, NDArray[Any]]:
-    """Return the model of groups: the bins in order, the start of each group, and the best cap for the pairs.
+    """Return the model of groups: ordered bins, group starts, and the best cap for the pairs.
 
-    Groups that are seldom filled come last, next to one another: scans skip four bytes that are zero.
+    Groups that are seldom filled come last, next to one another: scans skip four bytes that are
+    zero.
     """
     filled = [int((first[:, group] > 0).any(axis=1).sum()) for group in groups]
     groups = [groups[place] for place in np.argsort(np.negative(filled), kind="stable")]
@@ -203,7 +208,7 @@ def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -
 
 
 def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:
-    """Return multiples of cap / 255 [b, g], the loss by rounding of each row [b], and its mass above the cap [b]."""
+    """Return multiples of cap / 255 [b, g], and rounding loss and mass above the cap [b]."""
     below = np.minimum(merged, cap)
     codes = np.rint(below * (BYTE / cap))
     lost = np.maximum(below - codes * (cap / BYTE), 0).sum(axis=1)

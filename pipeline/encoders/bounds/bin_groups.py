@@ -8,13 +8,13 @@ from mercore.pipeline.encoders.bounds.bin_groups_numba import summed_magnitudes
 from mercore.pipeline.encoders.bounds.sample import PAIR_VALUES
 from mercore.pipeline.kernels import Kernel
 
-QUERIES, NEAR = 256, 32  # rows that stand for queries, and the nearest rows that each is paired with
+QUERIES, NEAR = 256, 32  # rows that stand for queries, and nearest rows of each
 SHARE = 8  # one eighth of the groups is merged between two measurements
 Group = NDArray[np.int64]
 
 
 def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Float64]:
-    """Return pairs of near rows of a sample, as histograms float64[p, d] twice: queries and their nearest rows."""
+    """Return queries and their nearest rows in a sample, as pairs of histograms float64[p, d]."""
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
     scores = kernel.block(prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))).T
@@ -63,7 +63,7 @@ def _merged(
 
 
 def merging_costs(differences: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the mean increase of the intersection of pairs by merging two groups, float32[g, g]."""
+    """Return the mean increase of pairs' intersection by merging two groups, float32[g, g]."""
     count, groups = differences.shape
     above = np.empty((groups, groups), np.float32)
     summed_magnitudes(np.ascontiguousarray(differences), above)

@@ -37,7 +37,7 @@ BLOCK_ROWS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class KpcaBoundSpec(Landmarks):
-    """Rows as E coordinates of one byte each, and five numbers that make their product an upper bound."""
+    """Rows as E coordinates, one byte each, and five numbers for an upper bound."""
 
     name: str = "kpca-bound"
     version: int = 1
@@ -60,7 +60,7 @@ class KpcaBoundSpec(Landmarks):
         return [("coordinates", "uint8", self.n_components), ("terms", "float16", 5)]
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, the projection to coordinates, their centre, and the slack for its rounding."""
+        """Return landmarks, projection, centre of the coordinates, and slack for rounding."""
         return self.turned(self.learn(vectors, kernel.ranking), kernel.ranking)
 
     def learn(self, vectors: "Vectors", kernel: Kernel) -> "Learned":
@@ -81,7 +81,10 @@ class KpcaBoundSpec(Landmarks):
         )
 
     def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the model of the first E components, rotated at random so that all coordinates suit one step."""
+        """Return the model of the first E components.
+
+        They are rotated at random, so that one step suits all coordinates.
+        """
         kept = learned.components[:, : self.n_components]
         projection = np.zeros((len(kept), self.n_components))
         width = kept.shape[1]
@@ -115,7 +118,7 @@ class KpcaBoundSpec(Landmarks):
 
 
 class Learned(NamedTuple):
-    """Landmarks, their row numbers, Gram matrix and components, and a sample of rows as landmark values."""
+    """Landmarks with row numbers, Gram matrix and components, and a sample as landmark values."""
 
     rows: NDArray[np.int64]
     landmarks: NDArray[Any]
@@ -125,14 +128,14 @@ class Learned(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """The assumed maximum of the cosine, and the estimated probability that it misses a neighbour."""
+    """The assumed maximum of the cosine, and the estimated probability of a miss."""
 
     beta: float
     failure_probability: float
 
 
 class Coordinates(NamedTuple):
-    """Rows in the span of the components: x̃ − μ float64[b, E], R(x) float64[b], ⟨μ, x̃ − μ⟩ float64[b]."""
+    """Rows in the span of the components: x̃ − μ [b, E], R(x) [b] and ⟨μ, x̃ − μ⟩ [b], float64."""
 
     centred: Float64
     residual: Float64
@@ -143,9 +146,9 @@ class Projected(Encoder):
     """Encode rows, given as their landmark values, as bytes that bound their kernel with any query.
 
     With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ +
-    ⟨x̃ − μ, ỹ − μ⟩ + R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ becomes
-    t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤ s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖. ``slack`` covers the rounding of
-    products and the deviation of the basis from an orthonormal one.
+    ⟨x̃ − μ, ỹ − μ⟩ + R(x) R(y). A row's ỹ − μ becomes s v + e, v bytes, and a query's x̃ − μ
+    becomes t u + f; then ⟨x̃ − μ, ỹ − μ⟩ ≤ s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖. ``slack`` covers
+    the rounding of products and the deviation of the basis from an orthonormal one.
     """
 
     def __init__(self, model: Model) -> None:
@@ -155,7 +158,7 @@ class Projected(Encoder):
         self._slack = float(model["slack"][0])
 
     def encode(self, rows: Float64, *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the bytes v + 128 of a block of rows, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up."""
+        """Return the bytes v + 128 of rows, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up."""
         points = self._coordinates(rows)
         values = points.centred
         scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
@@ -195,8 +198,8 @@ class Projected(Encoder):
     def near_cosines(self, sample: Sample) -> Float64:
         """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
 
-        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample of one row
-        all quantiles are 1, as for a bound.
+        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample
+        of one row all quantiles are 1, as for a bound.
         """
         others = len(sample.rows) - 1
         if others == 0:
@@ -212,7 +215,10 @@ class Projected(Encoder):
         return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
 
     def _coordinates(self, values: Float64) -> Coordinates:
-        """Return a block of rows in the span of the components; a row's do not depend on its block, to the bit."""
+        """Return a block of rows in the span of the components.
+
+        The coordinates of a row do not depend on its block, to the bit.
+        """
         points = projected(values, self._panels)[:, : len(self._centre)]
         left = np.maximum(1 - np.square(points).sum(axis=1), 0) + self._slack
         centred = points - self._centre
@@ -246,7 +252,7 @@ class KpcaBound(Encoder):
 
 
 def projection_panels(projection: Float64) -> Float64:
-    """Return a projection [M, E] as [⌈E / 32⌉, M, 32], padded with zeros, as ``projected`` reads it."""
+    """Return a projection [M, E] as [⌈E / 32⌉, M, 32], padded with zeros, for ``projected``."""
     from mercore.pipeline.encoders.bounds.kpca_bound_numba import PANEL
 
     landmarks, width = projection.shape
@@ -273,9 +279,9 @@ def landmark_scores(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) 
 def relaxation(model: Model, share: float) -> Relaxation:
     """Return the β that held for a share of the near pairs of the sample, and how often it may fail (Eq. 28).
 
-    With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), where the sample
-    has m pairs (Dvoretzky, Kiefer & Wolfowitz): the probability that a neighbour is missed is at most that
-    plus 1 − share.
+    With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), where the
+    sample has m pairs (Dvoretzky, Kiefer & Wolfowitz): the probability that a neighbour is missed
+    is at most that plus 1 − share.
     """
     beta = float(np.interp(share, np.linspace(0, 1, QUANTILES), model["cosines"]))
     confidence = math.sqrt(math.log(2 / 0.05) / (2 * QUERIES * NEAR))
@@ -283,13 +289,13 @@ def relaxation(model: Model, share: float) -> Relaxation:
 
 
 def projection_slack(kernel: Kernel, gram: Float64, components: Float64, dims: int) -> float:
-    """Return the slack of a bound, and of a squared residual, for a projection that is not quite orthogonal.
+    """Return the slack of a bound and a squared residual, as a projection is not quite orthogonal.
 
-    For any B with BᵀB = I + Δ and ‖Δ‖ ≤ η, x̃ = BᵀΦ(x): K(x, y) = x̃ᵀỹ − x̃ᵀΔỹ + ⟨h, h'⟩ with h = Φ − B x̃ and
-    ‖h‖² = K(x, x) − ‖x̃‖² + x̃ᵀΔx̃. η is measured: the Frobenius norm of AᵀGA − I, plus the errors of G
-    (``exact_error``) and of the products, each at most (M + 2) u of Σ|A|, by row and column. Each
-    coordinate is off by ε ≤ (error + (M + 2) u) ‖A‖₁, which moves x̃ᵀỹ and ‖x̃‖² by 2 ε. The factor 2.5
-    allows for norms of up to 1.05.
+    For any B with BᵀB = I + Δ and ‖Δ‖ ≤ η, x̃ = BᵀΦ(x): K(x, y) = x̃ᵀỹ − x̃ᵀΔỹ + ⟨h, h'⟩ with h = Φ
+    − B x̃ and ‖h‖² = K(x, x) − ‖x̃‖² + x̃ᵀΔx̃. η is measured: the Frobenius norm of AᵀGA − I, plus
+    the errors of G (``exact_error``) and of the products, each at most (M + 2) u of Σ|A|, by row
+    and column. Each coordinate is off by ε ≤ (error + (M + 2) u) ‖A‖₁, which moves x̃ᵀỹ and ‖x̃‖²
+    by 2 ε. The factor 2.5 allows for norms of up to 1.05.
     """
     sums = np.abs(components).sum(axis=0)
     error = kernel.exact_error(dims) + (len(gram) + 2) * U

@@ -1,4 +1,4 @@
-"""The projection of kernel values in float64: a row's sums are added in one order in every block."""
+"""The projection of kernel values in float64, with one order of addition in every block."""
 
 # mypy: disable-error-code="call-arg"
 
@@ -70,6 +70,9 @@ def store_four(array: Values, at: Any, vectors: Four) -> None:
 
 @jit(inline="always")
 def with_products(sums: Four, line: Four, score: float) -> Four:
-    """Return sums plus a line of the projection times a score; each product and each sum is rounded."""
+    """Return sums plus a line of the projection times a score.
+
+    Each product and each sum is rounded.
+    """
     s, (a, b, c, d), (e, f, g, h) = splat_float64(score), sums, line
     return add(a, multiply(e, s)), add(b, multiply(f, s)), add(c, multiply(g, s)), add(d, multiply(h, s))

@@ -22,7 +22,7 @@ def float32_above(values: Float64) -> NDArray[np.float32]:
 
 
 def norms_above(values: Float64) -> Float64:
-    """Return the norm of each row, a little above it: rounding is 1e-13 of it at most."""
+    """Return a little more than the norm of each row; rounding is at most 1e-13 of it."""
     return np.asarray(np.sqrt(np.square(values).sum(axis=1)) * (1 + 1e-12))
 
 

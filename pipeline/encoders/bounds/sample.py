@@ -1,4 +1,4 @@
-"""The share of a sample that a bound leaves: measured at fitting, so that a search can predict its cost."""
+"""The share of a sample that a bound leaves, measured at fitting to predict a search's cost."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ PAIR_VALUES = 1 << 20  # values of pairs of rows that one measurement reads
 
 
 class Sample(NamedTuple):
-    """Random rows, [n, …] as an encoder takes them, and the true scores of the first ones with all."""
+    """Random rows, [n, …] as an encoder takes them, and true scores of the first with all."""
 
     rows: NDArray[Any]
     scores: Float64
@@ -59,7 +59,7 @@ def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
 
 
 def expected_share(shares: Float64, rows_per_neighbour: float) -> float:
-    """Return the share that bounds leave of a store, by the power law that the shares of the sample show."""
+    """Return the share that bounds leave of a store, by the power law of the sample's shares."""
     whole, eighth, rows = shares.tolist()
     power = max(0.0, float(np.log(eighth / whole) / np.log(8)))
     return min(1.0, float(whole * (rows / rows_per_neighbour) ** power))

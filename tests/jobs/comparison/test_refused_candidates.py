@@ -45,7 +45,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaAskaSpec(n_atoms=9, pursuit="mp", **SMALL),
-        "unknown pursuit: found 'mp', expected one of omp, ormp. Fix: --pursuit ormp",
+        "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: --pursuit ormp",
     ),
     (
         KpcaAskaSpec(n_atoms=9, **SMALL, random_state=-2),
@@ -82,7 +82,7 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, preprocessing="pca"),
-        "unknown preprocessing: found 'pca', expected one of none, rotation, permutation. "
+        "unknown preprocessing: found 'pca', expected one of permutation, rotation, none. "
         "Fix: leave --preprocessing out.",
     ),
     (
@@ -136,7 +136,11 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
         "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, hellinger, rbf. "
         "Fix: --encoder kpca-pq",
     ),
-    ("rbf", PqSpec(metric="product"), "kernel rbf is a distance's: found metric product. Fix: --metric distance"),
+    (
+        "rbf",
+        PqSpec(metric="product"),
+        "kernel rbf is a function of the distance: found metric product. Fix: --metric distance",
+    ),
     (
         "cosine",
         PqSpec(),
@@ -166,7 +170,7 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
         (
             name,
             BinBoundSpec(n_groups=4),
-            f"bin-bound serves sums over bins: found kernel {name}, expected intersection, chi2, hellinger, "
+            f"bin-bound needs a sum over bins: found kernel {name}, expected hellinger, chi2, intersection, "
             "jensen_shannon, or a transform. Fix: --encoder kpca-bound",
         )
         for name in ("cosine", "rbf")

@@ -140,7 +140,7 @@ def test_a_file_may_have_another_name_but_not_another_text(loaded: dict[str, Cus
     refused(
         lambda: kernel_from_spec(custom.spec()),
         InputError,
-        f"the store's kernel is its user's own: found no file of it, expected intersection.py with digest {digest}. "
+        f"the store's kernel is a custom one: found no file of it, expected intersection.py with digest {digest}. "
         "Fix: --kernel intersection.py",
     )
     refused(

@@ -168,7 +168,7 @@ def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
     best = np.argsort(np.argsort(-true, axis=0), axis=0) < k
     off = true + error * (1 - 1e-6) * np.where(best, -1, 1)
     off[best & (lost == "not known")] = np.nan
-    monkeypatch.setattr(prepared, "screen", Screened(off, error))
+    monkeypatch.setattr(prepared, "prefilter", Screened(off, error))
     kth = np.sort(true, axis=0)[-k].astype(np.float32)
     threshold = (
         Threshold(k, np.zeros(3, np.float32)) if by == "k" else Threshold(400, np.nextafter(kth, np.float32(-1)))
@@ -185,7 +185,7 @@ def test_a_cut_leaves_all_that_may_tie_with_the_last(monkeypatch: pytest.MonkeyP
     true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(100, 2)
     assert (np.ptp(true, axis=0) > 0).all()
     assert (np.ptp(true, axis=0) < 2 * kernel.exact_error(16)).all()
-    monkeypatch.setattr(prepared, "screen", Screened(true, 0.0))
+    monkeypatch.setattr(prepared, "prefilter", Screened(true, 0.0))
     found = pair_scores(prepared, rows, pairs, Threshold(5, np.zeros(2, np.float32)), threads=1)
     np.testing.assert_array_equal(found.reshape(100, 2), true)
 

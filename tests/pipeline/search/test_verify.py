@@ -34,6 +34,10 @@ class Plain(Chi2):
     """A kernel without a formula in decimals."""
 
     name = "plain"
+    shared_terms = False
+
+    def decimal(self, x: NDArray[Any], y: NDArray[Any]) -> None:
+        return None
 
 
 def unbounded(kernel: Kernel, rows: NDArray[Any]) -> ExactSearch:
