@@ -68,7 +68,7 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-class Size(click.types.IntParamType):
+class ByteCount(click.types.IntParamType):
     """A number of bytes, such as 1.5GB or 8GiB."""
 
     name = "size"
@@ -172,7 +172,7 @@ SCHEDULER = click.option(
 )
 MEMORY = click.option(
     "--memory",
-    type=Size(),
+    type=ByteCount(),
     help=(
         "The most that it may take, such as 1.5GB: this process and its --processes together; at a --scheduler, each "
         "worker of one thread. Where the defaults take more, batches are smaller or workers fewer, and what would "

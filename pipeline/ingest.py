@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.ingest_numba import digest_rows
+from mercore.pipeline.ingest_numba import hash_rows
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -108,5 +108,5 @@ def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:
     missing = -data.shape[1] % 8
     words = np.pad(data, ((0, 0), (0, missing))) if missing else data
     out = np.empty(len(rows), np.uint64)
-    digest_rows(words.view(np.uint64), out)
+    hash_rows(words.view(np.uint64), out)
     return out

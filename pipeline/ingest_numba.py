@@ -10,7 +10,7 @@ SHIFT = np.uint64(29)
 
 
 @jit
-def digest_rows(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
+def hash_rows(words: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
     """Set ``out[i]`` to a 64-bit digest of row ``words[i]``: multiply and fold, word by word."""
     for i in range(words.shape[0]):
         state = MULTIPLIER

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from mercore.jobs.background.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, Registry
+from mercore.jobs.background.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import STALLED, current_state
@@ -14,7 +14,6 @@ from mercore.stores.errors import InputError
 
 GRACE_SECONDS = 10  # from Ctrl-C to kill -9
 POLL_SECONDS = 0.05
-SPEC = ("verb", "options", "words", "target", "sources")
 
 
 def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
@@ -53,7 +52,7 @@ def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
         _kill(folder, job)
         registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)
     else:
-        registry.submit(job.id, {name: getattr(job, name) for name in SPEC})
+        registry.submit(job.id, JobSpec(job.verb, job.options, job.words, job.target, job.sources))
     start_runner(folder)
     return registry.find(job.id)[0]
 

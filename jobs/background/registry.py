@@ -3,11 +3,11 @@
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mercore.stores.errors import FormatError, StorageError
 
@@ -47,6 +47,16 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 # Fields with another name on disk.
 COLUMNS = {"position": "place", "heartbeat": "beat", "crashes": "deaths"}
+
+
+class JobSpec(NamedTuple):
+    """What a job does: a verb with its given options, its command line, and the paths that it writes and reads."""
+
+    verb: str
+    options: dict[str, Any]
+    words: list[str]
+    target: str | None
+    sources: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +116,8 @@ class Registry:
         """Close the file."""
         self._connection.close()
 
-    def submit(self, job_id: str, spec: Mapping[str, Any]) -> tuple[Job, Job | None]:
+    def submit(self, job_id: str, spec: JobSpec) -> tuple[Job, Job | None]:
         """Queue a job behind all others, unless it is already queued or running.
-
-        Parameters
-        ----------
-        spec : ``verb``, ``options``, ``words``, ``target`` and ``sources`` of a ``Job``
 
         Returns
         -------
@@ -194,10 +200,11 @@ class Registry:
                 raise
             self._connection.execute("COMMIT")
 
-    def _put(self, job_id: str, spec: Mapping[str, Any]) -> None:
+    def _put(self, job_id: str, spec: JobSpec) -> None:
         """Write a job at the end of the queue; its number of runs stays."""
         (position,) = self._connection.execute("SELECT coalesce(max(place), 0) + 1 FROM jobs").fetchone()
-        columns = {**spec, **{name: json.dumps(spec[name]) for name in ("options", "words", "sources")}}
+        columns: dict[str, object] = spec._asdict()
+        columns |= {name: json.dumps(columns[name]) for name in ("options", "words", "sources")}
         columns |= {"id": job_id, "place": position, "state": QUEUED, "submitted": time.time()}
         fresh = {"why": "", "ended": None, "exit_code": None, "deaths": 0, "cancel": 0}
         updates = ", ".join(f"{name} = excluded.{name}" for name in (*columns, *fresh))

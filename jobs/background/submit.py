@@ -15,7 +15,7 @@ from mercore.jobs.background.job_spec import (
     words_of,
     written_by,
 )
-from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, Registry
+from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.options import as_json, echo_json
@@ -92,15 +92,10 @@ def _submitting(verb: click.Command) -> click.Command:
     return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
 
 
-def job_spec(verb: click.Command, options: dict[str, Any]) -> dict[str, Any]:
+def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
     """Return what the registry keeps of a job."""
-    return {
-        "verb": str(verb.name),
-        "options": options,
-        "words": words_of(verb, options),
-        "target": next(iter(written_by(verb, options)), None),
-        "sources": sources_of(verb, options),
-    }
+    target = next(iter(written_by(verb, options)), None)
+    return JobSpec(str(verb.name), options, words_of(verb, options), target, sources_of(verb, options))
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:

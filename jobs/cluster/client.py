@@ -164,14 +164,14 @@ class SilentScheduler(Scheduler):
     Dask's own listens on every interface, even without a dashboard.
     """
 
-    def start_http_server(self, *args: object, **options: object) -> None:
+    def start_http_server(self, *args: object, **keywords: object) -> None:
         """Open no port."""
 
 
 class SilentWorker(Worker):
     """A worker that serves no pages."""
 
-    def start_http_server(self, *args: object, **options: object) -> None:
+    def start_http_server(self, *args: object, **keywords: object) -> None:
         """Open no port."""
 
 

@@ -21,7 +21,7 @@ from mercore.jobs.comparison.setup import (
     open_comparison,
     read_records,
 )
-from mercore.jobs.comparison.summary import panels, recall_at, summarise
+from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run
 from mercore.jobs.verbs.encode import EncodeOptions, open_encode
@@ -204,7 +204,7 @@ def _few(queries: str, path: Path) -> str:
 
 def _draw(summary: Sequence[Report], folder: Path) -> list[str]:
     """Draw the curves into the folder; return where they are."""
-    drawn = panels(summary)
+    drawn = recall_panels(summary)
     paths = [folder / "recall.png", folder / "recall.svg"]
     for path in paths:
         publish(path, draw_recall(drawn, path.suffix.removeprefix(".")))

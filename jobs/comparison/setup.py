@@ -62,7 +62,7 @@ class CompareOptions(VerbOptions):
         self.search_execution().check()
         self.encode_execution().check()
         check_range("seeds", self.seeds, (1, MAX_SEEDS), "--seeds 2")
-        check_folder(self.out)
+        check_out_folder(self.out)
 
     def similarities(self) -> list[Similarity]:
         """Return the kernels to compare under."""
@@ -155,7 +155,7 @@ def open_comparison(vectors: str, queries: str, options: CompareOptions) -> Comp
     return Comparison(store=store, setup=setup, kernels=kernels, candidates=candidates)
 
 
-def check_folder(out: str | None) -> None:
+def check_out_folder(out: str | None) -> None:
     """Refuse a folder in which no comparison can be kept: a store above all, whose files it would lie among.
 
     Raises

@@ -27,7 +27,7 @@ def recall_at(search: Report) -> dict[int, float]:
     return {row["rank"]: row["value"] for row in search["recall"] if row["definition"] == "texmex"}
 
 
-def panels(summary: Sequence[Report]) -> list[Panel]:
+def recall_panels(summary: Sequence[Report]) -> list[Panel]:
     """Return one panel per kernel, with one curve per line of its table."""
     curves: dict[str, list[Curve]] = {}
     for entry in summary:

@@ -155,7 +155,7 @@ def _read(vectors: Vectors, part: int) -> float:
 
 
 def _seconds(
-    sample: EncodedSample, paces: Mapping[str, Timing], around: Mapping[str, Any], parts: int
+    sample: EncodedSample, paces: Mapping[str, Timing], around: dict[str, Any], parts: int
 ) -> Callable[[int], float]:
     """Return what gives the seconds of so many parts by the number of cores."""
     work, here = sample.plan, available_cores()
@@ -174,7 +174,7 @@ def _seconds(
     return seconds
 
 
-def _sizes(sample: EncodedSample, codes: str, around: Mapping[str, Any]) -> Report:
+def _sizes(sample: EncodedSample, codes: str, around: dict[str, Any]) -> Report:
     """Return the bytes of the codes on disk, and what is free there."""
     found = encoded_bytes(sample.plan)
     layout = sample.plan.unfitted

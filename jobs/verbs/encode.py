@@ -56,7 +56,7 @@ class EncodeOptions(VerbOptions):
         given: dict[str, Any] = {name: values[name] for name in plain if values.get(name) is not None}
         return cls(
             kernel=KernelOptions.from_values(values),
-            encoder=encoder_of(str(values.get("encoder") or AskaSpec.name), values),
+            encoder=encoder_from_values(str(values.get("encoder") or AskaSpec.name), values),
             execution=Execution.from_values({"workers": None, **values}),
             **given,
         )
@@ -71,7 +71,7 @@ class EncodeOptions(VerbOptions):
             _check_target(target)
 
 
-def encoder_of(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
+def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
     """Return the encoder of that name with the options that belong to it; others are refused."""
     given = {option: values.get(option) for option in option_names()}
     if name != CHOOSE:

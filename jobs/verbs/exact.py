@@ -170,10 +170,10 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         out=options.out,
         relaxed=options.relaxed,
     )
-    return checked(task, batch=options.batch)
+    return fit_exact(task, batch=options.batch)
 
 
-def checked(task: ExactTask, *, batch: int | None) -> ExactTask:
+def fit_exact(task: ExactTask, *, batch: int | None) -> ExactTask:
     """Return an open exact search fitted into memory, or refuse counts and queries that do not fit its vectors."""
     task.settings.check(task.vectors.rows)
     check_queries(task.queries, task.kernel, task.vectors.dims, task.vectors.where)

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.options import Report, check_whole
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.verbs.exact import ExactTask, check_bounds, checked
+from mercore.jobs.verbs.exact import ExactTask, check_bounds, fit_exact
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.search_task import DEFAULT_BATCH
 from mercore.pipeline.encode import check_domain
@@ -143,7 +143,7 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
         custom_file=options.kernel.file,
     )
     return VerifyTask(
-        search=checked(search, batch=options.batch),
+        search=fit_exact(search, batch=options.batch),
         hits=hits,
         ids=claimed.ids,
         scores=claimed.scores if kernel.ranking is kernel else None,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_range, check_shape, digest_rows
+from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
 
 NAME = "the array"
 
@@ -55,7 +55,7 @@ class ArraySource:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows [start, stop), dtype[stop − start, d], a copy."""
-        check_range(self, start, stop)
+        check_row_range(self, start, stop)
         rows = np.array(self._array[start:stop], self._stored, order="C")
         return convert(rows, self.dtype, name=NAME, first=start)
 

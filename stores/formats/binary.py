@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_range, check_shape, digest_rows
+from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.resolve import location_of, scheme_of
@@ -74,7 +74,7 @@ class BinarySource:
 
     def _fill(self, start: int, stop: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Read into the result if it has the file's bytes, else through windows of a few MiB."""
-        check_range(self, start, stop)
+        check_row_range(self, start, stop)
         layout = self._layout
         rows = np.empty((stop - start, layout.d), dtype)
         if layout.head == 0 and layout.stored == dtype:

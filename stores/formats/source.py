@@ -63,7 +63,7 @@ def check_shape(name: str, n: int, d: int) -> None:
         raise FormatError(message)
 
 
-def check_range(source: Source, start: int, stop: int) -> None:
+def check_row_range(source: Source, start: int, stop: int) -> None:
     """Refuse a range of rows outside of ``source``.
 
     Raises

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_range, check_shape, digest_rows
+from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
 from mercore.stores.location.publish import storage_errors
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
@@ -31,7 +31,7 @@ class ZarrSource:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_range(self, start, stop)
+        check_row_range(self, start, stop)
         with storage_errors("read", self.name):
             try:
                 block = np.asarray(self._array[start:stop])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders import weights_numba
 from mercore.pipeline.ingest import row_digests
-from mercore.pipeline.ingest_numba import digest_rows
+from mercore.pipeline.ingest_numba import hash_rows
 from mercore.pipeline.kernels import pair_sums_numba, terms_numba
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.pipeline.scanners.sparse import panels
@@ -397,7 +397,7 @@ def test_a_residual_below_zero_is_zero() -> None:
 def test_digests_multiply_and_fold(words: list[list[int]]) -> None:
     out = np.zeros(len(words), np.uint64)
     with as_the_machine_does():
-        digest_rows(np.array(words, np.uint64), out)
+        hash_rows(np.array(words, np.uint64), out)
     assert out.tolist() == [reference.digest_words(row) for row in words]
 
 

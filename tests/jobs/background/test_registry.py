@@ -3,14 +3,13 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Registry
+from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, JobSpec, Registry
 from mercore.stores.errors import FormatError, StorageError
 
-SPEC: dict[str, Any] = {"verb": "encode", "options": {"atoms": 8}, "words": ["encode"], "target": None, "sources": []}
+SPEC = JobSpec("encode", {"atoms": 8}, ["encode"], None, [])
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def path(tmp_path: Path) -> Path:
 def test_jobs_are_claimed_in_order_and_keep_what_they_were_submitted_with(path: Path) -> None:
     registry = Registry(path)
     for name in ("b", "a", "c"):
-        job, before = registry.submit(name, {**SPEC, "target": f"/{name}"})
+        job, before = registry.submit(name, SPEC._replace(target=f"/{name}"))
         assert (job.state, before) == (QUEUED, None)
     claimed = [registry.claim() for _ in range(4)]
     assert [job and (job.id, job.state, job.target, job.runs) for job in claimed] == [
@@ -31,15 +30,15 @@ def test_jobs_are_claimed_in_order_and_keep_what_they_were_submitted_with(path: 
         None,
     ]
     assert claimed[0] is not None
-    assert (claimed[0].options, claimed[0].words) == (SPEC["options"], SPEC["words"])
+    assert (claimed[0].options, claimed[0].words) == (SPEC.options, SPEC.words)
 
 
 def test_a_job_waits_for_the_jobs_before_it_that_write_what_it_reads(path: Path) -> None:
     registry = Registry(path)
-    registry.submit("reader", {**SPEC, "sources": ["/x"]})  # before: what it reads is there already
-    registry.submit("writer", {**SPEC, "target": "/x"})
-    registry.submit("waiting", {**SPEC, "sources": ["/y", "/x"], "target": "/z"})
-    registry.submit("chained", {**SPEC, "sources": ["/z"]})
+    registry.submit("reader", SPEC._replace(sources=["/x"]))  # before: what it reads is there already
+    registry.submit("writer", SPEC._replace(target="/x"))
+    registry.submit("waiting", SPEC._replace(sources=["/y", "/x"], target="/z"))
+    registry.submit("chained", SPEC._replace(sources=["/z"]))
     registry.submit("free", SPEC)
     names = [job.id if (job := registry.claim()) else None for _ in range(4)]
     assert names == ["reader", "writer", "free", None]
@@ -55,7 +54,7 @@ def test_a_job_that_ended_is_queued_again_behind_the_others(path: Path, state: s
     registry.claim()
     registry.change("old", state=state, exit_code=1, why="so", crashes=2, cancel=1, peak_bytes=7)
     registry.submit("new", SPEC)
-    job, before = registry.submit("old", {**SPEC, "options": {"atoms": 8, "workers": 3}})
+    job, before = registry.submit("old", SPEC._replace(options={"atoms": 8, "workers": 3}))
     assert before is not None
     assert (before.state, before.why) == (state, "so")
     assert (job.state, job.why, job.exit_code, job.crashes, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
@@ -70,7 +69,7 @@ def test_a_job_that_is_queued_or_running_stays_as_it_is(path: Path, claims: int)
     for _ in range(claims):
         registry.claim()
     (before,) = registry.jobs()
-    assert registry.submit("one", {**SPEC, "options": {"atoms": 9}}) == (before, before)
+    assert registry.submit("one", SPEC._replace(options={"atoms": 9})) == (before, before)
 
 
 def test_a_change_happens_in_the_state_that_it_is_for(path: Path) -> None:
