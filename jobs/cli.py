@@ -12,6 +12,7 @@ import click
 from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import wake_quietly
 from mercore.jobs.background.submit import submit_group
+from mercore.jobs.notices import print_notices
 from mercore.jobs.options import (
     BATCH,
     ENCODER,
@@ -68,6 +69,7 @@ def main(context: click.Context) -> None:
     """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
     if sys.stderr is None:  # who started the command closed it
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
+    print_notices()
     keep_freed_blocks()
     if context.invoked_subcommand != "runner":
         wake_quietly()

@@ -62,7 +62,7 @@ def squared_term(x: Real, y: Real) -> Real:
     return (x - y) * (x - y)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
@@ -84,7 +84,7 @@ def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
                 add_one(terms, X[i, dims[c]], YT[dims[c], first:last], tiny, sums)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def add_four(
     terms: int,
     x: Reals,
@@ -129,7 +129,7 @@ def add_four(
         add_one(terms, e, s, tiny, sums)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
     """Add the terms of one dimension to the sums."""
     if terms == JENSEN_SHANNON:
@@ -152,7 +152,7 @@ def cheap_term(terms: int, x: Real, y: Real, tiny: Real) -> Real:
     return squared_term(x, y)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def pairs(
     terms: int,
     X: NDArray[np.float64],

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encode import encoder_of, spec_of
+from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.executor import Executor, ThreadExecutor, answer
@@ -101,6 +102,7 @@ def search_code_store(
     passes = -(-queries.shape[0] // options.batch)
     executor = options.executor
     if executor is None:
+        before_scanning(spec_of(store), min(queries.shape[0], options.batch))
         codes = OpenCodes(store, encoder_of(store, options.custom), PartCache(options.cache_bytes if passes > 1 else 0))
         executor = ThreadExecutor(kernel=kernel, threads=options.threads, vectors=vectors, codes=codes)
 
