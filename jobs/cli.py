@@ -13,6 +13,7 @@ from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
 from mercore.jobs.encoder_options import ENCODER
+from mercore.jobs.notices import print_notices
 from mercore.jobs.options import (
     BATCH,
     FINITE,
@@ -80,6 +81,7 @@ def main(context: click.Context) -> None:
     """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
     if sys.stderr is None:  # who started the command closed it
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
+    print_notices()
     keep_freed_blocks()
     if context.invoked_subcommand != "runner":
         start_runner_quietly()

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
+from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.errors import InputError
@@ -90,6 +91,7 @@ def lay_out(
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
     encoder.check(vectors, kernel)
+    before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: leave --part-rows out."

@@ -12,7 +12,7 @@ from mercore.pipeline.topk_numba import insert_pairs
 class TopK:
     """Scores [nq, k] and row numbers int64[nq, k], the worst last; ties to the lower row; −1 at −inf where none is yet.
 
-    The others are in order where k is small (see ``best_numba.insert``) and always once lists were merged.
+    The others are in order where k is small (see ``topk_numba.insert``) and always once lists were merged.
 
     ``rescored`` counts the pairs (query, row) that a filter could not rule out, and that were then scored in full;
     ``kept`` is what a scanner made for this list and needs again in the next part.

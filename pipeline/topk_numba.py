@@ -1,11 +1,14 @@
 """Loops that keep the k best rows of each query; ties go to the lower id."""
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import move_up
 
+ZERO = cast(int, np.int64(0))  # a literal 0 would be a type of its own, for which callees are compiled once more
 LONGEST_SORTED = 128  # entries: a list that is moved faster than it is sunk into
 
 

@@ -3,8 +3,14 @@
 numba's own cache looks at the file of the outermost function alone. A helper in another file, or a constant, that was
 changed since would live on in every function that has it inlined: after an update in place, a bound might not be one.
 numba's cache also lies beside the sources, where it would outlive an uninstalled package.
+
+Processes that need the same function share the work: one compiles it and holds a lock, the others
+wait for the file. The first compilation that takes longer than a moment is logged.
 """
 
+import fcntl
+import logging
+import os
 import re
 import sys
 import time
@@ -13,14 +19,19 @@ from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from typing import Any, ClassVar
 
 import numba
+from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from platformdirs import user_cache_path
 
 NAMESPACE = "mercore"
 KEPT_SECONDS = 30 * 24 * 3600  # machine code of other sources may belong to another installation: it stays so long
+LOGGER, NOTICE = logging.getLogger("mercore.jit"), "compiling loops for this processor, once"
+MOMENT = 0.3  # seconds of compiling before it is logged
+WAIT_SECONDS, POLL_SECONDS = 120, 0.01  # for another process that compiles the same function
 _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 
 
@@ -67,44 +78,146 @@ class JitCache(FunctionCache):
 
     _impl_class = _Implementation
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], suffix: str = "") -> None:
         super().__init__(function)
+        self._cache_file: _MachineCode
         digest = _digest(sources_digest(function.__module__) + numba.__version__)
-        self._cache_file = _MachineCode(self.cache_path, self._impl.filename_base, digest)
+        name = ".".join(filter(None, (self._impl.filename_base, suffix)))
+        self._cache_file = _MachineCode(self.cache_path, name, digest)
+
+    def holds_code(self) -> bool:
+        """Return whether there is machine code for any signature and constants."""
+        return self._cache_file.holds_code()
 
 
 class _MachineCode(IndexDataCacheFile):
     """The files of one function's machine code; their names hold the digest of its sources.
 
     A file that cannot be read, because the machine went down while it was written, counts as missing.
+    numba's compiler lock is held in ``load`` and ``save``, and from the one to the other.
     """
+
+    _locks: ClassVar[dict[Path, int]] = {}  # of functions that this process is compiling
 
     def __init__(self, folder: str, name: str, digest: str) -> None:
         super().__init__(folder, f"{name}.{digest}", digest)
         self._same_function = f"{name}.*.nb[ic]"
+        self._function = name
+        self._lock = Path(folder) / f"{name}.{digest}.lock"
 
     def load(self, key: Any) -> Any:
-        """Return the machine code for a signature and a processor, or None."""
-        try:
-            return super().load(key)
-        except Exception:  # noqa: BLE001 - damaged bytes raise anything
-            return None
+        """Return the machine code for a signature and a processor, or None: then it is to be compiled."""
+        data = self._read(key)
+        if data is None and self._claim():
+            data = self._read(key)
+            if data is not None:
+                self._release()
+        return data
 
     def save(self, key: Any, data: Any) -> None:
         """Write machine code, and remove old code of other sources; a full disk costs only time."""
         with suppress(OSError):
             folder = Path(self._cache_path)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             super().save(key, data)
             for path in folder.glob(self._same_function):
                 if self._source_stamp not in path.name and path.stat().st_mtime < time.time() - KEPT_SECONDS:
                     path.unlink(missing_ok=True)
+        self._release()
+
+    def holds_code(self) -> bool:
+        """Return whether there is machine code of this function's sources, or nowhere to write it."""
+        folder = Path(self._cache_path)
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            return True
+        return any(folder.glob(f"{self._function}*{self._source_stamp}.nbi"))
+
+    def _read(self, key: Any) -> Any:
+        try:
+            return super().load(key)
+        except Exception:  # noqa: BLE001 - damaged bytes raise anything
+            return None
+
+    def _claim(self) -> bool:
+        """Take the lock of this function; return whether another process had it, and so may have compiled it."""
+        if self._lock in self._locks:  # of a function that calls itself
+            return False
+        waited, deadline = False, time.monotonic() + WAIT_SECONDS
+        with suppress(OSError):
+            self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(self._lock, os.O_CREAT | os.O_RDWR, 0o600)
+            _STOPWATCH.start()
+            while not _locked(file) and time.monotonic() < deadline:
+                waited = True
+                time.sleep(POLL_SECONDS)
+            _STOPWATCH.stop()
+            self._locks[self._lock] = file
+        return waited
+
+    def _release(self) -> None:
+        """Give the lock back."""
+        file = self._locks.pop(self._lock, None)
+        if file is not None:
+            self._lock.unlink(missing_ok=True)
+            os.close(file)
 
     def _load_index(self) -> Any:
         try:
             return super()._load_index()
         except Exception:  # noqa: BLE001
             return {}
+
+
+def _locked(file: int) -> bool:
+    """Return whether the exclusive lock of a file was free; it is this process's then."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class _Stopwatch(event.Listener):
+    """The time that this process spends on compiling, or on waiting for it: logged once it is long."""
+
+    def __init__(self) -> None:
+        self._depth, self._spent, self._began = 0, 0.0, 0.0
+        self._timer: Timer | None = None
+        self._logged = False
+
+    def on_start(self, _event: Any) -> None:
+        """Begin to compile a function, or one that it calls."""
+        self.start()
+
+    def on_end(self, _event: Any) -> None:
+        """End it."""
+        self.stop()
+
+    def start(self) -> None:
+        """Go on."""
+        self._depth += 1
+        if self._depth == 1 and not self._logged:
+            self._began = time.monotonic()
+            self._timer = Timer(max(0.0, MOMENT - self._spent), self._log)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """Pause."""
+        self._depth -= 1
+        if self._depth == 0 and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._spent += time.monotonic() - self._began
+
+    def _log(self) -> None:
+        self._logged = True
+        LOGGER.info(NOTICE)
+
+
+_STOPWATCH = _Stopwatch()
+event.register("numba:compile", _STOPWATCH)
 
 
 def sources_digest(module: str) -> str:

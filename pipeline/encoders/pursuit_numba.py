@@ -318,6 +318,33 @@ def take(
 
 
 @jit
+def whole_zeros(count: np.uint64) -> Places:
+    """Return zeros. ``np.zeros``, ``np.ones`` and ``np.arange`` of several types take a second to compile."""
+    out = np.empty(np.int64(count), np.uint64)
+    for i in range(out.size):
+        out[i] = 0
+    return out
+
+
+@jit
+def doubles(count: np.uint64, value: float) -> Doubles:
+    """Return copies of a number, as float64."""
+    out = np.empty(np.int64(count), np.float64)
+    for i in range(out.size):
+        out[i] = value
+    return out
+
+
+@jit
+def singles(count: np.uint64, value: float) -> Singles:
+    """Return copies of a number, as float32."""
+    out = np.empty(np.int64(count), np.float32)
+    for i in range(out.size):
+        out[i] = value
+    return out
+
+
+@jit(constants=("order_recursive",))
 def pursue(
     starts: Singles, grams: Singles, order_recursive: bool, tolerance: float, atoms: NDArray[np.int64], out: Doubles
 ) -> None:
@@ -332,10 +359,13 @@ def pursue(
     start, gram, weights = starts.reshape(-1), grams.reshape(-1), out.reshape(-1)
     b, alpha, size = np.uint64(atoms.shape[0]), np.uint64(atoms.shape[1]), np.uint64(grams.shape[1])
     turns = np.uint64(TURNS if TURNS * alpha * size <= CACHE else 1)
-    rows, counts, left = np.arange(np.int64(turns)), np.zeros(turns, np.uint64), np.ones(turns)
-    support, inverse, projections = np.zeros(turns * alpha, np.uint64), np.zeros(turns * alpha * alpha), np.zeros(alpha)
-    factors, directions, lanes = np.zeros((3, turns * alpha + THREE), np.float32)
-    distances = np.ones(turns * size if order_recursive else np.uint64(1), np.float32)
+    rows, counts, support = whole_zeros(turns), whole_zeros(turns), whole_zeros(turns * alpha)
+    left, inverse, projections = doubles(turns, 1.0), doubles(turns * alpha * alpha, 0.0), doubles(alpha, 0.0)
+    factors, directions = singles(turns * alpha, 0.0), singles(turns * alpha, 0.0)
+    lanes = singles(THREE, 0.0)
+    distances = singles(turns * size if order_recursive else np.uint64(1), 1.0)
+    for place in range(turns):
+        rows[place] = place
     turn, following, done, ahead = np.uint64(0), turns, np.uint64(0), np.uint64(0)
     while done < b:
         turn = turn + np.uint64(1) if turn + np.uint64(1) < turns else np.uint64(0)

@@ -17,6 +17,8 @@ def pack(terms: int, YT: Float32) -> Panels:
     """Return columns YT [d, m] in the layout of ``terms``: packed once, for many blocks of rows."""
     d, m = YT.shape
     columns = np.ascontiguousarray(YT)
+    if not columns.flags.writeable:  # a type of its own, for which everything is compiled once more
+        columns = columns.copy()
     size = -(-m // PANEL) * PANEL * d
     values = aligned(size, np.float32)
     gains = aligned(size if terms == terms_numba.JENSEN_SHANNON else 0, np.float32)

@@ -93,7 +93,7 @@ class PanelStart(NamedTuple):
     width: int
 
 
-@jit
+@jit(constants=("terms",))
 def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
     """Set ``rows`` to the non-zero values of ``X`` [n, d]."""
     values, others, dims, counts, totals, stride = rows
@@ -114,7 +114,7 @@ def gather_rows(terms: int, X: Single, rows: SparseRows) -> None:
                 store(others, c, multiply(x, x))
 
 
-@jit
+@jit(constants=("terms",))
 def pack_group(terms: int, YT: Single, first: int, panels: Single, gains: Single) -> None:
     """Copy GROUP columns or less of ``YT`` [d, m], from ``first`` on, to panels [·, d, 64].
 
@@ -255,7 +255,7 @@ def store_four(values: Single, at: np.uint64, sums: Any) -> None:
     store(values, at + v + v + v, sums[3])
 
 
-@jit
+@jit(constants=("terms",))
 def dense_panel(
     terms: int, X: Single, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
 ) -> None:
@@ -294,7 +294,7 @@ def dense_panel(
             put(sums, np.uint64(j) * WIDE, np.float32(0), finish, out, place, i + j)
 
 
-@jit
+@jit(constants=("terms",))
 def score_rows(
     terms: int,
     X: Single,
@@ -312,18 +312,28 @@ def score_rows(
     """
     panels, gains, d, m, _ = columns
     flat = out.reshape(-1)
-    every = terms in (PRODUCT, SQUARED)  # dimension counts, zero or not
-    dense = every or (terms == INTERSECTION and DENSE_COST * X.size < rows.counts.sum())
+    dense = False
+    if terms == INTERSECTION:
+        dense = bool(DENSE_COST * X.size < total_count(rows.counts))
     for first in range(0, m, PANEL):
         place = PanelStart(first * d, first, m, min(PANEL, m - first))
-        if dense:
-            dense_panel(terms, X, panels, place, one, sums, finish, flat)
-        elif terms == CHI2:
+        if terms == CHI2:
             chi2_panel(rows, panels, place, sums, finish, flat)
         elif terms == JENSEN_SHANNON:
             jensen_shannon_panel(rows, panels, gains, place, sums, finish, flat)
+        elif terms != INTERSECTION or dense:  # every dimension counts
+            dense_panel(terms, X, panels, place, one, sums, finish, flat)
         else:
             intersection_panel(rows, panels, place, one, sums, finish, flat)
+
+
+@jit(inline="always")
+def total_count(counts: NDArray[np.uint64]) -> np.uint64:
+    """Return the sum of some counts."""
+    total = np.uint64(0)
+    for count in counts:
+        total += count
+    return total
 
 
 @jit

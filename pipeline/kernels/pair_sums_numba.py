@@ -24,7 +24,7 @@ Reals = NDArray[np.floating]
 TILE = 512  # columns of a tile: four rows of them and their sums stay in L1
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
     """Set ``out[i, j]`` to the sum of the terms of ``X[i]`` and ``YT[:, j]``, dimensions ascending.
 
@@ -47,7 +47,7 @@ def cross(terms: int, X: Reals, YT: Reals, tiny: Real, out: Reals) -> None:
                 add_one(terms, X[i, dims[c]], YT[dims[c], first:last], tiny, sums)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def add_four(
     terms: int,
     x: Reals,
@@ -95,7 +95,7 @@ def add_four(
         add_one(terms, e, s, tiny, sums)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
     """Add the terms of one dimension to the sums of all columns."""
     if terms == JENSEN_SHANNON:
@@ -106,7 +106,7 @@ def add_one(terms: int, x: Real, y: Reals, tiny: Real, sums: Reals) -> None:
         sums[j] = sums[j] + cheap_term(terms, x, y[j], tiny)
 
 
-@jit(error_model="numpy")
+@jit(constants=("terms",), error_model="numpy")
 def pairs(
     terms: int,
     X: NDArray[np.float64],

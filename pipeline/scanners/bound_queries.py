@@ -107,7 +107,7 @@ def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, si
     stride = form.depth + LANES
     n = min(CHUNK_ROWS, len(rows))
     room = SparseWords(np.empty(n * stride, np.int32), np.empty(n * stride, np.uint32), np.empty(n, np.uint64), stride)
-    return int(bound_rows(words, np.ascontiguousarray(numbers), queries, room, sink))
+    return int(bound_rows(form.minimum, words, np.ascontiguousarray(numbers), queries, room, sink))
 
 
 def _sink(

@@ -38,6 +38,7 @@ from mercore.pipeline.simd.vectors import (
     splat_float32,
     store,
 )
+from mercore.pipeline.topk_numba import ZERO
 
 # Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
 SPARSE_COST, GATHER_COST = 2.2, 0.75
@@ -126,8 +127,8 @@ def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
     return GATHER_COST * size + SPARSE_COST * panels * words_not_zero(x, begin, end) < panels * size
 
 
-@jit
-def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
+@jit(constants=("minimum",))
+def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
     """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
 
     ``numbers`` are as ``bound_block`` has them; ``room`` is for 256 rows, at least n.
@@ -137,13 +138,13 @@ def bound_rows(X: Words, numbers: Single, queries: PackedQueries, room: SparseWo
     hit_rows, hit_queries, hit_bounds = hits
     n, depth = X.shape
     four = marks.view(np.uint64)
-    x, flat, bounds, minimum, count = X.reshape(-1), numbers.reshape(-1), sums.view(np.float32), form.minimum, 0
+    x, flat, bounds, count = X.reshape(-1), numbers.reshape(-1), sums.view(np.float32), ZERO
     for first in range(0, n, CHUNK_ROWS):
         last = min(n, first + CHUNK_ROWS)
         few = is_sparse(x, first * depth, (first + min(last - first, SAMPLE_ROWS)) * depth, start.size)
         if few:
             gather(x, first, last - first, depth, room)
-        lane = 0
+        lane = ZERO
         while lane < start.size:
             width = PANEL if lane < wide else LANES
             for i in range(first, last, ROOM // width):

@@ -52,7 +52,7 @@ def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
     store(sums, at + width + width + width, four[3])
 
 
-@jit
+@jit(constants=("minimum",))
 def wide_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
@@ -81,7 +81,7 @@ def wide_sums(
         store_four(sums, behind + V, WIDE, e)
 
 
-@jit
+@jit(constants=("minimum",))
 def narrow_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
@@ -111,7 +111,7 @@ def add_to_two(sums: Any, word: np.int32, words: Words, at: np.uint64, minimum: 
     return add_word(sums[0], word, y, minimum), add_word(sums[1], word, z, minimum)
 
 
-@jit
+@jit(constants=("minimum",))
 def sparse_wide(
     rows: SparseWords,
     first: int,
@@ -145,7 +145,7 @@ def sparse_wide(
         store(sums, to + V, add(add(a[1], b[1]), add(c[1], e[1])))
 
 
-@jit
+@jit(constants=("minimum",))
 def sparse_narrow(
     rows: SparseWords,
     first: int,

@@ -187,8 +187,11 @@ class PqBatch(Group):
 
     def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
         """Score in float32 the pairs that may be among the best; return how many those were."""
+        wide = self.count > NARROW
         limits, scores, ids = (self.ceilings, quantised.inverses), best.scores[self.queries], best.ids[self.queries]
-        return int(scan_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
+        return int(
+            scan_filtered(wide, codes.shape[1] == 8, codes, quantised.table, self.table, *limits, first, scores, ids)
+        )
 
 
 def filters_one(n_codes: int) -> bool:

@@ -22,7 +22,7 @@ from mercore.pipeline.simd.saturating import (
 )
 from mercore.pipeline.simd.selection import attains
 from mercore.pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
-from mercore.pipeline.topk_numba import insert
+from mercore.pipeline.topk_numba import ZERO, insert
 
 ENTRIES = 256  # a sub-quantizer
 PANEL = FLOAT32.count  # queries whose sums are one vector
@@ -62,7 +62,8 @@ def scan_panel(
     """Score rows for up to 16 queries, ``table`` flat [M · 256 · 16]."""
     flat, width = codes.reshape(-1), np.uint64(codes.shape[1])
     least, sums = np.full(PANEL, np.inf, np.float32), np.empty(PANEL, np.float32)
-    least[: scores.shape[0]] = scores[:, -1]
+    for query in range(scores.shape[0]):  # an assignment of slices takes seconds to compile
+        least[query] = scores[query, -1]
     for i in range(np.uint64(codes.shape[0])):
         at = i * width
         total = load_float32(table, np.uint64(flat[at]) * np.uint64(PANEL))
@@ -96,7 +97,7 @@ def scan_one(
         for j in range(np.uint64(1), width):
             total = total + table[j * np.uint64(ENTRIES) + np.uint64(flat[at + j])]
         if total >= least:
-            insert(scores, ids, 0, total, first + int(i))
+            insert(scores, ids, ZERO, total, first + int(i))
             least = scores[0, -1]
 
 
@@ -119,7 +120,7 @@ def scan_one_by_words(
                 code = (word >> (j * np.uint64(8))) & np.uint64(255)
                 total = total + table[base + j * np.uint64(ENTRIES) + code]
         if total >= least:
-            insert(scores, ids, 0, total, first + int(i))
+            insert(scores, ids, ZERO, total, first + int(i))
             least = scores[0, -1]
 
 
@@ -149,8 +150,10 @@ def limit_of(ceiling: float, score: np.float32, inverse: float) -> np.uint8:
     return np.uint8(max(0.0, (ceiling - np.float64(score)) * inverse * MARGIN))
 
 
-@jit
+@jit(constants=("wide", "eight"))
 def scan_filtered(
+    wide: bool,
+    eight: bool,
     codes: NDArray[np.uint8],
     table8: NDArray[np.uint8],
     table: NDArray[np.float32],
@@ -162,19 +165,19 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``table8`` flat [M · 256 · 64], or [M · 256 · 32]; ``ceilings`` [Q] what no float32 score exceeds, ``inverses`` [Q]
-    1 / Δ; ``scores``, ``ids`` [Q, k], no k-th one below what Δ was made for.
+    ``eight`` says whether M is 8. ``table8`` is flat, [M · 256 · 64] if ``wide``, else [M · 256 · 32];
+    ``ceilings`` [Q], which no float32 score exceeds; ``inverses`` [Q], 1 / Δ; ``scores``, ``ids`` [Q, k],
+    no k-th one below the one that Δ was made for.
     """
     n, width = codes.shape
     flat, limits = codes.reshape(-1), np.zeros(WIDE, np.uint8)
     rows, bits = np.empty(2 * TILE, np.int64), np.empty(2 * TILE, np.uint64)
-    wide = table8.size == WIDE * ENTRIES * width
     for query in range(scores.shape[0]):
         limits[query] = limit_of(ceilings[query], scores[query, -1], inverses[query])
-    rescored, side, count = 0, 0, 0
+    rescored, side, count = ZERO, ZERO, ZERO
     for start in range(0, n, TILE):
         stop, waiting, side = min(n, start + TILE), count, TILE - side
-        if width == 8:
+        if eight:
             count = reaching_8(flat, width, start, stop, table8, limits, wide, rows, bits, side)
         else:
             count = reaching_any(flat, width, start, stop, table8, limits, wide, rows, bits, side)
@@ -188,7 +191,7 @@ def scan_filtered(
 def reaching_of(fixed: int) -> Any:
     """Return the loop that lists the rows within a lane's limit, for codes of a fixed width, or 0 for any."""
 
-    @jit
+    @jit(constants=("wide",))
     def reaching(
         codes: NDArray[np.uint8],
         width: int,

@@ -17,7 +17,7 @@ from mercore.pipeline.simd.lookups import (
 )
 from mercore.pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_bytes
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
-from mercore.pipeline.topk_numba import insert
+from mercore.pipeline.topk_numba import ZERO, insert
 
 ROWS = 64  # looked up at once
 TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that
@@ -131,4 +131,4 @@ def score_one(
     for j in range(1, codes.shape[1]):
         total = total + table[j * ENTRIES + np.int64(codes[row, j])]
     if total >= scores[0, -1]:
-        insert(scores, ids, 0, total, first + row)
+        insert(scores, ids, ZERO, total, first + row)

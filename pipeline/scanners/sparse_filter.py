@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.sparse_filter_numba import row_sums, scan_filtered
+from mercore.pipeline.scanners.sparse_filter_numba import ANY, EIGHT, EIGHT_NARROW, row_sums, scan_filtered
 from mercore.pipeline.scanners.sparse_layout import FAINT, FLOAT32_ROUNDING, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
 from mercore.pipeline.simd.aligned import aligned
@@ -59,6 +59,7 @@ class QuantisedTable:
         self.steps = np.where(most > 0, most, 1) / reach
         self.half = 0.5 + FLOAT32_ROUNDING * reach * (rows.atoms.shape[1] + 2)
         narrow = count <= LANES and rows.atoms.shape[1] == 8
+        self.way = EIGHT_NARROW if narrow else EIGHT if rows.atoms.shape[1] == 8 else ANY
         self.columns = np.arange(LANES) if narrow else np.array(COLUMNS)  # of the queries, in the order of results
         self.bytes = aligned(m * len(self.columns), np.int8)
         self.bytes.reshape(m, -1)[:, self.columns[:count]] = np.rint(table / self.steps) - self.zero
@@ -80,7 +81,7 @@ class QuantisedTable:
         limits = half, zero, levels, np.float32(unit), per_step, usual
         codes = rows.atoms, rows.weights, rows.halves, rows.residuals
         scores, ids = best.scores[queries], best.ids[queries]
-        return int(scan_filtered(*codes, limits, self.bytes, table, units * fine, rows.first, scores, ids))
+        return int(scan_filtered(self.way, *codes, limits, self.bytes, table, units * fine, rows.first, scores, ids))
 
 
 def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:

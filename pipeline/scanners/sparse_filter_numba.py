@@ -35,8 +35,9 @@ from mercore.pipeline.simd.vectors import (
     third_of_four,
     zero_int16,
 )
-from mercore.pipeline.topk_numba import insert
+from mercore.pipeline.topk_numba import ZERO, insert
 
+ANY, EIGHT, EIGHT_NARROW = range(3)  # rows of any even α; of eight atoms; of eight, for at most 32 queries
 AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
 FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits
 TILE = 1 << 12  # rows whose hits are rescored together: thresholds are as old as that
@@ -107,8 +108,9 @@ def row_bounds(
         inverses[i] = np.uint16(inverse if fits else none)
 
 
-@jit
+@jit(constants=("way",))
 def scan_filtered(
+    way: int,
     atoms: NDArray[np.uint16],
     weights: NDArray[np.int8],
     halves: NDArray[np.uint16],
@@ -123,9 +125,10 @@ def scan_filtered(
 ) -> int:
     """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
 
-    ``atoms``, ``weights`` [n, α], α even; ``halves`` σ and ``residuals`` ρ, if they count, as the bits of float16;
-    ``limits`` h, z, L, the unit of 1/σ, 1/Δ and β as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32]
-    if α = 8; ``table`` as ``scan_batch`` wants it; ``units`` [2, Q], what makes a threshold of a score; ``scores``,
+    ``way`` is one of ``ANY``, ``EIGHT`` and ``EIGHT_NARROW``; ``atoms``, ``weights`` [n, α], α even;
+    ``halves`` σ and ``residuals`` ρ, if they count, as the bits of float16; ``limits`` h, z, L, the unit
+    of 1/σ, 1/Δ and β as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32] if narrow;
+    ``table`` as ``scan_batch`` wants it; ``units`` [2, Q], from which thresholds are made; ``scores``,
     ``ids`` [Q, k], each k-th one positive and above β.
     """
     n = halves.size
@@ -134,13 +137,13 @@ def scan_filtered(
     magnitudes, totals = np.empty(TILE, np.int16), np.empty(TILE, np.int16)
     lifts, gaps, inverses = np.empty(TILE, np.uint16), np.empty(TILE, np.uint16), np.empty(TILE, np.uint16)
     rows, bits = np.empty(2 * TILE, np.int64), np.empty(2 * TILE, np.uint64)
-    bounds, wide = (lifts, gaps, inverses), table8.size == GROUP * table.shape[1]
+    bounds = lifts, gaps, inverses
     used = np.uint64(0)
     for lane in range(GROUP):
         query = lane % scores.shape[0]  # lanes of no query repeat another's threshold
         least[lane] = threshold(scores[query, -1], units, query)
         used |= np.uint64(lane < scores.shape[0]) << np.uint64(lane)
-    rescored, side, count, stop, tile = 0, 0, 0, 0, FIRST_TILE
+    rescored, side, count, stop, tile = ZERO, ZERO, ZERO, ZERO, ZERO + FIRST_TILE
     while stop < n:
         start, stop = stop, min(n, stop + tile)
         row_sums(flat_weights, alpha, start, stop, magnitudes, totals)
@@ -150,9 +153,9 @@ def scan_filtered(
             if residuals is not None:
                 prefetch(residuals, row)
         waiting, side = count, TILE - side
-        if alpha == 8 and wide:
+        if way == EIGHT:
             count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
-        elif alpha == 8:
+        elif way == EIGHT_NARROW:
             count = half_reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
         else:
             count = reaching(flat, pairs, alpha // 2, start, stop, table8, bounds, least, rows, bits, side)

@@ -15,7 +15,7 @@ from mercore.pipeline.simd.vectors import (
     store,
     zero_float32,
 )
-from mercore.pipeline.topk_numba import insert
+from mercore.pipeline.topk_numba import ZERO, insert
 
 PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
 
@@ -83,7 +83,8 @@ def scan_panel(
     """Score rows for up to 16 queries, ``table`` flat [m · 16]."""
     flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), np.uint64(atoms.shape[1])
     least, sums = np.full(PANEL, np.inf, np.float32), np.empty(PANEL, np.float32)
-    least[: scores.shape[0]] = scores[:, -1]
+    for query in range(scores.shape[0]):  # an assignment of slices takes seconds to compile
+        least[query] = scores[query, -1]
     for i in range(np.uint64(atoms.shape[0])):
         total = zero_float32()
         for a in range(i * alpha, (i + np.uint64(1)) * alpha):
@@ -121,5 +122,5 @@ def scan_one(
         if biases is not None:
             total = total + biases[i]
         if total > least:
-            insert(scores, ids, 0, total, first + i)
+            insert(scores, ids, ZERO, total, first + i)
             least = scores[0, -1]

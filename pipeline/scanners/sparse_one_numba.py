@@ -12,7 +12,7 @@ from mercore.pipeline.scanners.sparse_filter_numba import AHEAD
 from mercore.pipeline.scanners.sparse_numba import half_square, widened
 from mercore.pipeline.simd.bytes import look_up_eight, rows_reaching
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
-from mercore.pipeline.topk_numba import insert
+from mercore.pipeline.topk_numba import ZERO, insert
 
 PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
 
@@ -88,4 +88,4 @@ def score_one(
     if residuals is not None:
         total = total + half_square(residuals[i])
     if total > scores[0, -1]:
-        insert(scores, ids, 0, total, first + i)
+        insert(scores, ids, ZERO, total, first + i)

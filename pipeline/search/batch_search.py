@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encode import encoder_of, spec_of
+from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.executor import Executor, QueryBatch
@@ -108,6 +109,7 @@ def search_code_store(
     passes = -(-queries.shape[0] // settings.batch)
     executor = settings.executor
     if executor is None:
+        before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
         codes = OpenCodes(
             store, encoder_of(store, settings.custom), PartCache(settings.cache_bytes if passes > 1 else 0)
         )

@@ -13,6 +13,7 @@ from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, expected_share, sample_scores, sample_shares
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
+from mercore.pipeline.first_use import before_choosing_bound
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.bound_layout import MOST_BYTES
 from mercore.pipeline.search.costs import Search, by_bounds
@@ -40,6 +41,7 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
     The choice depends on the rows alone. Costs come from a model in nanoseconds. Shares are
     measured on a sample, and extrapolated to the store by the power law that the sample shows.
     """
+    before_choosing_bound()
     rng = np.random.default_rng(random_state)
     rows = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows))))
     search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)

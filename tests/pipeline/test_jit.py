@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
@@ -41,7 +42,7 @@ def made(tmp_path: Path) -> Path:
     return folder
 
 
-def run(made: Path, *, full: bool = False, cache: str = "") -> tuple[int, int]:
+def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> tuple[int, int]:
     """Return what the loop gives, and how often its machine code came from disk, in a process of its own."""
 
     def limit() -> None:
@@ -55,7 +56,7 @@ def run(made: Path, *, full: bool = False, cache: str = "") -> tuple[int, int]:
         "NUMBA_CACHE_DIR": cache,
         "XDG_CACHE_HOME": str(cache_of(made)),
     }
-    command = [sys.executable, "-c", RUN]
+    command = [sys.executable, "-c", code]
     done = subprocess.run(
         command, env=environment, cwd=made.parent, preexec_fn=limit, capture_output=True, text=True, check=False
     )
@@ -118,6 +119,69 @@ def test_numba_cache_dir_wins(made: Path, tmp_path: Path) -> None:
     run(made, cache=str(tmp_path / "named"))
     assert list((tmp_path / "named" / "mercore").glob("loops.total-*"))
     assert not kept(made)
+
+
+COMMAND = """
+from mercore.stores import jit_cache
+jit_cache.MOMENT = 0
+from mercore.jobs.cli import main
+main()
+"""
+
+
+def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    told = []
+    for name in ("first", "second"):
+        command = [sys.executable, "-c", COMMAND, "ingest", "rows.npy", f"{name}.zarr"]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+        )
+        told.append(done.stderr)
+    assert told == ["compiling loops for this processor, once\n", ""]
+    assert not list((tmp_path / "cache").rglob("*.lock"))
+
+
+CHOICE = """
+from mercore.pipeline.jit import jit
+
+@jit(constants=("double",))
+def inner(x, double):
+    if double:
+        return 2 * x
+    return x.nowhere  # cannot be compiled for a number
+
+@jit(constants=("double",))
+def outer(double, x):
+    return inner(x, double) + 1
+"""
+CHOOSE = """
+from made.choice import outer
+print(outer(True, 3), sum(dispatcher.stats.cache_hits.total() for dispatcher in outer._of_values.values()))
+"""
+
+
+def test_branches_on_constants_are_not_compiled(made: Path) -> None:
+    (made / "choice.py").write_text(CHOICE)
+    assert [run(made, code=CHOOSE) for _ in range(2)] == [(7, 0), (7, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "function"),
+    [
+        ("pursuit", '{"recursive": true, "int8": true}', "pursuit_numba.pursue"),
+        ("sparse", '{"nq": 7, "alpha": 8, "residuals": true}', "sparse_filter_numba.scan_filtered"),
+    ],
+)
+def test_a_rehearsal_leaves_machine_code(tmp_path: Path, name: str, options: str, function: str) -> None:
+    command = [sys.executable, "-m", "mercore.pipeline.rehearsal", name, options]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    assert list((tmp_path / "mercore").glob(f"{function}-*.nbc"))
 
 
 def test_all_functions_are_compiled_so() -> None:

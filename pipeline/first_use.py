@@ -1,0 +1,74 @@
+"""First use: a process beside this one compiles a part of what a verb needs, so that two cores compile.
+
+Only this module knows which verbs need which jitted functions. Where it is wrong, or the process
+fails, that costs time and nothing else: a function that is not on disk is compiled where it is called.
+"""
+
+import atexit
+import json
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.aska import Dictionary
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.pq import Quantizer
+from mercore.pipeline.encoders.pq_numba import assign
+from mercore.pipeline.encoders.pursuit_numba import pursue
+from mercore.pipeline.jit import is_kept
+from mercore.pipeline.scanners import pq_numba, sparse_filter_numba
+from mercore.pipeline.scanners.bounds_numba import bound_rows
+from mercore.pipeline.scanners.pq import GROUP
+
+
+def before_encoding(spec: EncoderSpec) -> None:
+    """Compile beside this process what encoding needs after fitting."""
+    if isinstance(spec, Dictionary):
+        _compile_beside(pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8")
+    elif isinstance(spec, Quantizer):
+        _compile_beside(assign, "assignment")
+    elif isinstance(spec, KpcaBoundSpec):
+        _compile_beside(bound_rows, "bounds", factors=[4])
+
+
+def before_choosing_bound() -> None:
+    """Compile beside this process the scan of every bound that is measured."""
+    _compile_beside(bound_rows, "bounds", factors=[4, 2])
+
+
+def before_scanning(spec: EncoderSpec, nq: int) -> None:
+    """Compile beside this process the filters of a scan for ``nq`` queries; that for one is compiled soon."""
+    if nq == 1:
+        return
+    nq = nq if nq <= GROUP else GROUP + nq % GROUP  # whole groups are all alike
+    if isinstance(spec, Dictionary):
+        options = {"alpha": spec.n_nonzero_coefs, "residuals": spec.metric == "distance"}
+        if spec.weights == "int8":
+            _compile_beside(sparse_filter_numba.scan_filtered, "sparse", nq=nq, **options)
+    elif isinstance(spec, Quantizer):
+        _compile_beside(pq_numba.scan_filtered, "pq", nq=nq, codes=spec.n_subquantizers)
+    elif isinstance(spec, KpcaBoundSpec):
+        _compile_beside(bound_rows, "bounds", factors=[4])
+
+
+def _compile_beside(function: Callable[..., Any], rehearsal: str, **options: object) -> None:
+    """Start a process that does a rehearsal, if its main function is not on disk and a core is free.
+
+    The process ends with this one: it reads a pipe of which this one holds the other end.
+    """
+    if multiprocessing.parent_process() is not None or multiprocessing.cpu_count() < 2 or is_kept(function):
+        return
+    command = [sys.executable, "-P", "-m", "mercore.pipeline.rehearsal", rehearsal, json.dumps(options)]
+    with suppress(OSError):
+        null = subprocess.DEVNULL
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null)  # noqa: S603 - our own
+        atexit.register(_end, child)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    child.kill()
+    child.communicate()
