@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.cli import main
-from mercore.stores.jit_cache import NOTICE
+from mercore.stores.cache_folder import NOTICE
 
 KERNEL = "chi2"
 ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
