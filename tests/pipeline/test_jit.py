@@ -139,7 +139,7 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(tm
             command, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
         )
         told.append(done.stderr)
-    assert told == ["compiling loops for this processor, once\n", ""]
+    assert told == ["compiling functions for this processor, once\n", ""]
     assert not list((tmp_path / "cache").rglob("*.lock"))
 
 
