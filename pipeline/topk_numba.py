@@ -74,7 +74,7 @@ def insert_pairs(
     """Insert each (query, row, score) that is among the k best of its query."""
     last = scores.shape[1] - 1
     for p in range(queries.size):
-        if pair_scores[p] >= scores[queries[p], last]:  # most pairs end here
+        if pair_scores[p] >= scores[queries[p], last]:  # most pairs fail this test
             insert(scores, ids, queries[p], pair_scores[p], rows[p])
 
 

@@ -91,7 +91,7 @@ def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
     for j in range(np.uint64(count)):
         book = j * (width + np.uint64(1)) * size
         for i in range(0, n, 4):
-            rows = (i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1))  # repeats
+            rows = (i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1))  # the last repeats
             a = np.uint64(rows[0]) * stride + j * width
             b = np.uint64(rows[1]) * stride + j * width
             c = np.uint64(rows[2]) * stride + j * width

@@ -10,7 +10,7 @@ from mercore.pipeline.jit import jit
 
 @jit
 def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
-    """Round to integers within ±limit, to the rounded sum: values nearest to a half give way.
+    """Round to integers within ±limit that keep the rounded sum: values nearest a half give way.
 
     Dictionary atoms resemble each other, so scores show the error of the weights' *sum*.
     """

@@ -1,4 +1,4 @@
-"""Scan bytes for upper bounds of the kernel: use them as scores, or list all above a threshold."""
+"""Scan bytes for upper bounds of the kernel, as scores or as a list of all above a threshold."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -107,7 +107,7 @@ class BoundScanner:
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
             lists.append(pairs._replace(rows=pairs.rows + (first + start)))
             total += len(pairs.queries)
-            if total > stop:  # else no query has too many: counting every block is slow
+            if total > stop:  # else no query has too many; counting in each block is slow
                 counts = np.bincount(np.concatenate([each.queries for each in lists]), minlength=self.nq)
                 given_up |= give_up(counts, stop)
                 least = np.where(given_up, np.float32(np.inf), least)

@@ -40,7 +40,7 @@ from mercore.pipeline.simd.vectors import (
 )
 from mercore.pipeline.topk_numba import ZERO
 
-# Costs per non-zero word, and per word gathered: those per word of a dense row and 32 lanes are 1.
+# Costs per non-zero word and per gathered word; a word of a dense row and 32 lanes costs 1.
 SPARSE_COST, GATHER_COST = 2.2, 0.75
 MARKS = 64  # marks that are read together
 

@@ -107,7 +107,7 @@ def one_scan(count: int) -> Callable[..., None]:
         scores: NDArray[np.float32],
         ids: NDArray[np.int64],
     ) -> None:
-        """Keep the best of rows ``first``…, flat; ``query`` is repeated 8 times; lists [1, k]."""
+        """Keep the best of rows ``first``…; ``query`` is repeated 8 times; lists are [1, k]."""
         n, limits = words.size // count, np.empty(1, np.int64)
         rows, hits = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
         stop, tile, eight = 0, FIRST_TILE, np.uint64(EIGHT)

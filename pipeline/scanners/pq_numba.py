@@ -297,8 +297,7 @@ def rescore(
 ) -> int:
     """Score the marked pairs in float32 and keep the best; return the number of pairs.
 
-    ``hits``: rows of the block, bits, the first hit, their number; ``first``: the block's first
-    row.
+    ``hits``: rows of the block, bits, first hit, number of hits; the block begins at row ``first``.
     """
     rows, bits, at, waiting = hits
     count = 0

@@ -51,7 +51,7 @@ class QuantisedTable:
         least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
         if rows.residuals is not None:
             least, most = np.full(count, least.min()), np.full(count, max(most.max(), FAINT))
-        lowest = float(np.divide(least, most, out=np.zeros_like(most), where=most > 0).min())  # ≥ −1
+        lowest = float(np.divide(least, most, out=np.zeros_like(most), where=most > 0).min())
         base = min(2.0, lowest / max(1 - lowest, 0.1)) if lowest >= 0 else -0.5  # z / L
         self.usual = 0.0 if rows.residuals is None else float(np.median(rows.residuals.view(np.float16))) ** 2 / 2
         self.levels = levels_for(rows, base, self.usual, float(most.max()))

@@ -142,7 +142,7 @@ def scan_filtered(
     bounds = lifts, gaps, inverses
     used = np.uint64(0)
     for lane in range(GROUP):
-        query = lane % scores.shape[0]  # lanes without a query repeat another's
+        query = lane % scores.shape[0]  # lanes without a query repeat another's threshold
         least[lane] = threshold(scores[query, -1], units, query)
         used |= np.uint64(lane < scores.shape[0]) << np.uint64(lane)
     rescored, side, count, stop, tile = ZERO, ZERO, ZERO, ZERO, ZERO + FIRST_TILE
@@ -405,8 +405,7 @@ def rescore(
 ) -> int:
     """Score the marked pairs in float32 and keep the best; return the number of pairs.
 
-    ``hits``: rows of the block, bits, the first hit, their number; ``first``: the block's first
-    row.
+    ``hits``: rows of the block, bits, first hit, number of hits; the block begins at row ``first``.
     """
     rows, bits, at, waiting = hits
     count = 0

@@ -70,7 +70,7 @@ def population(_typing: Any, word: Any) -> Typed:
 
 @intrinsic
 def load_masked(_typing: Any, array: Any, index: Any, masks: Any, mask: Any) -> Typed:
-    """Return 64 bytes of ``array[index:]`` & ``masks[mask:]`` as words; the caller checks bounds."""
+    """Return 64 bytes of ``array[index:]`` & ``masks[mask:]`` as words; bounds are unchecked."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         places = (address(context, builder, signature, arguments, WORDS.llvm, at, at + 1) for at in (0, 2))

@@ -38,7 +38,7 @@ def add_four_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, 
 
 @intrinsic
 def add_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, value: Any) -> Typed:
-    """Return sums, one per row, plus products of one dimension, from ``at`` on in strides."""
+    """Return sums, one per row, plus products of one dimension: ``at``, ``at + stride`` etc."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         column, place = ir.Constant(FLOAT32.llvm, ir.Undefined), arguments[2]

@@ -60,7 +60,7 @@ def to_float32(_typing: Any, dots: Any) -> Typed:
 
 @intrinsic
 def load_lines(_typing: Any, array: Any, index: Any, stride: Any, lines: Any) -> Typed:
-    """Return a vector of floats per element of ``lines``, from ``array[index]`` on, in strides."""
+    """Return a vector of floats per element of ``lines``, ``stride`` apart, from ``index`` on."""
     vectors = types.UniTuple(FLOAT32, len(lines))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

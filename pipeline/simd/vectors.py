@@ -260,7 +260,7 @@ def opaque(builder: Any, vector: Any) -> Any:
 def address(
     context: Any, builder: Any, signature: Any, arguments: Any, kind: Any, array: int = 0, index: Any = 1
 ) -> Any:
-    """Return a pointer to ``kind`` in argument ``array``; ``index``: an argument's number, or a value."""
+    """Return a pointer to ``kind`` in argument ``array``, at argument number or value ``index``."""
     place = arguments[index] if isinstance(index, int) else index
     data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
     return builder.bitcast(builder.gep(data, [place]), kind.as_pointer())
@@ -394,7 +394,7 @@ def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
 
 
 def _halves_widened(builder: Any, bits: Any) -> Any:
-    """Return sixteen float16, given as the bits of int32, as float32."""
+    """Return sixteen float16, given as bits in int32, as float32."""
     magnitude = builder.and_(bits, _whole(0x7FFF))
     shifted = builder.shl(magnitude, _whole(13))  # into place; the exponent is corrected below
     mended = builder.fmul(builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16))
