@@ -1,7 +1,7 @@
-"""First use: a process beside this one compiles a part of what a verb needs, so that two cores compile.
+"""First use: a second process compiles part of what a verb needs, so that two cores compile.
 
-Only this module knows which verbs need which jitted functions. Where it is wrong, or the process
-fails, that costs time and nothing else: a function that is not on disk is compiled where it is called.
+Only this module knows which jitted functions a verb needs. A wrong list or a failed process costs
+only time: a function that is not on disk is compiled when it is called.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from mercore.pipeline.scanners.pq import GROUP
 
 
 def before_encoding(spec: EncoderSpec) -> None:
-    """Compile beside this process what encoding needs after fitting."""
+    """Compile, in a second process, the functions that encoding needs after fitting."""
     if isinstance(spec, Dictionary):
         _compile_beside(pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8")
     elif isinstance(spec, Quantizer):
@@ -36,12 +36,12 @@ def before_encoding(spec: EncoderSpec) -> None:
 
 
 def before_choosing_bound() -> None:
-    """Compile beside this process the scan of every bound that is measured."""
+    """Compile, in a second process, the scan of every bound that is measured."""
     _compile_beside(bound_rows, "bounds", factors=[4, 2])
 
 
 def before_scanning(spec: EncoderSpec, nq: int) -> None:
-    """Compile beside this process the filters of a scan for ``nq`` queries; that for one is compiled soon."""
+    """Compile, in a second process, the filters for ``nq`` queries; one query compiles fast."""
     if nq == 1:
         return
     nq = nq if nq <= GROUP else GROUP + nq % GROUP  # whole groups are all alike
@@ -56,9 +56,9 @@ def before_scanning(spec: EncoderSpec, nq: int) -> None:
 
 
 def _compile_beside(function: Callable[..., Any], rehearsal: str, **options: object) -> None:
-    """Start a process that does a rehearsal, if its main function is not on disk and a core is free.
+    """Start a process for a rehearsal if its main function is not on disk and a core is free.
 
-    The process ends with this one: it reads a pipe of which this one holds the other end.
+    The process ends with this one: it reads a pipe whose other end this one holds.
     """
     if multiprocessing.parent_process() is not None or multiprocessing.cpu_count() < 2 or is_kept(function):
         return

@@ -1,4 +1,4 @@
-"""The one decorator that compiles: jitted functions release the interpreter's lock and are kept on disk."""
+"""The decorator ``jit``: numba without the interpreter's lock, and machine code kept on disk."""
 
 import inspect
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from mercore.stores.jit_cache import JitCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-CONSTANTS = "__mercore_constants__"  # attribute of a function: constant arguments and their values, None if unknown
+CONSTANTS = "__mercore_constants__"  # function attribute: {argument: value or None}
 
 
 @overload
@@ -23,13 +23,13 @@ def jit(function: Function) -> Function: ...
 @overload
 def jit(*, constants: tuple[str, ...] = (), **options: Any) -> Callable[[Function], Function]: ...
 def jit(function: Any = None, *, constants: tuple[str, ...] = (), **options: Any) -> Any:
-    """Compile a function by ``numba.njit``, without the interpreter's lock, and keep its machine code on disk.
+    """Compile a function by ``numba.njit`` with ``nogil``, and keep its machine code on disk.
 
     Parameters
     ----------
     constants : names of arguments, optional
-        Whole numbers or bools. The function is compiled for each of their values by itself: branches that a
-        value does not take are not compiled at all.
+        Whole numbers or bools. The function is compiled separately for each of their values:
+        branches that a value does not take are not compiled.
     options : of ``njit``
     """
     if function is None:
@@ -38,7 +38,7 @@ def jit(function: Any = None, *, constants: tuple[str, ...] = (), **options: Any
 
 
 def _jitted(function: Any, constants: tuple[str, ...], options: dict[str, Any]) -> Any:
-    """Return the jitted function, compiled for each value of its constants by itself if it has some."""
+    """Return the jitted function; with constants, one that is compiled separately per value."""
     if not constants:
         return _compiled(function, options)
     setattr(function, CONSTANTS, dict.fromkeys(constants))
@@ -48,13 +48,13 @@ def _jitted(function: Any, constants: tuple[str, ...], options: dict[str, Any]) 
 
 
 def is_kept(function: Any) -> bool:
-    """Return whether machine code of a jitted function is on disk, for any signature, or need not be."""
+    """Return whether a jitted function has machine code on disk, or the JIT is off."""
     given = getattr(function, "py_func", function)
     return given is function or JitCache(given).holds_code()
 
 
 def _compiled(function: Any, options: dict[str, Any], suffix: str = "") -> Any:
-    """Return the dispatcher of a function, its cache on disk set; the function itself if the JIT is off."""
+    """Return a function's dispatcher with its cache on disk, or the function if the JIT is off."""
     given: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, **options}
     dispatcher: Any = njit(**given)(function)
     if dispatcher is not function:
@@ -63,15 +63,15 @@ def _compiled(function: Any, options: dict[str, Any], suffix: str = "") -> Any:
 
 
 class _ByConstants:
-    """A jitted function that is compiled for each value of some arguments by itself.
+    """A jitted function that is compiled separately for each value of its constants.
 
-    Python calls the dispatcher of the values; jitted callers, whose arguments are constants, that of all.
+    Python callers use one dispatcher per value; jitted callers use one for all values.
     """
 
     def __init__(self, dispatcher: Any, constants: tuple[str, ...], options: dict[str, Any]) -> None:
         self.py_func = dispatcher.py_func
         self.__name__, self.__doc__ = self.py_func.__name__, self.py_func.__doc__
-        self._of_all = dispatcher  # of which its type holds a weak reference
+        self._of_all = dispatcher  # kept alive here: its numba type holds a weak reference
         self._numba_type_ = types.Dispatcher(dispatcher)
         self._constants, self._options = constants, options
         parameters = list(inspect.signature(self.py_func).parameters)
@@ -79,12 +79,12 @@ class _ByConstants:
         self._of_values: dict[Any, Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function that is compiled for the values."""
+        """Call the function that is compiled for these values."""
         values = tuple([arguments[place] for place in self._places])
         return (self._of_values.get(values) or self._for(values))(*arguments)
 
     def _for(self, values: tuple[Any, ...]) -> Any:
-        """Return the dispatcher of some values, made if need be."""
+        """Return the dispatcher for these values; make it if need be."""
         given = self.py_func
         function = FunctionType(given.__code__, given.__globals__, given.__name__, None, given.__closure__)
         function.__qualname__, function.__module__ = given.__qualname__, given.__module__
@@ -95,7 +95,7 @@ class _ByConstants:
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _FixArguments(FunctionPass):
-    """The pass that puts constants in place of arguments, before branches on constants are pruned."""
+    """The compiler pass that replaces arguments by constants, before dead branches are pruned."""
 
     _name = "fix_arguments"
 
@@ -103,7 +103,7 @@ class _FixArguments(FunctionPass):
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:
-        """Replace the arguments; return whether something was replaced."""
+        """Replace the arguments; return whether any was replaced."""
         constants, replaced = getattr(state.func_id.func, CONSTANTS), False
         for block in state.func_ir.blocks.values():
             for statement in block.find_insts(ir.Assign):
@@ -119,7 +119,7 @@ class _FixArguments(FunctionPass):
 
 
 class _Pipeline(CompilerBase):
-    """The compiler's usual passes, and ``_FixArguments`` among the first."""
+    """The compiler's usual passes, with ``_FixArguments`` among the first."""
 
     def define_pipelines(self) -> list[Any]:
         """Return the passes."""

@@ -1,6 +1,6 @@
-"""Rehearsals: jitted functions run on a few made rows, so that their machine code is kept on disk.
+"""Rehearsals: jitted functions run on a few made-up rows, so that their machine code is on disk.
 
-``first_use`` starts this module as a process: ``python -m mercore.pipeline.rehearsal NAME OPTIONS``.
+``first_use`` starts a process: ``python -m mercore.pipeline.rehearsal NAME OPTIONS``.
 """
 
 import json
@@ -25,7 +25,7 @@ ROWS, ATOMS = 64, 16
 
 
 def pursuit(*, recursive: bool, int8: bool) -> None:
-    """Encode a row by a dictionary of one tile."""
+    """Encode a row with a dictionary of one tile."""
     gram = np.eye(int(TILE), dtype=np.float32)
     atoms, weights, residual = np.empty((1, 2), np.int64), np.empty((1, 2)), np.empty(1)
     pursue(gram[:1], gram, recursive, 0.0, atoms, weights)
@@ -43,7 +43,7 @@ def assignment() -> None:
 
 
 def sparse(*, nq: int, alpha: int, residuals: bool) -> None:
-    """Scan sparse codes of int8 weights by the filters."""
+    """Scan sparse codes with int8 weights through the filters."""
     columns: dict[str, Any] = {
         "atoms": np.zeros((ROWS, alpha), np.uint16),
         "weights": np.ones((ROWS, alpha), np.int8),
@@ -51,18 +51,18 @@ def sparse(*, nq: int, alpha: int, residuals: bool) -> None:
         "residual": np.full(ROWS, 0.1, np.float16),
     }
     queries = np.zeros((nq, 1))
-    groups = query_groups(lambda some: np.ones((ATOMS, len(some)), np.float32), queries, alpha=alpha, int8=True)
+    groups = query_groups(lambda part: np.ones((ATOMS, len(part)), np.float32), queries, alpha=alpha, int8=True)
     SparseScanner(groups, metric="distance" if residuals else "product").scan(columns, 0, _full_lists(nq))
 
 
 def pq(*, nq: int, codes: int) -> None:
-    """Scan codes of product quantisation by the filters."""
+    """Scan product-quantisation codes through the filters."""
     scanner = PqScanner(np.ones((codes, ENTRIES, nq), np.float32))
     scanner.scan({"code": np.zeros((ROWS, codes), np.uint8)}, 0, _full_lists(nq))
 
 
 def bounds(*, factors: list[int]) -> None:
-    """Bound rows by each number of factors."""
+    """Compute bounds with each number of factors."""
     for count in factors:
         ones = np.ones(1, np.float32)
         terms = QueryTerms(step=ones, constant=ones, factors=np.ones((count, 1), np.float32))
@@ -71,24 +71,24 @@ def bounds(*, factors: list[int]) -> None:
 
 
 def _full_lists(nq: int) -> TopK:
-    """Return lists that are full, so that a filter has a k-th score to work with."""
-    best = TopK(nq, 1, np.float32)
-    best.scores[:], best.ids[:] = 1e-3, 0
-    return best
+    """Return full lists, so that a filter has a k-th score to work with."""
+    lists = TopK(nq, 1, np.float32)
+    lists.scores[:], lists.ids[:] = 1e-3, 0
+    return lists
 
 
 REHEARSALS: dict[str, Callable[..., None]] = {each.__name__: each for each in (pursuit, assignment, sparse, pq, bounds)}
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as the one that started it is gone."""
-    with open(0, "rb", buffering=0) as pipe:  # the end of the process would wait for the lock of a buffer
+    """End this process as soon as its parent is gone."""
+    with open(0, "rb", buffering=0) as pipe:  # a buffer's lock would delay the end
         pipe.read(1)
     signal.raise_signal(signal.SIGKILL)
 
 
 def main() -> None:
-    """Do the rehearsal that is named."""
+    """Run the named rehearsal."""
     Thread(target=_end_with_parent, daemon=True).start()
     name, options = sys.argv[1:]
     REHEARSALS[name](**json.loads(options))

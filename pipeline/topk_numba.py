@@ -1,4 +1,4 @@
-"""Loops that keep the k best rows of each query; ties go to the lower id."""
+"""Jitted functions that keep the k best rows of each query; ties go to the lower id."""
 
 from typing import cast
 
@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from mercore.pipeline.jit import jit
 from mercore.pipeline.simd.vectors import move_up
 
-ZERO = cast(int, np.int64(0))  # a literal 0 would be a type of its own, for which callees are compiled once more
-LONGEST_SORTED = 128  # entries: a list that is moved faster than it is sunk into
+ZERO = cast(int, np.int64(0))  # a literal 0 has a type of its own: callees would compile again
+LONGEST_SORTED = 128  # entries: up to this length, moving entries is faster than a heap
 
 
 @jit
 def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int) -> None:
-    """Put (score, row) into one query's list, ``scores[query]`` and ``ids[query]``, if among the k best.
+    """Insert (score, row) into ``scores[query]`` and ``ids[query]`` if it is among the k best.
 
-    The worst of a list is its last. Short lists are descending; in a long one, order comes at the end: see ``sink``.
+    The last entry is the worst. Short lists are descending; long ones are heaps: see ``sink``.
     """
     k = scores.shape[1]
     last = k - 1
@@ -26,7 +26,7 @@ def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, sco
         sink(scores[query], ids[query], score, row)
         return
     at = 0
-    for place in range(k):  # as many as are better: without a branch, where a search would have several
+    for place in range(k):  # count the better entries: a search would need several branches
         at += scores[query, place] > score
     while at < last and scores[query, at] == score and ids[query, at] < row:
         at += 1
@@ -38,15 +38,15 @@ def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, sco
 
 @jit(inline="always")
 def worse(score: np.floating, row: int, other: np.floating, other_row: int) -> bool:
-    """Return whether (score, row) ranks behind the other; a row of −1 stands for none."""
+    """Return whether (score, row) ranks behind the other; a row of −1 is a free entry."""
     return score < other or (score == other and (row < 0 or row > other_row >= 0))
 
 
 @jit
 def sink(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int) -> None:
-    """Replace the worst of a list by (score, row): a binary heap that begins at the end, no parent before its child.
+    """Replace the worst entry by (score, row), in a binary heap whose root, the worst, comes last.
 
-    It touches log2 k places, where moving a part of a thousand would touch hundreds of cache lines.
+    This touches log2 k entries; moving part of a thousand would touch hundreds of cache lines.
     """
     last, parent = scores.size - 1, 0
     while True:
@@ -71,10 +71,10 @@ def insert_pairs(
     rows: NDArray[np.int64],
     pair_scores: NDArray[np.floating],
 ) -> None:
-    """Insert each (query, row, score)."""
+    """Insert each (query, row, score) that is among the k best of its query."""
     last = scores.shape[1] - 1
     for p in range(queries.size):
-        if pair_scores[p] >= scores[queries[p], last]:  # of most pairs that is all there is to do
+        if pair_scores[p] >= scores[queries[p], last]:  # most pairs fail this test
             insert(scores, ids, queries[p], pair_scores[p], rows[p])
 
 
@@ -82,7 +82,7 @@ def insert_pairs(
 def survivors(
     block: NDArray[np.float32], least: NDArray[np.float32], rows: NDArray[np.int64], queries: NDArray[np.int64]
 ) -> int:
-    """List the (row, query) whose ``block`` score reaches ``least[query]``, as far as they fit; return how many do."""
+    """Return the number of scores that reach ``least[query]``; list as many pairs as fit."""
     count = 0
     for i in range(block.shape[0]):
         line = block[i]

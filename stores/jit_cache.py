@@ -1,11 +1,11 @@
-"""Machine code on disk, in the user's cache folder: used again only while no source that it was made of has changed.
+"""Machine code on disk, in the user's cache folder, used only while its sources are unchanged.
 
-numba's own cache looks at the file of the outermost function alone. A helper in another file, or a constant, that was
-changed since would live on in every function that has it inlined: after an update in place, a bound might not be one.
-numba's cache also lies beside the sources, where it would outlive an uninstalled package.
+numba's own cache checks the file of the outermost function alone: a changed helper or constant of
+another file would live on in every function that inlines it, and a bound might not be a bound. It
+also lies beside the sources, where it would outlive an uninstalled package.
 
 Processes that need the same function share the work: one compiles it and holds a lock, the others
-wait for the file. The first compilation that takes longer than a moment is logged.
+wait for the file. A first compilation that takes longer than a moment is logged.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 
 from mercore.stores.cache_folder import NAMESPACE, NOTICE, cache_folder
 
-KEPT_SECONDS = 30 * 24 * 3600  # machine code of other sources may belong to another installation: it stays so long
+KEPT_SECONDS = 30 * 24 * 3600  # code of other sources: another installation may need it
 LOGGER = logging.getLogger("mercore.jit")
 MOMENT = 0.3  # seconds of compiling before it is logged
 WAIT_SECONDS, POLL_SECONDS = 120, 0.01  # for another process that compiles the same function
@@ -36,7 +36,7 @@ _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 
 
 class _Locator:
-    """Where numba is to keep a function's machine code: as numba asks for it."""
+    """The folder of a function's machine code, in the form that numba asks for."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._line = function.__code__.co_firstlineno
@@ -44,7 +44,7 @@ class _Locator:
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _file: str) -> "_Locator":
-        """Return the place for a function."""
+        """Return the locator of a function."""
         return cls(function)
 
     def get_cache_path(self) -> str:
@@ -52,14 +52,14 @@ class _Locator:
         return str(cache_folder())
 
     def ensure_cache_path(self) -> None:
-        """Do nothing: the folder is made when something is written."""
+        """Do nothing: the folder is made with the first file."""
 
     def get_source_stamp(self) -> str:
-        """Return nothing: the digest of the sources is in the file's name."""
+        """Return nothing: the file's name holds the digest of the sources."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """Return what tells functions of one name in one module apart."""
+        """Return the function's line: it separates functions of one name in one module."""
         return str(self._line)
 
 
@@ -68,7 +68,7 @@ class _Implementation(CompileResultCacheImpl):
 
 
 class JitCache(FunctionCache):
-    """The machine code of one function, for every signature and processor that it was compiled for."""
+    """The machine code of one function, one entry per signature and processor."""
 
     _impl_class = _Implementation
 
@@ -87,11 +87,11 @@ class JitCache(FunctionCache):
 class _MachineCode(IndexDataCacheFile):
     """The files of one function's machine code; their names hold the digest of its sources.
 
-    A file that cannot be read, because the machine went down while it was written, counts as missing.
-    numba's compiler lock is held in ``load`` and ``save``, and from the one to the other.
+    A file that cannot be read, as after a crash of the machine, counts as missing. numba's compiler
+    lock is held from the start of ``load`` to the end of ``save``.
     """
 
-    _locks: ClassVar[dict[Path, int]] = {}  # of functions that this process is compiling
+    _locks: ClassVar[dict[Path, int]] = {}  # functions that this process is compiling
 
     def __init__(self, folder: str, name: str, digest: str) -> None:
         super().__init__(folder, f"{name}.{digest}", digest)
@@ -100,7 +100,7 @@ class _MachineCode(IndexDataCacheFile):
         self._lock = Path(folder) / f"{name}.{digest}.lock"
 
     def load(self, key: Any) -> Any:
-        """Return the machine code for a signature and a processor, or None: then it is to be compiled."""
+        """Return the machine code for a signature and a processor; None: compile it."""
         data = self._read(key)
         if data is None and self._claim():
             data = self._read(key)
@@ -119,7 +119,7 @@ class _MachineCode(IndexDataCacheFile):
         self._release()
 
     def holds_code(self) -> bool:
-        """Return whether there is machine code of this function's sources, or nowhere to write it."""
+        """Return whether there is machine code of these sources, or no folder to write it to."""
         folder = Path(self._cache_path)
         with suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,8 +134,8 @@ class _MachineCode(IndexDataCacheFile):
             return None
 
     def _claim(self) -> bool:
-        """Take the lock of this function; return whether another process had it, and so may have compiled it."""
-        if self._lock in self._locks:  # of a function that calls itself
+        """Take this function's lock; return whether a process that may have compiled it had it."""
+        if self._lock in self._locks:  # a function that calls itself
             return False
         waited, deadline = False, time.monotonic() + WAIT_SECONDS
         with suppress(OSError):
@@ -150,7 +150,7 @@ class _MachineCode(IndexDataCacheFile):
         return waited
 
     def _release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         file = self._locks.pop(self._lock, None)
         if file is not None:
             self._lock.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ class _MachineCode(IndexDataCacheFile):
 
 
 def _locked(file: int) -> bool:
-    """Return whether the exclusive lock of a file was free; it is this process's then."""
+    """Try to take the exclusive lock of a file; return whether it was free."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -173,7 +173,7 @@ def _locked(file: int) -> bool:
 
 
 class _Stopwatch(event.Listener):
-    """The time that this process spends on compiling, or on waiting for it: logged once it is long."""
+    """The time that this process compiles, or waits for compiled code; logged once it is long."""
 
     def __init__(self) -> None:
         self._depth, self._spent, self._began = 0, 0.0, 0.0
@@ -181,15 +181,15 @@ class _Stopwatch(event.Listener):
         self._logged = False
 
     def on_start(self, _event: Any) -> None:
-        """Begin to compile a function, or one that it calls."""
+        """Start: a function, or one that it calls, begins to compile."""
         self.start()
 
     def on_end(self, _event: Any) -> None:
-        """End it."""
+        """Stop: it is compiled."""
         self.stop()
 
     def start(self) -> None:
-        """Go on."""
+        """Start, or continue."""
         self._depth += 1
         if self._depth == 1 and not self._logged:
             self._began = time.monotonic()
@@ -215,7 +215,7 @@ event.register("numba:compile", _STOPWATCH)
 
 
 def sources_digest(module: str) -> str:
-    """Return the digest of a module's source and of all modules of our namespace or its own that it imports from."""
+    """Return the digest of a module and of all modules that it imports from its package or ours."""
     packages, digests, left = {NAMESPACE, module.partition(".")[0]}, dict[str, str](), [module]
     while left:
         name = left.pop()
@@ -227,9 +227,9 @@ def sources_digest(module: str) -> str:
 
 @cache
 def _read(name: str) -> tuple[str, list[str]]:
-    """Return the digest of a loaded module's source, and the loaded modules that it imports from."""
+    """Return the digest of a loaded module's source, and the loaded modules that it imports."""
     loader: Any = sys.modules[name].__loader__
-    source = loader.get_source(name) or ""  # a namespace has none
+    source = loader.get_source(name) or ""  # a namespace package has none
     imported: list[str] = []
     for module, names in _IMPORT.findall(source):
         imported += [module, *(f"{module}.{each}" for each in re.findall(r"\w+", names))]

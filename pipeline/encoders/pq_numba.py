@@ -15,7 +15,7 @@ Singles = NDArray[np.float32]
 CENTROIDS = 256
 LANES = np.uint64(FLOAT32.count)
 PAIR, THREE = np.uint64(2) * LANES, np.uint64(3) * LANES
-TILE = np.uint64(4) * LANES  # centroids whose products with four rows stay in registers
+TILE = np.uint64(4) * LANES  # centroids per step: their products with four rows stay in registers
 NUMBERS = np.arange(FLOAT32.count, dtype=np.float32)
 NO_CENTROID = np.float32(1 << 20)
 
@@ -42,7 +42,7 @@ def tile_of(books: Singles, at: np.uint64) -> Any:
 
 @jit(inline="always")
 def added(sums: Any, x: np.float32, entries: Any) -> Any:
-    """Return ``sums`` + x · ``entries``, four vectors."""
+    """Return ``sums`` + x · ``entries``, four vectors each."""
     factor = splat_float32(x)
     return (
         multiply_add(factor, entries[0], sums[0]),
@@ -54,7 +54,7 @@ def added(sums: Any, x: np.float32, entries: Any) -> Any:
 
 @jit(inline="always")
 def raised(best: Any, sums: Any, first: np.float32) -> Any:
-    """Return each lane's greatest sum so far and its vector's number, of vectors that count from ``first``."""
+    """Update each lane's greatest sum and its vector's number by four vectors from ``first`` on."""
     best = greater(best, sums[0], first)
     best = greater(best, sums[1], first + np.float32(1))
     best = greater(best, sums[2], first + np.float32(2))
@@ -63,7 +63,7 @@ def raised(best: Any, sums: Any, first: np.float32) -> Any:
 
 @jit(inline="always")
 def greater(best: Any, sums: Any, number: np.float32) -> Any:
-    """Return the greater of each lane's best and a vector's sum, with the vector's number."""
+    """Update each lane's greatest sum and its vector's number by one vector."""
     value, where = best
     return where_greater(sums, value, sums, value), where_greater(sums, value, splat_float32(number), where)
 
@@ -79,10 +79,10 @@ def first_greatest(best: Any, lanes: Any) -> np.uint8:
 
 @jit
 def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
-    """Set ``code`` [b, D] to the centroid c of greatest ⟨y, c⟩ − ‖c‖²/2 for each row's share y of ``points`` [b, E].
+    """Set ``code`` [b, D] to centroids c of greatest ⟨y, c⟩ − ‖c‖²/2 for shares y of ``points``.
 
-    ``books`` come from ``lay_out_codebooks``. Sums run over the coordinates of a share in order, in
-    every block.
+    ``points`` [b, E]; ``books`` from ``lay_out_codebooks``. Sums run over the coordinates of a
+    share in order, in every block.
     """
     n, count = code.shape
     width, flat = np.uint64(points.shape[1] // count), points.reshape(-1)
@@ -91,7 +91,7 @@ def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
     for j in range(np.uint64(count)):
         book = j * (width + np.uint64(1)) * size
         for i in range(0, n, 4):
-            rows = (i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1))  # the last row may be done again
+            rows = (i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1))  # the last repeats
             a = np.uint64(rows[0]) * stride + j * width
             b = np.uint64(rows[1]) * stride + j * width
             c = np.uint64(rows[2]) * stride + j * width

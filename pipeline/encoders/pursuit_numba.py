@@ -1,8 +1,7 @@
-"""Kernel orthogonal matching pursuit, plain and order-recursive, on the correlations of rows with a whole dictionary.
+"""Kernel orthogonal matching pursuit, plain and order-recursive, on correlations with all atoms.
 
-A row takes one pass over its correlations a non-zero. The Gram row of an atom just chosen comes
-from memory, so two rows are pursued in turn: each pass also asks for the Gram row that the other
-row is about to need.
+Each non-zero takes one pass over a row's correlations. The Gram row of a new atom comes from
+memory: two rows take turns, and each pass prefetches the Gram row that the other row needs next.
 """
 
 import math
@@ -34,8 +33,8 @@ LANES = np.uint64(FLOAT32.count)
 PAIR = np.uint64(2 * FLOAT32.count)
 THREE = np.uint64(3 * FLOAT32.count)
 TILE = np.uint64(4 * FLOAT32.count)  # correlations in registers while Gram rows are added
-DEPENDENT = 1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
-APART = np.float32(1e-5)  # the same for float32 distances, which rounding moves: nearer ones are not chosen
+DEPENDENT = 1e-6  # least squared distance of an atom to the span of the chosen ones
+APART = np.float32(1e-5)  # the same for float32 distances, which are rounded
 TURNS = 2  # rows pursued in turn
 CACHE = 1 << 18  # Gram entries that stay in the second-level cache: a megabyte
 
@@ -44,10 +43,7 @@ CACHE = 1 << 18  # Gram entries that stay in the second-level cache: a megabyte
 def accumulate(
     gram: Singles, support: Places, factors: Singles, own: np.uint64, count: np.uint64, first: np.uint64 | int, c: Any
 ) -> Any:
-    """Return c + G[:, S] f over a tile, four vectors.
-
-    The support's Gram rows begin at ``support[own:own + count]``.
-    """
+    """Return c + G[:, S] f over a tile; ``support[own : own + count]`` are starts of Gram rows."""
     c0, c1, c2, c3 = c
     for s in range(own, own + count):
         g, f = support[s] + first, splat_float32(factors[s])
@@ -86,7 +82,7 @@ def ask_for(gram: Singles, at: np.uint64) -> None:
 
 @jit(inline="always")
 def first_attaining(c: Any, peak: Any) -> np.uint64:
-    """Return the place in a tile of the first value that attains ``peak``; 0 if none does."""
+    """Return the place in a tile of the first value of at least ``peak``; 0 if there is none."""
     low = np.uint64(attains(c[0], peak)) | np.uint64(attains(c[1], peak)) << LANES
     high = np.uint64(attains(c[2], peak)) | np.uint64(attains(c[3], peak)) << LANES
     hits = low | high << PAIR
@@ -95,9 +91,9 @@ def first_attaining(c: Any, peak: Any) -> np.uint64:
 
 @jit(inline="always")
 def greatest_lane(lanes: Singles) -> Any:
-    """Return (n, d, tile) of the lane with the greatest n / d, the first tile of equals.
+    """Return (n, d, tile) of the lane with the greatest n / d; of equals, the first tile.
 
-    ``lanes`` holds each lane's n, then the tiles, then the d.
+    ``lanes`` holds the lanes' n, then their tiles, then their d.
     """
     n, d, tile = lanes[0], lanes[PAIR], lanes[LANES]
     for lane in range(np.uint64(1), LANES):
@@ -120,10 +116,10 @@ def most_correlated(
     ahead: np.uint64,
     lanes: Singles,
 ) -> np.uint64:
-    """Return the first atom with the greatest |c|, c = K(D, y) − G[:, S] w: the one that OMP takes (Pati et al. 1993).
+    """Return the atom that OMP takes: the first with the greatest |c|, c = K(D, y) − G[:, S] w.
 
-    ``factors`` are −w. Every lane keeps its greatest |c| and the tile that it is in; the place
-    comes from that tile, computed again.
+    Pati et al. 1993. ``factors`` are −w. Every lane keeps its greatest |c| and its tile; the place
+    comes from computing that tile again.
     """
     best, where = splat_float32(np.float32(-1)), zero_float32()
     for first in range(np.uint64(0), size, TILE):
@@ -152,7 +148,7 @@ def accumulate_both(
     first: np.uint64 | int,
     c: Any,
 ) -> Any:
-    """Return c + G[:, S] f and v = G[:, S] u over a tile, eight vectors, from one load of each Gram entry."""
+    """Return c + G[:, S] f and v = G[:, S] u over a tile, loading each Gram entry once."""
     c0, c1, c2, c3 = c
     v0 = v1 = v2 = v3 = zero_float32()
     for s in range(own, own + count):
@@ -167,7 +163,7 @@ def accumulate_both(
 
 @jit(inline="always")
 def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
-    """Return a vector of squared distances to the span, less v²."""
+    """Subtract v² from a vector of squared distances to the span, and return it."""
     left = subtract(load_float32(distances, at), multiply(v, v))
     store(distances, at, left)
     return left
@@ -175,10 +171,7 @@ def move_apart(distances: Singles, at: np.uint64, v: Any) -> Any:
 
 @jit(inline="always")
 def gain(c: Any, d: Any) -> Any:
-    """Return what an atom takes off the residual² as a fraction (c², d).
-
-    (0, 1) if it lies too near the span.
-    """
+    """Return the decrease of the residual² as a fraction (c², d); (0, 1) if d is too small."""
     apart = splat_float32(APART)
     n = where_greater(d, apart, multiply(c, c), zero_float32())
     return n, where_greater(d, apart, d, splat_float32(np.float32(1)))
@@ -186,21 +179,21 @@ def gain(c: Any, d: Any) -> Any:
 
 @jit(inline="always")
 def greater_gain(one: Any, other: Any) -> Any:
-    """Return the greater of two fractions n / d, the first of equals; d is positive."""
+    """Return the greater of two fractions n / d, d > 0; of equals, the first."""
     left, right = multiply(other[0], one[1]), multiply(one[0], other[1])
     return where_greater(left, right, other[0], one[0]), where_greater(left, right, other[1], one[1])
 
 
 @jit(inline="always")
 def gain_attains(c: Any, d: Any, n: Any, bar: Any) -> np.uint64:
-    """Return the bits of the atoms whose gain is at least n / bar."""
+    """Return a bit per atom: its gain is at least n / bar."""
     own, apart = gain(c, d)
     return np.uint64(attains(multiply(own, bar), multiply(n, apart)))
 
 
 @jit(inline="always")
 def first_gaining(c: Any, d: Any, n: np.float32, bar: np.float32) -> np.uint64:
-    """Return the place in a tile of the first atom whose gain is at least n / bar; 0 if none is."""
+    """Return the place in a tile of the first atom that gains at least n / bar; 0 if none does."""
     most, over = splat_float32(n), splat_float32(bar)
     low = gain_attains(c[0], d[0], most, over) | gain_attains(c[1], d[1], most, over) << LANES
     high = gain_attains(c[2], d[2], most, over) | gain_attains(c[3], d[3], most, over) << LANES
@@ -224,10 +217,10 @@ def most_lowering(
     base: np.uint64,
     lanes: Singles,
 ) -> np.uint64:
-    """Return the first atom with the greatest c² / (1 − Σ v²): ORMP takes it (Rebollo-Neira & Lowe 2002).
+    """Return the atom that ORMP takes: the first with the greatest c² / (1 − Σ v²).
 
-    ``distances[base:]`` come as 1 − Σ v² of the directions before the newest, and go with it: v =
-    G[:, S] u.
+    Rebollo-Neira & Lowe 2002. ``distances[base:]`` are 1 − Σ v² of the directions before the
+    newest; its v² = (G[:, S] u)² is subtracted here.
     """
     best, where = (splat_float32(np.float32(-1)), splat_float32(np.float32(1))), zero_float32()
     for first in range(np.uint64(0), size, TILE):
@@ -261,10 +254,10 @@ def orthogonalise(
     atom: np.uint64,
     projections: Doubles,
 ) -> float:
-    """Return the atom's squared distance to the span, and append its row to M = L⁻¹, L Lᵀ = G_SS, unless it depends.
+    """Return an atom's squared distance to the span; append its row to M = L⁻¹, L Lᵀ = G_SS.
 
-    The direction is u = (Φ(z) − Σ_j l_j u_j) / ‖·‖ with l = M K(S, z): row M_count of weights on
-    the atoms.
+    The direction is u = (Φ(z) − Σ_j l_j u_j) / ‖·‖ with l = M K(S, z): its weights on the atoms are
+    row M_count. A dependent atom is not appended.
     """
     apart = 1.0
     for j in range(count):
@@ -300,11 +293,9 @@ def take(
     size: np.uint64,
     weights: Doubles,
 ) -> float:
-    """Add the newest direction u, row ``count`` of M, to a row's code.
+    """Add the newest direction u, row ``count`` of M, to a row's code; return the decrease ⟨u, y⟩².
 
-    Return what it takes off the residual², ⟨u, y⟩².
-
-    Each weight w = Mᵀ M K(S, y) gains z M_count, z = ⟨u, y⟩.
+    Each weight w = Mᵀ M K(S, y) gains z M_count, z = ⟨u, y⟩: the residual² loses z².
     """
     newest = own * alpha + count * alpha
     z = 0.0
@@ -319,7 +310,7 @@ def take(
 
 @jit
 def whole_zeros(count: np.uint64) -> Places:
-    """Return zeros. ``np.zeros``, ``np.ones`` and ``np.arange`` of several types take a second to compile."""
+    """Return zeros: ``np.zeros`` and ``np.arange`` of several types take a second to compile."""
     out = np.empty(np.int64(count), np.uint64)
     for i in range(out.size):
         out[i] = 0
@@ -328,7 +319,7 @@ def whole_zeros(count: np.uint64) -> Places:
 
 @jit
 def doubles(count: np.uint64, value: float) -> Doubles:
-    """Return copies of a number, as float64."""
+    """Return float64 copies of a number."""
     out = np.empty(np.int64(count), np.float64)
     for i in range(out.size):
         out[i] = value
@@ -337,7 +328,7 @@ def doubles(count: np.uint64, value: float) -> Doubles:
 
 @jit
 def singles(count: np.uint64, value: float) -> Singles:
-    """Return copies of a number, as float32."""
+    """Return float32 copies of a number."""
     out = np.empty(np.int64(count), np.float32)
     for i in range(out.size):
         out[i] = value
@@ -348,11 +339,11 @@ def singles(count: np.uint64, value: float) -> Singles:
 def pursue(
     starts: Singles, grams: Singles, order_recursive: bool, tolerance: float, atoms: NDArray[np.int64], out: Doubles
 ) -> None:
-    """Pursue each row of ``starts`` = K(y, D) [b, m] with unit K(y, y): fill ``atoms`` and ``out``, weights, [b, α].
+    """Pursue the rows of ``starts`` = K(y, D) [b, m], K(y, y) = 1: fill ``atoms``, ``out`` [b, α].
 
-    ``grams`` is K(D, D) [atoms, m]; both are C-contiguous, and m is filled up with zeros to a whole
-    number of tiles. Stops early where the residual² is at most ``tolerance``; slots left over hold
-    atom 0 with weight 0.
+    ``out`` holds the weights. ``grams`` is K(D, D) [atoms, m]; both are C-contiguous, and zeros
+    fill m up to whole tiles. A row stops early if its residual² is at most ``tolerance``; free
+    slots hold atom 0 with weight 0.
     """
     atoms[:] = 0
     out[:] = 0

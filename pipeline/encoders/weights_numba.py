@@ -1,4 +1,4 @@
-"""Weights as stored, rounded so that their sum is kept, and the distance of a row to its code."""
+"""Rounding of weights that keeps their sum, and the distance of a row to its code."""
 
 import math
 
@@ -10,18 +10,17 @@ from mercore.pipeline.jit import jit
 
 @jit
 def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[np.int8]) -> None:
-    """Round to integers within ±limit so that their sum is the rounded sum: the values nearest to a half give way.
+    """Round to integers within ±limit that keep the rounded sum: values nearest a half give way.
 
-    Dictionary atoms resemble each other, so the error of the weights' *sum* is what shows in a
-    score.
+    Dictionary atoms resemble each other, so scores show the error of the weights' *sum*.
     """
     total = 0.0
-    found = 0
+    rounded_total = 0
     for a in range(scaled.size):
         rounded[a] = min(limit, max(-limit, int(np.rint(scaled[a]))))
         total += scaled[a]
-        found += int(rounded[a])
-    surplus = found - int(np.rint(total))
+        rounded_total += int(rounded[a])
+    surplus = rounded_total - int(np.rint(total))
     step = 1 if surplus < 0 else -1
     for _ in range(abs(surplus)):
         best, which = -2.0, -1
@@ -35,10 +34,7 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
 
 @jit
 def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
-    """Set ``rounded`` [b, α] to weights / scale, sums kept.
-
-    ``scales`` [b] are about max |weight| / 127.
-    """
+    """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] ≈ max |weight| / 127."""
     scaled = np.empty(weights.shape[1])
     for row in range(weights.shape[0]):
         scale = scales[row]
@@ -55,7 +51,7 @@ def residuals(
     weights: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
-    """Set ``out[i]`` to ‖Φ(y) − Σ wₐ Φ(zₐ)‖ for the weights as stored: √(1 − 2 wᵀK(S, y) + wᵀ G_SS w)."""
+    """Set ``out[i]`` to ‖Φ(y) − Σ wₐ Φ(zₐ)‖ by stored weights: √(1 − 2 wᵀK(S, y) + wᵀ G_SS w)."""
     alpha = atoms.shape[1]
     for row in range(atoms.shape[0]):
         square = 1.0

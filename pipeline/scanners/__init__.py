@@ -1,1 +1,1 @@
-"""Scanners: blocks of codes past a batch of queries, the best kept as they pass."""
+"""Scanners: score blocks of codes against a batch of queries and keep the k best."""

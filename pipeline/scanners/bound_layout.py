@@ -1,4 +1,4 @@
-"""How the scan of bounds lays out queries, rows and results: shared by its jitted functions and their wrapper."""
+"""Layout of queries, rows and results in the scan of bounds."""
 
 from typing import NamedTuple
 
@@ -7,25 +7,17 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 
-WORD, PANEL, LANES = 4, 32, 16  # bytes of a word; queries of a wide panel, and of a narrow one
-
-
-MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # of a row, whose products and start an int32 holds
-
-
-CHUNK_ROWS = 256  # scored against every panel while they are in cache
-
-
-SAMPLE_ROWS = 16  # of a chunk, whose words that are not zero are counted
-
-
-ROOM = 4096  # sums of some rows and a panel, in L1 beside what they are made of
+WORD, PANEL, LANES = 4, 32, 16  # bytes per word; queries per wide panel, per narrow one
+MOST_BYTES = (2**31 - 1) // (2 * 255 * 128)  # per row: an int32 holds its products and start
+CHUNK_ROWS = 256  # rows scored against every panel while they are in cache
+SAMPLE_ROWS = 16  # rows per chunk whose non-zero words are counted
+ROOM = 4096  # sums of some rows and a panel: they fit L1 beside their inputs
 
 
 class Form(NamedTuple):
-    """How many queries and words a query there are, which factors, and whether sums are of minima, not of products.
+    """The form of a batch: queries, words per query, factors; sums are of minima or of products.
 
-    ``factors`` is 0, 1, … : a loop is compiled for their number.
+    ``factors`` is the tuple 0, 1, …: a function is compiled for each length.
     """
 
     nq: int
@@ -35,11 +27,11 @@ class Form(NamedTuple):
 
 
 class PackedQueries(NamedTuple):
-    """A batch of queries in panels of 32 lanes, one of 16 behind if that holds the rest, as the loops read them.
+    """A batch of queries in panels of 32 lanes, with one of 16 at the end if that holds the rest.
 
-    ``words`` int32[lanes · depth], flat: of each panel [depth, width]; ``start`` int32[lanes]; ``terms`` float32, flat:
-    of each panel [2 + factors (+ 1), width] step, const, the factors, and over in the minimum form. ``wide`` is the
-    first lane of the narrow panel. Lanes of no query hold zeros.
+    ``words`` int32[lanes · depth], per panel [depth, width]; ``start`` int32[lanes]; ``terms``
+    float32, per panel [2 + factors (+ 1), width]: step, const, factors and, in the minimum form,
+    over. ``wide`` is the first lane of the narrow panel. Lanes without a query hold zeros.
     """
 
     words: NDArray[np.int32]
@@ -50,7 +42,7 @@ class PackedQueries(NamedTuple):
 
 
 class PairBuffer(NamedTuple):
-    """Room for pairs: ``rows`` int64[m], ``queries`` int64[m], ``bounds`` float32[m]."""
+    """Buffers of pairs: ``rows`` int64[m], ``queries`` int64[m], ``bounds`` float32[m]."""
 
     rows: NDArray[np.int64]
     queries: NDArray[np.int64]
@@ -58,9 +50,9 @@ class PairBuffer(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """Where bounds go: to ``out`` float32, flat, if it has room; else the pairs that reach ``least``, to ``hits``.
+    """The outputs: all bounds in ``out`` float32, flat; or ``hits``, those ≥ ``least``.
 
-    ``least`` float32[lanes]; ``sums`` int32[4096] and ``marks`` uint16[256] are room for some rows and a panel.
+    ``least`` float32[lanes]; ``sums`` int32[4096] and ``marks`` uint16[256] are scratch space.
     """
 
     out: Float32
@@ -71,9 +63,9 @@ class Sink(NamedTuple):
 
 
 class SparseWords(NamedTuple):
-    """The words of rows that are not zero, each row's from ``i · stride`` on, three zeros behind, and room for sixteen.
+    """The non-zero words of rows, row i's from ``i · stride`` on, then three zeros and spare words.
 
-    ``words`` int32[n · stride]; ``places`` uint32[n · stride], where they stood; ``counts`` uint64[n].
+    ``words`` int32[n · stride], their ``places`` uint32[n · stride], and ``counts`` uint64[n].
     """
 
     words: NDArray[np.int32]

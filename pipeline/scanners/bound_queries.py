@@ -1,4 +1,4 @@
-"""Upper bounds of scores by exact sums of bytes: which pairs of a block of rows and a batch of queries may matter."""
+"""Upper bounds of scores from exact sums of bytes: a block of rows against a batch of queries."""
 
 from typing import Any
 
@@ -32,25 +32,25 @@ def pack_queries(  # noqa: PLR0913
     factors: Float32,
     over: Float32 | None = None,
 ) -> PackedQueries:
-    """Return a batch of queries as ``bound_block`` and ``bound_hits`` read them.
+    """Pack a batch of queries for ``bound_block`` and ``bound_hits``.
 
-    The bound of row i and query q is, in float32, each step rounded once, ``·+`` rounded as one step::
+    The bound of row i and query q in float32, each step rounded once, ``·+`` as one step::
 
         (float32(dot) · scale[i]) · step[q] + const[q] ·+ a[i, 0] · b[0, q] ·+ a[i, 1] · b[1, q] …
 
-    with dot = start[q] + Σ_e row[i, e] · code[q, e], an exact int32; or, in the minimum form, dot = Σ_e min(row[i, e],
-    code[q, e]) and min(over[i], over[q]) added last.
+    where dot = start[q] + Σ_e row[i, e] · code[q, e] is an exact int32. In the minimum form,
+    dot = Σ_e min(row[i, e], code[q, e]), and min(over[i], over[q]) is added last.
 
     Parameters
     ----------
     codes : int8[nq, E], or uint8[nq, E] in the minimum form; E ≤ 32 896
     start : int32[nq], optional
-        What the sum of products begins with.
+        The start value of the sum of products.
     step, const : float32[nq]
     factors : float32[J, nq]
-        The b of the formula.
+        The numbers b of the formula.
     over : float32[nq], optional
-        Given, the form is the minimum.
+        If given, the bounds have the minimum form.
     """
     nq, E = codes.shape
     assert codes.dtype == (np.int8 if over is None else np.uint8)
@@ -72,14 +72,14 @@ def pack_queries(  # noqa: PLR0913
 
 
 def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, out: Float32) -> None:
-    """Set ``out`` to the bounds of rows and queries: each depends on its row and its query alone, to the bit.
+    """Set ``out`` to the bounds; each depends on its row and its query alone, to the bit.
 
     Parameters
     ----------
     rows : uint8[n, E]
         Read in place if E is a multiple of 4.
     numbers : float32[n, 1 + J], or float32[n, 2 + J] in the minimum form
-        The scale, the a of the formula and, in the minimum form, over.
+        The scale, the numbers a of the formula and, in the minimum form, over.
     out : float32[n, nq], C-contiguous
     """
     assert out.shape == (len(rows), queries.form.nq)
@@ -90,16 +90,16 @@ def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQuerie
 def bound_hits(
     rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, least: Float32, hits: PairBuffer
 ) -> int:
-    """List the pairs whose bound reaches ``least`` float32[nq], as far as they fit; return how many do.
+    """List the pairs with bounds ≥ ``least`` float32[nq] as far as they fit; return their number.
 
-    ``rows`` and ``numbers`` are those of ``bound_block``, and the bounds the same to the bit. Pairs come in an order
-    that depends on the block, each once.
+    ``rows``, ``numbers`` and the bounds are those of ``bound_block``, to the bit. Each pair is
+    listed once; the order depends on the block.
     """
     return _bound(rows, numbers, queries, _sink(queries, hits, least=least))
 
 
 def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, sink: Sink) -> int:
-    """Compute all bounds; return how many pairs were listed, or would have been."""
+    """Compute all bounds; return the number of hits, listed or not."""
     form = queries.form
     assert numbers.shape == (len(rows), 1 + len(form.factors) + form.minimum)
     words = _words(rows)
@@ -113,7 +113,7 @@ def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, si
 def _sink(
     queries: PackedQueries, hits: PairBuffer, *, out: Float32 | None = None, least: Float32 | None = None
 ) -> Sink:
-    """Return where bounds go, and room for a tile."""
+    """Return the outputs, with scratch space for a tile."""
     limits = np.full(queries.start.size, np.inf, np.float32)
     if least is not None:
         limits[: queries.form.nq] = least
@@ -122,7 +122,7 @@ def _sink(
 
 
 def _words(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Return rows as words of four bytes, zeros behind, int32[n, ⌈E / 4⌉]."""
+    """Return rows as words of four bytes, zero-padded: int32[n, ⌈E / 4⌉]."""
     n, E = rows.shape
     if E % WORD == 0 and rows.flags.c_contiguous and rows.ctypes.data % WORD == 0:
         return rows.view(np.int32)
@@ -132,7 +132,7 @@ def _words(rows: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _in_panels(lines: NDArray[Any], wide: int) -> NDArray[Any]:
-    """Return lines [depth, lanes] panel after panel, flat: those below lane ``wide`` are of 32, the others of 16."""
+    """Return lines [depth, lanes] by panels, flat: 32 lanes each below ``wide``, then 16."""
     depth, _ = lines.shape
     out = aligned(lines.size, lines.dtype)
     out[: depth * wide] = lines[:, :wide].reshape(depth, -1, PANEL).swapaxes(0, 1).reshape(-1)

@@ -1,4 +1,4 @@
-"""Scan bytes for upper bounds of the kernel: as scores, or all that reach a threshold."""
+"""Scan bytes for upper bounds of the kernel, as scores or as a list of all above a threshold."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -12,19 +12,19 @@ from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pac
 from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
 from mercore.pipeline.topk import TopK
 
-FEW_ROWS = 64  # that fill lists, and that a query may always have
-SCANNED_ROWS = 1 << 11  # bounded before the k-th bounds are raised
-ROOM = 8  # one in so many pairs of a block are taken at once
-ROUNDING = 5e-6  # of a bound in float32: nine operations on values below 8, each off by 2⁻²⁴ of its result
+FEW_ROWS = 64  # rows that fill lists, and that a query may always keep
+SCANNED_ROWS = 1 << 11  # rows bounded before the k-th bounds are raised
+ROOM = 8  # the buffer holds one in 8 pairs of a block
+ROUNDING = 5e-6  # error of a float32 bound: nine operations on values below 8, each off by 2⁻²⁴
 
 
 GiveUp = Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
 
 class QueryTerms(NamedTuple):
-    """What makes bounds of products: float32 ``step`` [nq], ``constant`` [nq], ``factors`` [J, nq], ``over`` [nq].
+    """Terms: float32 ``step`` [nq], ``constant`` [nq], ``factors`` [J, nq] and ``over`` [nq].
 
-    bound = dot · scale · step + constant + Σ term_j · factor_j, and in the minimum form + min(over, the row's).
+    bound = dot · scale · step + constant + Σ term_j · factor_j (+ min(over, the row's over)).
     """
 
     step: Float32
@@ -34,7 +34,7 @@ class QueryTerms(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of a query and a row, and an upper bound of their score: int64[p], int64[p], float32[p]."""
+    """Pairs of a query and a row, with bounds of their scores: int64[p], int64[p], float32[p]."""
 
     queries: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -42,16 +42,16 @@ class Pairs(NamedTuple):
 
 
 class BoundScanner:
-    """Queries whose scores are upper bounds (see the Scanner contract), of rows in bytes and a few float16 terms each.
+    """The scanner of upper bounds, made from the bytes and a few float16 terms of each row.
 
     Parameters
     ----------
     column : str
-        The name of the rows' bytes, uint8[n, E]; beside it lies ``terms``, float16[n, 1 + J (+ 1)]: the scale first.
+        The column of rows' bytes, uint8[n, E]; ``terms`` is float16[n, 1 + J (+ 1)], scale first.
     codes : int8[nq, E] or uint8[nq, E]
-        The queries' bytes: for products, or (where ``terms.over`` is given) for minima.
+        The queries' bytes: for products, or for minima if ``terms.over`` is given.
     bias : int
-        What was added to the bytes of rows to make them unsigned.
+        The number that was added to the bytes of rows to make them unsigned.
     """
 
     def __init__(self, *, column: str, codes: NDArray[Any], bias: int, terms: QueryTerms) -> None:
@@ -68,11 +68,11 @@ class BoundScanner:
         )
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's bounds, the first row of which is ``first``, into the best."""
+        """Insert the bounds of one part, whose first row is ``first``, into the top-k lists."""
         codes, terms = self._columns(columns)
         start, few = 0, max(FEW_ROWS, best.ids.shape[1])
         while start < len(codes):
-            if (best.ids[:, -1] < 0).any():  # lists that are not full take whatever comes
+            if (best.ids[:, -1] < 0).any():  # lists that are not full take all pairs
                 stop = start + min(few, self.rows)
                 take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
             else:
@@ -82,7 +82,7 @@ class BoundScanner:
             start = stop
 
     def bounds(self, codes: NDArray[np.uint8], terms: Float32) -> Float32:
-        """Return the upper bounds of a block of rows, float32[n, nq]: each by itself, to the bit."""
+        """Return the bounds of rows, float32[n, nq]; each depends on its pair alone, to the bit."""
         out = np.empty((len(codes), self.nq), np.float32)
         bound_block(codes, terms, self._packed, out)
         return out
@@ -90,31 +90,31 @@ class BoundScanner:
     def collect(
         self, columns: Mapping[str, NDArray[Any]], first: int, least: Float32, give_up: GiveUp
     ) -> tuple[Pairs, NDArray[np.bool_]]:
-        """Return the pairs of one part whose bound reaches the query's ``least``, and the queries that were given up.
+        """Return one part's pairs with bounds ≥ ``least[query]``, and the queries given up.
 
-        What is returned of a query that is given up is not all.
+        The pairs of a query that was given up are incomplete.
 
         Parameters
         ----------
         least : float32[nq]
-        give_up : what says of the pairs int64[nq] among so many rows which queries have too many, bool[nq]
+        give_up : (pairs per query int64[nq], rows so far) → bool[nq], queries with too many pairs
         """
         codes, terms = self._columns(columns)
-        found: list[Pairs] = []
+        lists: list[Pairs] = []
         given_up, total = np.zeros(self.nq, np.bool_), 0
         for start in range(0, len(codes), MOST_ROWS):
             stop = min(start + MOST_ROWS, len(codes))
             pairs = self._reaching(codes[start:stop], terms[start:stop], least)
-            found.append(pairs._replace(rows=pairs.rows + (first + start)))
+            lists.append(pairs._replace(rows=pairs.rows + (first + start)))
             total += len(pairs.queries)
-            if total > stop:  # else no query has too many, which would be slow to find out of every block
-                counts = np.bincount(np.concatenate([each.queries for each in found]), minlength=self.nq)
+            if total > stop:  # else no query has too many; counting in each block is slow
+                counts = np.bincount(np.concatenate([each.queries for each in lists]), minlength=self.nq)
                 given_up |= give_up(counts, stop)
                 least = np.where(given_up, np.float32(np.inf), least)
-        return joined(found), given_up
+        return joined(lists), given_up
 
     def _reaching(self, codes: NDArray[np.uint8], terms: Float32, least: Float32) -> Pairs:
-        """Return the pairs of a block of rows whose bound reaches the query's least."""
+        """Return the pairs of a block of rows with bounds of at least ``least[query]``."""
         room = max(1024, len(codes) * self.nq // ROOM)
         while True:
             hits = PairBuffer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
@@ -130,12 +130,12 @@ class BoundScanner:
 
 
 def chosen(pairs: Pairs, kept: NDArray[np.bool_]) -> Pairs:
-    """Return the kept ones of some pairs."""
+    """Return the pairs for which ``kept`` is true."""
     return Pairs(pairs.queries[kept], pairs.rows[kept], pairs.bounds[kept])
 
 
 def joined(pairs: list[Pairs]) -> Pairs:
-    """Return several lists of pairs as one."""
+    """Concatenate lists of pairs."""
     if not pairs:
         return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     queries, rows, bounds = (np.concatenate(values) for values in zip(*pairs, strict=True))

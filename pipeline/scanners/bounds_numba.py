@@ -1,4 +1,4 @@
-"""Loops of the bounds: a float32 bound of each exact sum of bytes, and the pairs that matter."""
+"""Jitted functions of the bounds: a float32 bound per exact sum of bytes, and the list of hits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,9 @@ from mercore.pipeline.simd.vectors import (
 )
 from mercore.pipeline.topk_numba import ZERO
 
-# Of a word that is not zero in the loop over those, and of a word gathered, against a word of a dense row and 32 lanes.
+# Costs per non-zero word and per gathered word; a word of a dense row and 32 lanes costs 1.
 SPARSE_COST, GATHER_COST = 2.2, 0.75
-MARKS = 64  # that are looked at together
+MARKS = 64  # marks that are read together
 
 Single = NDArray[np.float32]
 
@@ -61,9 +61,9 @@ def finish(
     least: Single,
     marks: NDArray[np.uint16],
 ) -> None:
-    """Make of the sums of n rows from ``first`` on and a panel their bounds, which take their places.
+    """Replace the sums of n rows from ``first`` on and a panel by their bounds.
 
-    Bit j of ``marks`` uint16[n · width / 16] is about one of sixteen lanes: does its bound reach ``least``?
+    Bit j of a mark, ``marks`` uint16[n · width / 16]: lane j's bound reaches ``least``.
     """
     wide, step = np.uint64(width), np.uint64(1 + len(form.factors) + form.minimum)
     begin = np.uint64(lane) * (step + ONE)
@@ -96,12 +96,12 @@ def list_marked(
     values: Single,
     count: int,
 ) -> int:
-    """List the pairs of n rows from ``first`` on and a panel that are marked; return how many there are."""
+    """List the marked pairs of n rows from ``first`` on and a panel; return the new count."""
     for m in range(-(-n * width // MARKS)):
         mask = marks[m]
         while mask:
             j = m * MARKS + np.int64(lowest_bit(mask))
-            if j >= n * width:  # what was marked before
+            if j >= n * width:  # marks of an earlier call
                 break
             if count < rows.size:
                 rows[count], queries[count], values[count] = first + j // width, lane + j % width, bounds[j]
@@ -122,16 +122,16 @@ def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: i
 
 @jit
 def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
-    """Return whether rows like x from ``begin`` to ``end`` are faster by their words that are not zero."""
+    """Return whether rows like ``x[begin:end]`` are faster by their non-zero words."""
     panels, size = lanes / PANEL, end - begin
     return GATHER_COST * size + SPARSE_COST * panels * words_not_zero(x, begin, end) < panels * size
 
 
 @jit(constants=("minimum",))
 def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
-    """Put the bounds of X [n, depth] and a batch of queries where they belong; return how many pairs are listed.
+    """Write the bounds of X [n, depth] and a batch of queries; return the number of pairs listed.
 
-    ``numbers`` are as ``bound_block`` has them; ``room`` is for 256 rows, at least n.
+    ``numbers`` are those of ``bound_block``; ``room`` holds 256 rows, or n if that is less.
     """
     words, start, terms, wide, form = queries
     out, least, sums, marks, hits = sink

@@ -1,4 +1,4 @@
-"""Loops that sum products or minima of bytes, exactly: rows against panels of queries, four bytes an element."""
+"""Jitted functions that sum products or minima of bytes exactly: rows against query panels."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from mercore.pipeline.scanners.bound_layout import LANES, PANEL, SparseWords
 from mercore.pipeline.simd.dots import dot_bytes, load_dots, pack_filled, splat_word
 from mercore.pipeline.simd.vectors import add, lesser_bytes, store
 
-ONES = np.int32(0x01010101)  # four bytes
-TILE_ROWS = 8  # taken at a time: their sums are kept in registers
+ONES = np.int32(0x01010101)  # four bytes of 1
+TILE_ROWS = 8  # rows per step: their sums are kept in registers
 V, WIDE, ONE = np.uint64(LANES), np.uint64(PANEL), np.uint64(1)
 
 Words = NDArray[np.int32]
@@ -19,7 +19,7 @@ Words = NDArray[np.int32]
 
 @jit(inline="always")
 def add_word(total: Any, word: np.int32, y: Any, minimum: bool) -> Any:
-    """Return a sum, the products or the minima of a row's four bytes and those of sixteen lanes added."""
+    """Return a sum plus the products, or the minima, of a row's four bytes and sixteen lanes."""
     if minimum:
         return dot_bytes(total, lesser_bytes(splat_word(word), y), splat_word(ONES))
     return dot_bytes(total, splat_word(word), y)
@@ -27,7 +27,7 @@ def add_word(total: Any, word: np.int32, y: Any, minimum: bool) -> Any:
 
 @jit(inline="always")
 def add_four_rows(sums: Any, x: Words, at: Any, w: Any, y: Any, minimum: bool) -> Any:
-    """Return four sums, those of word ``w`` of four rows, which begin at ``at``, and sixteen lanes added."""
+    """Return four sums plus those of word ``w`` of four rows, starting at ``at``, and 16 lanes."""
     return (
         add_word(sums[0], x[at[0] + w], y, minimum),
         add_word(sums[1], x[at[1] + w], y, minimum),
@@ -38,14 +38,14 @@ def add_four_rows(sums: Any, x: Words, at: Any, w: Any, y: Any, minimum: bool) -
 
 @jit(inline="always")
 def four_rows(first: int, last: int, deep: Any) -> Any:
-    """Return where rows ``first``… begin; where there are fewer than four before ``last``, the last one stands in."""
+    """Return the starts of four rows from ``first`` on; past ``last``, the last row is repeated."""
     p, q = np.uint64(min(first, last - 1)) * deep, np.uint64(min(first + 1, last - 1)) * deep
     return p, q, np.uint64(min(first + 2, last - 1)) * deep, np.uint64(min(first + 3, last - 1)) * deep
 
 
 @jit(inline="always")
 def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
-    """Set sixteen lanes of four rows of ``width``."""
+    """Store sixteen lanes of four rows of ``width``."""
     store(sums, at, four[0])
     store(sums, at + width, four[1])
     store(sums, at + width + width, four[2])
@@ -56,7 +56,7 @@ def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
 def wide_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
-    """Set ``sums`` [rows · 32] to those of rows ``first`` to ``last`` of x, flat, and 32 lanes."""
+    """Set ``sums`` [rows · 32] for rows ``first`` to ``last`` of x, flat, and 32 lanes."""
     deep = np.uint64(depth)
     base = np.uint64(lane) * deep
     s, t = load_dots(start, np.uint64(lane)), load_dots(start, np.uint64(lane) + V)
@@ -85,7 +85,7 @@ def wide_sums(
 def narrow_sums(
     x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
 ) -> None:
-    """Set ``sums`` [rows · 16] to those of rows ``first`` to ``last`` and 16 lanes."""
+    """Set ``sums`` [rows · 16] for rows ``first`` to ``last`` of x, flat, and 16 lanes."""
     deep = np.uint64(depth)
     base, s = np.uint64(lane) * deep, load_dots(start, np.uint64(lane))
     for i in range(first, last, TILE_ROWS):
@@ -106,7 +106,7 @@ def narrow_sums(
 
 @jit(inline="always")
 def add_to_two(sums: Any, word: np.int32, words: Words, at: np.uint64, minimum: bool) -> Any:
-    """Return two sums, those of a row's word and 32 lanes, which begin at ``at``, added."""
+    """Return two sums plus those of a row's word and 32 lanes, which begin at ``at``."""
     y, z = load_dots(words, at), load_dots(words, at + V)
     return add_word(sums[0], word, y, minimum), add_word(sums[1], word, z, minimum)
 
@@ -123,9 +123,9 @@ def sparse_wide(
     lane: int,
     sums: Words,
 ) -> None:
-    """Set ``sums`` as ``wide_sums`` does, by the words of rows that are not zero.
+    """Set ``sums`` as ``wide_sums`` does, from the non-zero words of rows.
 
-    Each of four words is added to sums of its own: one sum would wait for itself.
+    Four words go to four sums: a single sum would wait for its own result.
     """
     values, places, counts, stride = rows
     zero = splat_word(np.int32(0))
@@ -157,7 +157,7 @@ def sparse_narrow(
     lane: int,
     sums: Words,
 ) -> None:
-    """Set ``sums`` as ``narrow_sums`` does, by the words of rows that are not zero, in four sums."""
+    """Set ``sums`` as ``narrow_sums`` does, from the non-zero words of rows, in four sums."""
     values, places, counts, stride = rows
     zero = splat_word(np.int32(0))
     base, begin = np.uint64(lane) * np.uint64(depth), load_dots(start, np.uint64(lane))
@@ -175,7 +175,7 @@ def sparse_narrow(
 
 @jit
 def gather(x: Words, first: int, n: int, depth: int, rows: SparseWords) -> None:
-    """Set ``rows`` to the words that are not zero of n rows from ``first`` on of x, flat."""
+    """Set ``rows`` to the non-zero words of n rows from ``first`` on of x, flat."""
     values, places, counts, stride = rows
     deep = np.uint64(depth)
     whole = deep - deep % V
@@ -195,7 +195,7 @@ def gather(x: Words, first: int, n: int, depth: int, rows: SparseWords) -> None:
 
 @jit
 def words_not_zero(x: Words, begin: int, end: int) -> int:
-    """Return how many words of x from ``begin`` to ``end`` are not zero."""
+    """Return the number of non-zero words of ``x[begin:end]``."""
     count = 0
     for k in range(np.uint64(begin), np.uint64(end)):
         count += x[k] != 0

@@ -12,13 +12,13 @@ from mercore.pipeline.scanners.dense_numba import ROWS, score_point, widen
 from mercore.pipeline.topk import TopK
 from mercore.pipeline.topk_numba import survivors
 
-BLOCK_BYTES = 1 << 20  # of a block's scores: they are compared while they are in L2
-FEW = 6  # points that are scored faster one by one than together
-MOST_ROWS, FIRST_ROWS = 1 << 14, 1 << 8  # of a block, and of the first, which gives k-th scores to compare with
+BLOCK_BYTES = 1 << 20  # scores per block: they are compared while they are in L2
+FEW = 6  # up to 6 points are scored faster one by one than together
+MOST_ROWS, FIRST_ROWS = 1 << 14, 1 << 8  # rows per block; rows of the first, which sets k-th scores
 
 
 class DenseScanner:
-    """Queries' points against rows' (see the Scanner contract): the score is the inner product, summed in float32.
+    """The scanner of points: a score is the inner product, summed in float32.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class DenseScanner:
     column : str
         The name of the rows' column, float32[n, E] or float16[n, E].
     offsets : float32[nq], optional
-        What is added to all scores of a query.
+        The number that is added to all scores of a query.
     """
 
     def __init__(self, points: Float32, column: str, offsets: Float32 | None = None) -> None:
@@ -37,7 +37,7 @@ class DenseScanner:
         self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * len(points))))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's rows, the first of which is ``first``, into the best."""
+        """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
         (values,) = (columns[name] for name in self.names)
         start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
         while start < len(values):
@@ -48,13 +48,13 @@ class DenseScanner:
             start = stop
 
     def scores(self, rows: Float32) -> Float32:
-        """Return the scores of rows [n, E] and the points, float32[n, nq]: each by itself, to the bit."""
+        """Return the scores of rows, float32[n, nq]; each depends on its pair alone, to the bit."""
         scores = one_by_one(rows, self.points) if self._columns is None else products(rows, self._columns)
         return scores if self.offsets is None else np.add(scores, self.offsets, out=scores)
 
 
 def float32_rows(values: NDArray[Any]) -> Float32:
-    """Return rows float16[n, E] or float32[n, E], C-contiguous, as float32: NumPy would be slower than the scan."""
+    """Return C-contiguous float16 or float32 rows [n, E] as float32, faster than NumPy would."""
     if values.dtype != np.float16:
         return np.asarray(values, np.float32)
     out = np.empty(values.shape, np.float32)
@@ -63,7 +63,7 @@ def float32_rows(values: NDArray[Any]) -> Float32:
 
 
 def one_by_one(rows: Float32, points: Float32) -> Float32:
-    """Return what ``products`` does, point after point: it would compute 64 columns."""
+    """Return the scores of ``products``, point by point: ``products`` would compute 64 columns."""
     n, whole = len(rows), len(rows) // ROWS * ROWS
     rest = np.zeros((ROWS, rows.shape[1]), np.float32)
     rest[: n - whole] = rows[whole:]
@@ -75,14 +75,14 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
     return np.ascontiguousarray(out[:, :n].T)
 
 
-def take(scores: Float32, first: int, best: TopK) -> None:
-    """Take in the scores [n, nq] of rows ``first``… that may be among the k best."""
-    kth = best.kth.astype(np.float32)
+def take(scores: Float32, first: int, top_k: TopK) -> None:
+    """Insert the scores [n, nq] of rows ``first``… that may be among the k best."""
+    kth = top_k.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or none yet
-    least = np.where(best.ids[:, -1] < first, np.nextafter(kth, np.float32(np.inf)), kth)
-    least[best.ids[:, -1] < 0] = -np.inf
-    rows, queries = np.empty((2, scores.size), np.int64)  # room for all: what is not written costs nothing
+    least = np.where(top_k.ids[:, -1] < first, np.nextafter(kth, np.float32(np.inf)), kth)
+    least[top_k.ids[:, -1] < 0] = -np.inf
+    rows, queries = np.empty((2, scores.size), np.int64)  # unwritten pages cost nothing
     count = survivors(scores, least, rows, queries)
     if count:
         rows, queries = rows[:count], queries[:count]
-        best.insert(queries, rows + first, scores[rows, queries])
+        top_k.insert(queries, rows + first, scores[rows, queries])

@@ -10,18 +10,18 @@ from mercore.pipeline.scanners.hamming_numba import MOST_WORDS, batch_scan, one_
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import TopK
 
-WORD, EIGHT = 8, 8  # bytes of a word; queries that are compared at once
+WORD, EIGHT = 8, 8  # bytes per word; queries that are compared at once
 TILE_ROWS = 1 << 14  # rows that are padded at a time
 
 
 class HammingScanner:
-    """Queries' codes against rows' (see the Scanner contract): the score of a row is 1 − h / bits, h bits differing.
+    """The scanner of binary codes: a row that differs in h bits scores 1 − h / bits.
 
     Parameters
     ----------
     codes : uint8[nq, b]
     bits : int, 1 ≤ bits ≤ 8 b
-        How many bits are in use; the others are zero in every code.
+        The number of bits in use; the others are zero in every code.
     """
 
     names: tuple[str, ...] = ("code",)
@@ -41,7 +41,7 @@ class HammingScanner:
         self.queries[:] = (groups if self.alone else groups.transpose(0, 2, 1)).reshape(-1)
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's codes, whose first row is ``first``, into the best."""
+        """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
         unrolled = self.count <= MOST_WORDS
         scan = one_scan(self.count) if self.alone and unrolled else batch_scan(self.count if unrolled else 0)
         for words in whole_words(columns["code"]):
@@ -50,7 +50,7 @@ class HammingScanner:
 
 
 def whole_words(codes: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
-    """Yield rows of codes as words, flat, zeros behind each: all rows as they are, or, copied, a tile after another."""
+    """Yield rows as zero-padded words, flat: all rows in place, or copies tile by tile."""
     n, width = codes.shape
     flat = codes.reshape(-1)
     if width % WORD == 0 and flat.ctypes.data % WORD == 0:

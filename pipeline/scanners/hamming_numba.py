@@ -1,7 +1,7 @@
-"""Scan loops over codes of whole 64-bit words: bits that differ are counted, compared as integers, the best kept.
+"""Jitted functions that scan binary codes of whole 64-bit words and keep the k best rows.
 
-Rows pass in tiles. A first loop lists those near enough for the k-th best as it was before the tile, eight bits at a
-time; ``take`` then counts their distances once more and inserts them.
+Rows pass in tiles. The first step lists the pairs within the k-th distance as it was before the
+tile, eight at a time; ``take`` then counts their distances again and inserts them.
 """
 
 from collections.abc import Callable
@@ -25,20 +25,20 @@ from mercore.pipeline.simd.bits import (
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch, store
 from mercore.pipeline.topk_numba import insert
 
-MOST_WORDS = 8  # of a code, that loops are unrolled for
-TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes, in L2 while all queries pass over them
-ROWS = 4  # compared with eight queries before one branch
-AHEAD = 512  # words, that one query asks for early
+MOST_WORDS = 8  # words per code, up to which functions are unrolled
+TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes stay in L2 for all queries
+ROWS = 4  # rows compared with eight queries before one branch
+AHEAD = 512  # words that are prefetched
 
 Words = NDArray[np.uint64]
 
 
 @jit
 def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -> None:
-    """Copy rows of ``width`` bytes, flat, to rows of whole words, zeros behind.
+    """Copy rows of ``width`` bytes, flat, to zero-padded rows of whole words.
 
-    ``masks``, whole vectors, has the bits set that a row uses; ``words`` has room for as many behind the last row. A
-    row is copied with what follows it, which the next one overwrites.
+    ``masks``, whole vectors, has the bits set that a row uses; ``words`` has room for one more mask
+    at the end. A row is copied with the bytes behind it, which the next row overwrites.
     """
     count, n = (width + 7) // 8, codes.size // width
     fitting = max(0, (codes.size - 8 * masks.size) // width + 1) if codes.size >= 8 * masks.size else 0
@@ -56,7 +56,7 @@ def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -
 
 @cache
 def batch_scan(count: int) -> Callable[..., None]:
-    """Return the loop over rows of ``count`` words, 0 for any number, for queries eight at a time."""
+    """Return the jitted function for rows of ``count`` words (0: any), eight queries at a time."""
 
     @jit
     def scan(
@@ -71,8 +71,8 @@ def batch_scan(count: int) -> Callable[..., None]:
     ) -> None:
         """Keep the best of rows ``first``… for all queries.
 
-        ``words`` flat [n · width]; ``queries`` flat [⌈nq / 8⌉ · width · 8]; ``table`` the scores of distances;
-        ``scores``, ``ids`` [nq, k].
+        ``words`` flat [n · width]; ``queries`` flat [⌈nq / 8⌉ · width · 8]; ``table`` scores by
+        distance; ``scores``, ``ids`` [nq, k].
         """
         fixed = np.uint64(count if count else width)
         n, nq, limits = words.size // width, scores.shape[0], np.empty(EIGHT, np.int64)
@@ -84,8 +84,8 @@ def batch_scan(count: int) -> Callable[..., None]:
                 end = min(nq, begin + EIGHT)
                 group = queries[begin * width : (begin + EIGHT) * width]
                 set_limits(scores[begin:end], ids[begin:end], first + start, table.size - 1, bits, limits)
-                found = list_near(words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits)
-                near = words, rows[:found], hits
+                n_listed = list_near(words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits)
+                near = words, rows[:n_listed], hits
                 take(near, group, EIGHT, table, bits, first, limits, scores[begin:end], ids[begin:end])
             tile = min(TILE, 2 * tile)
 
@@ -94,7 +94,7 @@ def batch_scan(count: int) -> Callable[..., None]:
 
 @cache
 def one_scan(count: int) -> Callable[..., None]:
-    """Return the loop over rows of ``count`` words for one query."""
+    """Return the jitted function for rows of ``count`` words and one query."""
 
     @jit
     def scan(
@@ -107,14 +107,14 @@ def one_scan(count: int) -> Callable[..., None]:
         scores: NDArray[np.float32],
         ids: NDArray[np.int64],
     ) -> None:
-        """Keep the best of rows ``first``…, ``words`` flat; ``query`` eight times over; ``scores``, ``ids`` [1, k]."""
+        """Keep the best of rows ``first``…; ``query`` is repeated 8 times; lists are [1, k]."""
         n, limits = words.size // count, np.empty(1, np.int64)
         rows, hits = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
         stop, tile, eight = 0, FIRST_TILE, np.uint64(EIGHT)
         while stop < n:
             start, stop = stop, min(n, stop + tile)
             set_limits(scores, ids, first + start, table.size - 1, bits, limits)
-            found, limit = np.uint64(0), limits[0]
+            n_listed, limit = np.uint64(0), limits[0]
             whole = np.uint64(stop - (stop - start) % EIGHT)
             for i in range(np.uint64(start), whole, eight):
                 at = i * np.uint64(count)
@@ -122,12 +122,12 @@ def one_scan(count: int) -> Callable[..., None]:
                     prefetch(words, at + line)
                 near = rows_within(words, at, query, limit, count)
                 if near:
-                    rows[found], hits[found] = i, near
-                    found += np.uint64(1)
+                    rows[n_listed], hits[n_listed] = i, near
+                    n_listed += np.uint64(1)
             if whole < np.uint64(stop):
-                rows[found], hits[found] = whole, (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1)
-                found += np.uint64(1)
-            take((words, rows[:found], hits), query[:count], 1, table, bits, first, limits, scores, ids)
+                rows[n_listed], hits[n_listed] = whole, (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1)
+                n_listed += np.uint64(1)
+            take((words, rows[:n_listed], hits), query[:count], 1, table, bits, first, limits, scores, ids)
             tile = min(TILE, 2 * tile)
 
     return scan
@@ -137,9 +137,9 @@ def one_scan(count: int) -> Callable[..., None]:
 def list_near(
     words: Words, width: Any, start: Any, stop: Any, queries: Words, limits: Any, rows: Words, hits: Words
 ) -> Any:
-    """List each first of four rows of which a distance is within a query's limit; bit 8 j + q is row j, query q."""
+    """List the first of each four rows with a pair within its limit; bit 8 j + q: row j, lane q."""
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(ROWS)
-    eight, found, most = np.uint64(EIGHT), np.uint64(0), load_words(limits, np.uint64(0))
+    eight, n_listed, most = np.uint64(EIGHT), np.uint64(0), load_words(limits, np.uint64(0))
     fours = stop - (stop - start) % four
     for i in range(start, fours, four):
         at = i * width
@@ -153,19 +153,19 @@ def list_near(
         near_a, near_b, near_c, near_d = at_most(a, most), at_most(b, most), at_most(c, most), at_most(d, most)
         if near_a | near_b | near_c | near_d:
             low, high = near_a | near_b << eight, near_c | near_d << eight
-            rows[found], hits[found] = i, low | high << (two * eight)
-            found += one
+            rows[n_listed], hits[n_listed] = i, low | high << (two * eight)
+            n_listed += one
     if fours < stop:
-        rows[found], hits[found] = fours, (one << ((stop - fours) * eight)) - one
-        found += one
-    return found
+        rows[n_listed], hits[n_listed] = fours, (one << ((stop - fours) * eight)) - one
+        n_listed += one
+    return n_listed
 
 
 @jit(inline="always")
 def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
-    """Return the greatest distance at which ``row`` and those behind may enter a list with this k-th score and row.
+    """Return the greatest distance at which ``row`` and later rows may enter a list.
 
-    An equal distance enters where the list's last row is a later one.
+    ``score`` and ``last`` are the list's k-th. An equal distance enters only before a later row.
     """
     if last < 0:
         return most
@@ -177,7 +177,7 @@ def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
 def set_limits(
     scores: NDArray[np.float32], ids: NDArray[np.int64], row: int, most: int, bits: int, limits: NDArray[np.int64]
 ) -> None:
-    """Set the limits of up to eight queries for rows from ``row`` on; none for lanes of no query."""
+    """Set the limits of up to eight queries for rows from ``row`` on; unused lanes get −1."""
     k = scores.shape[1]
     limits[:] = -1
     for query in range(scores.shape[0]):
@@ -196,7 +196,7 @@ def take(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Insert the listed pairs that are still within the limits, which follow; ``queries`` flat [width · lanes]."""
+    """Insert listed pairs that are within the limits, and update these; ``queries`` is flat."""
     words, rows, hits = near
     width, k, most = queries.size // lanes, scores.shape[1], table.size - 1
     for hit in range(rows.size):

@@ -1,4 +1,4 @@
-"""Scan product-quantisation codes: M look-ups a row and query (Jégou, Douze & Schmid 2011, Eq. 13)."""
+"""Scan product-quantisation codes: M look-ups per row and query (Jégou et al. 2011, Eq. 13)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -27,23 +27,23 @@ from mercore.stores.errors import InputError, ShapeError
 Float64 = NDArray[np.float64]
 
 GROUP = 64  # queries that are scanned together
-FEW, FEW_FILTERED = 2, 6  # so many queries are scanned faster together than one by one: plainly, by the filter
+FEW, FEW_FILTERED = 2, 6  # queries from which a batch beats single scans: plainly, by the filter
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
-SERVICE, GROWTH = 1 << 14, 4  # rows after which bytes may be made anew, and so many times as many each time: ever
-# fewer rows raise the k-th scores, and to quantise takes as long as to scan some 40 000 rows
+SERVICE, GROWTH = 1 << 14, 4  # rows until bytes may be made anew; this number grows each time,
+# as ever fewer rows raise the k-th scores, and quantising costs as much as scanning 40 000 rows
 ENTRIES, MOST_CODES = 256, 256
 WORN = 1.02  # bytes are made anew once they could be finer by this factor
 
 
 class PqScanner:
-    """A batch of queries' tables, in groups that are scanned together (see the Scanner contract).
+    """The scanner of product-quantisation codes: queries in groups that are scanned together.
 
-    The score of a row for query q is T[0, c₀, q] + T[1, c₁, q] + …, added from left to right in float32.
+    A row's score for query q is T[0, c₀, q] + T[1, c₁, q] + …, added in this order in float32.
 
     Parameters
     ----------
     tables : float32[M, 256, nq], 1 ≤ M ≤ 256
-        What each code of each sub-quantizer adds to the score, a column a query; finite, as their sums must be.
+        The addends of each code of each sub-quantizer, one column per query; all sums are finite.
 
     Raises
     ------
@@ -67,7 +67,7 @@ class PqScanner:
         ]
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's codes, ``code`` uint8[n, M], whose first row is ``first``, into the best."""
+        """Insert the scores of ``code`` uint8[n, M], rows ``first``…, into the top-k lists."""
         codes = np.ascontiguousarray(columns["code"])
         if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.n_codes:
             found = f"{codes.dtype}{list(codes.shape)}"
@@ -77,19 +77,19 @@ class PqScanner:
 
 
 class Quantised:
-    """A table in bytes, as fine as the k-th scores allow (see ``pq_numba``), and the 1 / Δ of each query."""
+    """A table in bytes, as fine as the k-th scores allow (``pq_numba``), with 1 / Δ per query."""
 
     def __init__(self, table: NDArray[np.uint8], inverses: Float64) -> None:
         self.table, self.inverses = table, inverses
         self.left = SERVICE  # rows until they may be made anew
 
     def worn(self, finer: Float64) -> bool:
-        """Return whether the bytes served for long, and would be finer if made for the k-th scores of now."""
+        """Return whether the bytes are old, and the present k-th scores allow finer ones."""
         return self.left <= 0 and bool((finer / self.inverses).mean() > WORN)
 
 
 class Group(ABC):
-    """Queries that are scanned together, and what no score of theirs exceeds."""
+    """Queries that are scanned together, with upper limits of their scores."""
 
     filters: bool
 
@@ -98,29 +98,29 @@ class Group(ABC):
         self.tops = tables.max(axis=1).astype(np.float64)
         self.ceilings = ceilings(tables)
 
-    def scan(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
-        """Take codes into the best: by the filter, as soon as there is a k-th score for it to work with."""
-        kth, start = best.kth[self.queries], 0  # a view: it rises as rows are taken in
+    def scan(self, codes: NDArray[np.uint8], first: int, top_k: TopK) -> None:
+        """Insert codes: through the filter as soon as all queries have k-th scores."""
+        kth, start = top_k.kth[self.queries], 0  # a view: it rises as rows are inserted
         while start < len(codes):
             if not self.filters or kth.min() == -np.inf:
-                block = codes[start : start + max(FIRST_ROWS, best.ids.shape[1])]
-                self.scan_plainly(block, first + start, best)
+                block = codes[start : start + max(FIRST_ROWS, top_k.ids.shape[1])]
+                self.scan_plainly(block, first + start, top_k)
             else:
-                quantised = self._quantised(kth, best)
+                quantised = self._quantised(kth, top_k)
                 block = codes[start : start + max(FIRST_ROWS, quantised.left)]
-                best.rescored += self.scan_filtered(block, quantised, first + start, best)
+                top_k.rescored += self.scan_filtered(block, quantised, first + start, top_k)
                 quantised.left -= len(block)
             start += len(block)
 
-    def _quantised(self, kth: NDArray[np.floating], best: TopK) -> Quantised:
-        """Return bytes made for these k-th scores or lower ones: the list's own, which rises unlike other threads'."""
-        finer, kept = inverses(self.ceilings, kth), best.kept.get(self)
+    def _quantised(self, kth: NDArray[np.floating], top_k: TopK) -> Quantised:
+        """Return this list's own bytes: other threads' lists have other k-th scores."""
+        finer, kept = inverses(self.ceilings, kth), top_k.kept.get(self)
         if kept is None:
-            kept = best.kept[self] = self.quantised(finer), SERVICE
+            kept = top_k.kept[self] = self.quantised(finer), SERVICE
         elif kept[0].worn(finer):
             made, rows = self.quantised(finer), GROWTH * kept[1]
             made.left = rows
-            kept = best.kept[self] = made, rows
+            kept = top_k.kept[self] = made, rows
         quantised: Quantised = kept[0]
         return quantised
 
@@ -129,16 +129,16 @@ class Group(ABC):
         """Return the table in steps of Δ."""
 
     @abstractmethod
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, top_k: TopK) -> None:
         """Score all rows in float32."""
 
     @abstractmethod
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
-        """Score in float32 what may be among the best; return how many pairs that was."""
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+        """Score in float32 the pairs that may be among the k best; return their number."""
 
 
 class One(Group):
-    """A query that is scanned alone, and its table, float32[M · 256]."""
+    """A query that is scanned alone, with its table, float32[M · 256]."""
 
     def __init__(self, queries: slice, tables: Float32) -> None:
         super().__init__(queries, tables)
@@ -152,20 +152,20 @@ class One(Group):
         table[:] = np.minimum(steps, 255).reshape(-1)
         return Quantised(table, inverses)
 
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, top_k: TopK) -> None:
         """Score all rows in float32."""
         scan = scan_one if codes.shape[1] % 8 else scan_one_by_words
-        scan(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
+        scan(codes, self.table, first, top_k.scores[self.queries], top_k.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
-        """Score in float32 the rows that may be among the best; return how many those were."""
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+        """Score in float32 the rows that may be among the k best; return their number."""
         limits = float(self.ceilings[0]), float(quantised.inverses[0])
-        scores, ids = best.scores[self.queries], best.ids[self.queries]
+        scores, ids = top_k.scores[self.queries], top_k.ids[self.queries]
         return int(scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
 
 
 class PqBatch(Group):
-    """Up to 64 queries, and their tables in panels of 16, float32[⌈Q / 16⌉, M · 256, 16]."""
+    """Up to 64 queries, with their tables in panels of 16, float32[⌈Q / 16⌉, M · 256, 16]."""
 
     filters = True
 
@@ -177,32 +177,32 @@ class PqBatch(Group):
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""
         table = aligned((self.table.shape[1], NARROW if self.count <= NARROW else WIDE), np.uint8)
-        table[:, self.count :] = 255  # lanes of no query: never within their limit of zero
+        table[:, self.count :] = 255  # lanes without a query: never within their limit of 0
         quantise(self.table, self.tops, inverses, table)
         return Quantised(table.reshape(-1), inverses)
 
-    def scan_plainly(self, codes: NDArray[np.uint8], first: int, best: TopK) -> None:
+    def scan_plainly(self, codes: NDArray[np.uint8], first: int, top_k: TopK) -> None:
         """Score all rows in float32."""
-        scan_batch(codes, self.table, first, best.scores[self.queries], best.ids[self.queries])
+        scan_batch(codes, self.table, first, top_k.scores[self.queries], top_k.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, best: TopK) -> int:
-        """Score in float32 the pairs that may be among the best; return how many those were."""
+    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+        """Score in float32 the pairs that may be among the k best; return their number."""
         wide = self.count > NARROW
-        limits, scores, ids = (self.ceilings, quantised.inverses), best.scores[self.queries], best.ids[self.queries]
+        limits, scores, ids = (self.ceilings, quantised.inverses), top_k.scores[self.queries], top_k.ids[self.queries]
         return int(
             scan_filtered(wide, codes.shape[1] == 8, codes, quantised.table, self.table, *limits, first, scores, ids)
         )
 
 
 def filters_one(n_codes: int) -> bool:
-    """Return whether the filter of one query is faster than the plain loop, for codes of a width, on this processor."""
+    """Return whether filtering the codes for one query beats plain scoring on this processor."""
     return n_codes % CODES == 0 and pays()
 
 
 def ceilings(tables: Float32) -> Float64:
-    """Return float64[nq]: the sum of each sub-quantizer's greatest entry, and what a float32 score may be off by.
+    """Return upper limits of float32 scores, float64[nq]: sums of greatest entries, plus rounding.
 
-    M − 1 float32 sums are off by (M − 1) · 2⁻²⁴ Σ|T| and a little; two more units cover that, and all float64 does.
+    M − 1 float32 sums are off by (M − 1) · 2⁻²⁴ Σ|T| and a little: two more units cover all.
     """
     most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0)
     sums: Float64 = tables.max(axis=1).astype(np.float64).sum(axis=0)
@@ -211,18 +211,18 @@ def ceilings(tables: Float32) -> Float64:
 
 
 def inverses(ceilings: Float64, kth: NDArray[np.floating]) -> Float64:
-    """Return 1 / Δ for k-th scores: as many steps as a byte has reach from the ceiling to the score."""
+    """Return 1 / Δ for k-th scores: ``ROOM`` steps reach from the ceiling to the k-th score."""
     reach = ceilings - kth.astype(np.float64)
     steps: Float64 = ROOM / np.where(reach > 0, reach, 1.0)
     return steps
 
 
 def _check(tables: Float32) -> None:
-    """Refuse tables that the loops cannot scan."""
+    """Refuse tables that cannot be scanned."""
     fits = tables.ndim == 3 and 1 <= len(tables) <= MOST_CODES and tables.shape[1] == ENTRIES and tables.shape[2] > 0
     if not fits or tables.dtype != np.float32:
         found, expected = f"{tables.dtype}{list(tables.shape)}", f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}"
-        raise ShapeError(f"tables are {found}: expected {expected}. Fix: a column a query of each code of each M.")
+        raise ShapeError(f"tables are {found}: expected {expected}. Fix: pass one column per query.")
     most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0).max()
     if not most < np.finfo(np.float32).max / 2:
         raise InputError(f"scores reach {most:g}: expected what float32 holds. Fix: scale the tables down.")

@@ -1,8 +1,9 @@
-"""Scan loops over product-quantisation codes: M look-ups a row and query, in float32, or in bytes as a filter.
+"""Jitted functions that scan product-quantisation codes: M look-ups per row and query.
 
-A query's entries T[j, c] lie δ = max_c T[j, c] − T[j, c] below the greatest of their sub-quantizer. A row reaches the
-k-th score only if its Σ δ is at most D, what the sum of the greatest exceeds that score by, and what float32 may round.
-With u = ⌊δ / Δ⌋, 255 at most, Σ u ≤ Σ δ / Δ: a row whose bytes, added up to 255 at most, exceed ⌊D / Δ⌋ ≤ 254 cannot.
+They score in float32, or filter in bytes. A query's entries T[j, c] lie δ = max_c T[j, c] − T[j, c]
+below the greatest of their sub-quantizer. A row reaches the k-th score only if its Σ δ is at most
+D: the sum of the greatest entries less that score, plus float32 rounding. Let u = min(⌊δ / Δ⌋,
+255): then Σ u ≤ Σ δ / Δ, and a row whose saturated sum of u exceeds ⌊D / Δ⌋ ≤ 254 is ruled out.
 """
 
 from typing import Any
@@ -24,13 +25,13 @@ from mercore.pipeline.simd.selection import attains
 from mercore.pipeline.simd.vectors import FLOAT32, add, load_float32, lowest_bit, prefetch, store
 from mercore.pipeline.topk_numba import ZERO, insert
 
-ENTRIES = 256  # a sub-quantizer
-PANEL = FLOAT32.count  # queries whose sums are one vector
-WIDE, NARROW = 64, 32  # queries whose bytes are one vector
-ROOM = 253  # Δ = D / 253: one less than bytes could tell apart from 255, for the rounding of ⌊D / Δ⌋
-MARGIN = 1 + 1e-9  # more than float64 can have rounded in any of this
-TILE = 1 << 12  # rows whose hits are rescored together: limits are as old as that
-AHEAD = 1 << 8  # rows whose codes are asked for early
+ENTRIES = 256  # per sub-quantizer
+PANEL = FLOAT32.count  # queries per vector of sums
+WIDE, NARROW = 64, 32  # queries per vector of bytes
+ROOM = 253  # Δ = D / 253: one below 254, the most below 255, for the rounding of ⌊D / Δ⌋
+MARGIN = 1 + 1e-9  # more than float64 can round here
+TILE = 1 << 12  # rows whose hits are rescored together, under older limits
+AHEAD = 1 << 8  # rows whose codes are prefetched
 
 
 @jit
@@ -43,8 +44,9 @@ def scan_batch(
 ) -> None:
     """Score rows ``first``… for Q queries and keep the best.
 
-    ``codes`` [n, M]; ``table`` [⌈Q / 16⌉, M · 256, 16] in panels, so that one code loads 16 neighbouring entries;
-    ``scores``, ``ids`` [Q, k]. Entries are added one sub-quantizer after another, as ``scan_one`` does: the same bits.
+    ``codes`` [n, M]; ``table`` [⌈Q / 16⌉, M · 256, 16] in panels: one code loads 16 neighbouring
+    entries; ``scores``, ``ids`` [Q, k]. Sums run over sub-quantizers in order: the same bits as
+    ``scan_one``.
     """
     for panel in range(table.shape[0]):
         begin, end = panel * PANEL, min((panel + 1) * PANEL, scores.shape[0])
@@ -88,7 +90,7 @@ def scan_one(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score rows ``first``… for one query, ``table`` [M · 256], and keep the best in ``scores``, ``ids`` [1, k]."""
+    """Score rows ``first``… for one query, ``table`` [M · 256]; keep the best in lists [1, k]."""
     flat, width = codes.reshape(-1), np.uint64(codes.shape[1])
     least = scores[0, -1]
     for i in range(np.uint64(codes.shape[0])):
@@ -109,11 +111,11 @@ def scan_one_by_words(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Do what ``scan_one`` does where M is a multiple of 8: codes are cut out of words, a fifth faster."""
+    """Do ``scan_one`` for M a multiple of 8: codes are cut out of words, a fifth faster."""
     words, width = codes.reshape(-1).view(np.uint64), np.uint64(codes.shape[1] // 8)
     least = scores[0, -1]
     for i in range(np.uint64(codes.shape[0])):
-        total = np.float32(-0.0)  # which leaves whatever is added to it as it is
+        total = np.float32(-0.0)  # −0 + x is x, to the bit
         for w in range(width):
             word, base = words[i * width + w], w * np.uint64(8 * ENTRIES)
             for j in range(np.uint64(8)):
@@ -128,9 +130,9 @@ def scan_one_by_words(
 def quantise(
     table: NDArray[np.float32], tops: NDArray[np.float64], inverses: NDArray[np.float64], out: NDArray[np.uint8]
 ) -> None:
-    """Set ``out`` [M · 256, lanes] to u of each entry; lanes of no query are left as they are.
+    """Set ``out`` [M · 256, lanes] to u of each entry; lanes without a query keep their values.
 
-    ``table`` in panels as ``scan_batch`` wants it; ``tops`` [M, Q] the greatest entries; ``inverses`` [Q] 1 / Δ.
+    ``table`` as in ``scan_batch``; ``tops`` [M, Q] the greatest entries; ``inverses`` [Q] 1 / Δ.
     """
     count = inverses.size
     for panel in range(table.shape[0]):
@@ -146,7 +148,7 @@ def quantise(
 
 @jit(inline="always")
 def limit_of(ceiling: float, score: np.float32, inverse: float) -> np.uint8:
-    """Return the greatest Σ u of a row that may reach a score."""
+    """Return the greatest Σ u of rows that may reach a score."""
     return np.uint8(max(0.0, (ceiling - np.float64(score)) * inverse * MARGIN))
 
 
@@ -163,11 +165,11 @@ def scan_filtered(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
+    """Keep the best of rows ``first``…, to the bit as ``scan_batch``; return the pairs rescored.
 
-    ``eight`` says whether M is 8. ``table8`` is flat, [M · 256 · 64] if ``wide``, else [M · 256 · 32];
-    ``ceilings`` [Q], which no float32 score exceeds; ``inverses`` [Q], 1 / Δ; ``scores``, ``ids`` [Q, k],
-    no k-th one below the one that Δ was made for.
+    ``eight`` says whether M is 8. ``table8`` is flat, [M · 256 · 64] if ``wide``, else [M · 256 ·
+    32]; ``ceilings`` [Q] are upper limits of float32 scores; ``inverses`` [Q] 1 / Δ; ``scores``,
+    ``ids`` [Q, k], Q ≤ 64, no k-th score below the one that Δ was made for.
     """
     n, width = codes.shape
     flat, limits = codes.reshape(-1), np.zeros(WIDE, np.uint8)
@@ -189,7 +191,7 @@ def scan_filtered(
 
 
 def reaching_of(fixed: int) -> Any:
-    """Return the loop that lists the rows within a lane's limit, for codes of a fixed width, or 0 for any."""
+    """Make ``reaching`` for M = ``fixed`` (0: any M): it lists rows within a lane's limit."""
 
     @jit(constants=("wide",))
     def reaching(
@@ -218,8 +220,8 @@ def reaching_of(fixed: int) -> Any:
 def listed(
     codes: Any, M: Any, start: int, stop: int, table: Any, vectors: Any, lanes: Any, rows: Any, bits: Any, at: int
 ) -> int:
-    """List, from ``at`` on, the rows within a lane's limit, a bit a lane; return how many; ``vectors``: limits, 0."""
-    found, begin, end, four = at, np.uint64(start), np.uint64(stop), np.uint64(4)
+    """List rows within a lane's limit from ``at`` on, a bit per lane; ``vectors``: limits, 0."""
+    slot, begin, end, four = at, np.uint64(start), np.uint64(stop), np.uint64(4)
     limit, none = vectors
     fours = end - (end - begin) % four
     for i in range(begin, fours, four):
@@ -235,29 +237,29 @@ def listed(
         if hits[0] | hits[1] | hits[2] | hits[3]:
             for row in range(4):
                 if hits[row]:
-                    rows[found] = np.int64(i) + row
-                    bits[found] = hits[row]
-                    found += 1
+                    rows[slot] = np.int64(i) + row
+                    bits[slot] = hits[row]
+                    slot += 1
     for i in range(fours, end):
         total = none
         for j in range(M):
             total = added(total, table, codes, i * M, j, lanes)
         hit = at_most(total, limit)
         if hit:
-            rows[found] = np.int64(i)
-            bits[found] = hit
-            found += 1
-    return found - at
+            rows[slot] = np.int64(i)
+            bits[slot] = hit
+            slot += 1
+    return slot - at
 
 
 @jit(inline="always")
 def added(sums: Any, table: Any, codes: Any, at: Any, j: Any, lanes: Any) -> Any:
-    """Return sums and the bytes of all lanes for code j of the row whose codes start ``at``."""
+    """Return sums plus the bytes of all lanes for code j of the row whose codes start at ``at``."""
     entry = j * np.uint64(ENTRIES) + np.uint64(codes[at + j])
     return add_up_to_255(sums, load_like(table, entry * lanes, sums))
 
 
-reaching_8, reaching_any = reaching_of(8), reaching_of(0)  # unrolled, eight codes are a tenth faster; sixteen are not
+reaching_8, reaching_any = reaching_of(8), reaching_of(0)  # unrolled, 8 are a tenth faster
 
 
 @jit
@@ -269,7 +271,7 @@ def fetch(
     at: int,
     count: int,
 ) -> None:
-    """Ask for what ``rescore`` will read: it lies anywhere."""
+    """Prefetch the entries that ``rescore`` will read."""
     flat, panel_size = table.reshape(-1), np.uint64(table.shape[1] * PANEL)
     for hit in range(at, at + count):
         left, row = bits[hit], rows[hit]
@@ -293,9 +295,9 @@ def rescore(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Score rows in float32 for the lanes whose bit is set, keep the best; return how many pairs that were.
+    """Score the marked pairs in float32 and keep the best; return the number of pairs.
 
-    ``hits`` are rows of the block, bits, the first to be scored, and how many; ``first`` is the block's first row.
+    ``hits``: rows of the block, bits, first hit, number of hits; the block begins at row ``first``.
     """
     rows, bits, at, waiting = hits
     count = 0

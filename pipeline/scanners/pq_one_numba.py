@@ -1,4 +1,4 @@
-"""Scan loops over product-quantisation codes for one query: the bytes of 64 rows looked up at once, as a filter."""
+"""Jitted functions of product-quantisation codes for one query: a filter of 64 rows at once."""
 
 from typing import Any
 
@@ -19,16 +19,16 @@ from mercore.pipeline.simd.saturating import at_most, splat_64_bytes, zero_64_by
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
 from mercore.pipeline.topk_numba import ZERO, insert
 
-ROWS = 64  # looked up at once
-TILE = 1 << 13  # rows whose hits are rescored together: the limit is as old as that
-CODES = 8  # to a word; and words to a cache line
-AHEAD = 1 << 10  # rows whose codes are asked for early
+ROWS = 64  # rows that are looked up at once
+TILE = 1 << 13  # rows whose hits are rescored together, under an older limit
+CODES = 8  # codes per word, and words per cache line
+AHEAD = 1 << 10  # rows whose codes are prefetched
 ORDER, ORDER_OF_TWO = np.array(ROW_OF_BYTE), np.array(ROW_OF_BYTE_OF_TWO)
 
 
 @jit
 def pays() -> bool:
-    """Return whether this filter is faster than the plain loop on this processor."""
+    """Return whether this filter is faster than plain scoring on this processor."""
     return bool(bytes_are_looked_up())
 
 
@@ -43,11 +43,11 @@ def scan_one_filtered(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
+    """Keep the best of rows ``first``…, to the bit as ``scan_one``; return the rows rescored.
 
-    ``codes`` [n, M], M a multiple of 8; ``table8``, ``table`` [M · 256]; ``ceiling`` what no float32 score exceeds,
-    ``inverse`` 1 / Δ; ``scores``, ``ids`` [1, k], the k-th one not below what Δ was made for. Rows behind the last
-    whole 64 are all scored in float32.
+    ``codes`` [n, M], M a multiple of 8; ``table8``, ``table`` [M · 256]; ``ceiling`` is an upper
+    limit of float32 scores, ``inverse`` 1 / Δ; ``scores``, ``ids`` [1, k], no k-th score below the
+    one that Δ was made for. Rows after the last whole 64 are all scored in float32.
     """
     n, width = codes.shape
     words = codes.reshape(-1).view(np.uint64)
@@ -76,7 +76,7 @@ def scan_one_filtered(
 
 
 def reaching_of(fixed: int) -> Any:
-    """Return the loop that lists runs of 64 rows with one within the limit, for rows of so many words, or 0 for any."""
+    """Make ``reaching`` for rows of ``fixed`` words (0: any): it lists each 64 rows with a hit."""
 
     @jit
     def reaching(
@@ -89,7 +89,7 @@ def reaching_of(fixed: int) -> Any:
         starts: NDArray[np.int64],
         bits: NDArray[np.uint64],
     ) -> int:
-        most, stride, found = splat_64_bytes(np.int8(limit)), np.uint64(fixed if fixed else width), 0
+        most, stride, slot = splat_64_bytes(np.int8(limit)), np.uint64(fixed if fixed else width), 0
         for i in range(np.uint64(start), np.uint64(stop), np.uint64(ROWS)):
             sums = zero_64_bytes()
             ahead = (i + np.uint64(AHEAD)) * stride
@@ -106,10 +106,10 @@ def reaching_of(fixed: int) -> Any:
                     sums = add_looked_up_any(sums, words, at, stride, tables, base)
             hits = at_most(sums, most)
             if hits:
-                starts[found] = np.int64(i)
-                bits[found] = hits
-                found += 1
-        return found
+                starts[slot] = np.int64(i)
+                bits[slot] = hits
+                slot += 1
+        return slot
 
     return reaching
 
@@ -126,7 +126,7 @@ def score_one(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score a row in float32 and keep it if it is among the best."""
+    """Score a row in float32 and insert it if it is among the k best."""
     total = table[codes[row, 0]]
     for j in range(1, codes.shape[1]):
         total = total + table[j * ENTRIES + np.int64(codes[row, j])]

@@ -1,4 +1,4 @@
-"""The Scanner contract: a batch of queries made ready once, then shown one part's codes after another."""
+"""The Scanner contract: queries are prepared once, then scanned against one part after another."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -9,24 +9,24 @@ from mercore.pipeline.topk import TopK
 
 
 class Scanner(Protocol):
-    """A batch of queries, ready to be scored against codes. Any number of threads may scan with it at once.
+    """A batch of queries, prepared for scanning codes; any number of threads may use it at once.
 
-    A score is a float32 that depends on its row and its query alone, to the bit: not on the part, block, batch or
-    thread it comes in.
+    A score is a float32 that depends on its row and its query alone, to the bit: not on the part,
+    the block, the batch or the thread.
     """
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that ``scan`` reads, of those that the store has."""
+        """The columns that ``scan`` reads, if the store has them."""
         ...
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's codes, whose first row is ``first``, into the best of all queries.
+        """Insert the scores of one part, whose first row is ``first``, into the top-k lists.
 
         Parameters
         ----------
         columns : dtype[rows of the part(, width)] by name
-        best : Best
+        best : TopK
             float32 scores [nq, k]; ties go to the lower row.
         """
         ...

@@ -1,4 +1,4 @@
-"""Scan sparse codes: K(D, x) once a query, then α look-ups a row (Davis et al. 2014, Eq. 12)."""
+"""Scan sparse codes: K(D, x) once per query, then α look-ups per row (Davis et al. 2014)."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,18 +15,18 @@ from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_bat
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import TopK
 
-BLOCK_ROWS = 1 << 18  # a block of codes, 7 MB, stays in L3 while each group of queries passes over it
-TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight a row
+BLOCK_ROWS = 1 << 18  # 7 MB of codes: they stay in L3 while each group of queries is scored
+TILE_ROWS = 1 << 14  # 512 KB of float32 weights at eight per row
 FIRST_ROWS = 1 << 13  # the first rows give the k-th scores that the filter needs
-FEW = 4  # so many queries are scanned faster together than one by one
+FEW = 4  # queries from which a batch beats single scans
 
 
 class SparseScanner:
-    """Queries in groups that are scanned together (see the Scanner contract).
+    """The scanner of sparse codes: queries in groups that are scanned together.
 
-    A score is s = Σ w K(x, z), the products rounded to float32 and added in the order of the atoms (``product``). The
-    metric ``distance`` adds ρ² / 2 to the sum, where ρ = ‖Φ(y) − Φ̂(y)‖ is the residual: s = 1 − ‖Φ(x) − Φ̂(y)‖² / 2 if
-    Φ̂(y) is the projection of a Φ(y) of unit norm, so that ‖Φ̂(y)‖² = 1 − ρ².
+    A score is s = Σ w K(x, z) (Eq. 12): products are rounded to float32 and added in atom order
+    (``product``). The metric ``distance`` adds ρ² / 2, ρ = ‖Φ(y) − Φ̂(y)‖ the residual. Then s = 1
+    − ‖Φ(x) − Φ̂(y)‖² / 2 if Φ̂(y) is the projection of a unit Φ(y), as ‖Φ̂(y)‖² = 1 − ρ².
     """
 
     def __init__(self, groups: list["QueryGroup"], *, metric: str) -> None:
@@ -34,13 +34,13 @@ class SparseScanner:
         self.names: tuple[str, ...] = ("atoms", "weights", "scale", *(["residual"] if metric == "distance" else []))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
-        """Take one part's codes, whose first row is ``first``, into the best."""
+        """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
         columns = {name: columns[name] for name in self.names if name in columns}
         start, n = 0, len(columns["atoms"])
         while start < n:
             k = best.ids.shape[1]
             warm = bool(np.isfinite(best.kth).all())
-            most = BLOCK_ROWS if len(self.groups) > 1 else max(BLOCK_ROWS, start)  # one group passes over but once
+            most = BLOCK_ROWS if len(self.groups) > 1 else max(BLOCK_ROWS, start)  # one pass
             stop = min(n, start + (most if warm else max(FIRST_ROWS, k)))
             block = Block({name: values[start:stop] for name, values in columns.items()}, first + start)
             for group in self.groups:
@@ -49,7 +49,7 @@ class SparseScanner:
 
 
 class Block:
-    """A block of codes, as each way of scanning wants it; it has a residual if that counts."""
+    """A block of codes in the forms that scans read; it has a residual column if that counts."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
         self.columns = columns
@@ -57,11 +57,11 @@ class Block:
 
     @cached_property
     def rows(self) -> Rows:
-        """Integer weights with their scales."""
+        """The integer weights with their scales."""
         return Rows(self.columns, self.first)
 
     def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
-        """Yield atoms, weights as float32, biases and the first row of so many rows that they stay in the cache."""
+        """Yield tiles that stay in the cache: atoms, float32 weights, biases and the first row."""
         for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
             tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
             if "scale" in tile:
@@ -77,7 +77,7 @@ class Block:
 
 
 class QueryGroup:
-    """Up to 64 queries that are scanned together, or one alone, and their table K(D, x), float32[m, Q]."""
+    """Up to 64 queries that are scanned together, with their table K(D, x), float32[m, Q]."""
 
     def __init__(self, queries: slice, table: Float32, *, alpha: int, int8: bool) -> None:
         self.queries = queries
@@ -89,20 +89,20 @@ class QueryGroup:
         self._to_quantise = table if int8 and not self.alone else None
         self._lock = threading.Lock()
 
-    def scan(self, block: Block, best: TopK) -> None:
-        """Take a block into the best: by the filter, as soon as there is a k-th score for it to work with."""
-        if best.kth[self.queries].min() > 0:
+    def scan(self, block: Block, top_k: TopK) -> None:
+        """Insert a block: through the filter as soon as all k-th scores are positive."""
+        if top_k.kth[self.queries].min() > 0:
             self._quantise(block)
             if self._filter is not None:
-                best.rescored += self._filter.scan(block.rows, self.table, best, self.queries)
+                top_k.rescored += self._filter.scan(block.rows, self.table, top_k, self.queries)
                 return
         scan = scan_one if self.alone else scan_batch
-        scores, ids = best.scores[self.queries], best.ids[self.queries]
+        scores, ids = top_k.scores[self.queries], top_k.ids[self.queries]
         for atoms, weights, biases, first in block.tiles():
             scan(atoms, weights, biases, self.table, first, scores, ids)
 
     def _quantise(self, block: Block) -> None:
-        """Make the filter of a batch, once the first rows show how large their sums are."""
+        """Make the filter of a batch as soon as the first rows show how large their sums are."""
         with self._lock:
             if self._to_quantise is not None:
                 self._filter = QuantisedTable(self._to_quantise, block.rows)
@@ -117,7 +117,7 @@ def float32_weights(code: Mapping[str, NDArray[Any]]) -> Float32:
 
 
 def panels(table: Float32) -> Float32:
-    """Return a table [m, Q] as [⌈Q / 16⌉, m, 16], zero where no query is: what ``scan_batch`` reads."""
+    """Return a table [m, Q] in the zero-padded panels of ``scan_batch``: [⌈Q / 16⌉, m, 16]."""
     m, count = table.shape
     out: Float32 = aligned((-(-count // PANEL), m, PANEL), np.float32)
     for panel in range(len(out)):
@@ -129,11 +129,11 @@ def panels(table: Float32) -> Float32:
 def query_groups(
     table: Callable[[NDArray[Any]], Float32], queries: NDArray[Any], *, alpha: int, int8: bool
 ) -> list[QueryGroup]:
-    """Return the queries in groups of 64; a few that are left over go one by one.
+    """Return the queries in groups of 64; a remainder below ``FEW`` goes one by one.
 
     Parameters
     ----------
-    table : what returns K(D, x) of queries, float32[m, nq]
+    table : queries → K(D, x), float32[m, nq]
     """
     starts = list(range(0, len(queries), GROUP))
     left = len(queries) % GROUP

@@ -1,12 +1,13 @@
-"""Scan loops over int8 codes that score in small integers, and in float32 only the rows that may be among the best.
+"""Jitted functions that score int8 codes in small integers, and in float32 only possible hits.
 
-A query's table T is stored as u = rint(T / Δ) − z in 0…L, L ≤ 127, so that |T − Δ (u + z)| ≤ Δ/2. The float32 score
-s of a row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s ≤ σ Δ (Σ w u + z S + h A), where h is
-one half and what float32 rounds. A row is scored in float32 unless this bound says that it cannot reach the k-th score.
+A query's table T is stored as u = rint(T / Δ) − z in 0…L, L ≤ 127, so that |T − Δ (u + z)| ≤ Δ/2.
+The float32 score s of a row with integer weights w, scale σ and sums A = Σ|w|, S = Σw then obeys s
+≤ σ Δ (Σ w u + z S + h A), where h is one half plus float32 rounding. A row is scored in float32
+unless this bound lies below the k-th score.
 
-A row's bias b = ρ² / 2, if its residual counts, is added last: s + b, rounded, reaches a score t > 0 only if s + b
-reaches t (1 − 2⁻²⁴). All queries then share one Δ, and a usual bias β is taken off every score: (b − β) / (σ Δ) is one
-more whole number to add to a row's sums, and t − β is what they must reach.
+A row's bias b = ρ² / 2, if its residual counts, is added last: s + b, rounded, reaches a score t >
+0 only if s + b ≥ t (1 − 2⁻²⁴). All queries then share one Δ, and a usual bias β is subtracted from
+every score: (b − β) / (σ Δ) is one more integer in a row's sums, which must reach t − β.
 """
 
 from typing import Any
@@ -37,10 +38,10 @@ from mercore.pipeline.simd.vectors import (
 )
 from mercore.pipeline.topk_numba import ZERO, insert
 
-ANY, EIGHT, EIGHT_NARROW = range(3)  # rows of any even α; of eight atoms; of eight, for at most 32 queries
-AHEAD = 1 << 8  # rows whose atoms are asked for early: look-ups anywhere confuse the hardware's own foresight
+ANY, EIGHT, EIGHT_NARROW = range(3)  # any even α; α = 8; α = 8 for at most 32 queries
+AHEAD = 1 << 8  # rows whose atoms are prefetched: scattered look-ups mislead the hardware
 FIRST_TILE, FEW_HITS = 1 << 9, 1 << 5  # tiles grow while few rows of one are hits
-TILE = 1 << 12  # rows whose hits are rescored together: thresholds are as old as that
+TILE = 1 << 12  # rows whose hits are rescored together, under older thresholds
 
 
 @jit
@@ -84,11 +85,12 @@ def row_bounds(
     gaps: NDArray[np.uint16],
     inverses: NDArray[np.uint16],
 ) -> None:
-    """Set what to add to the sums of rows ``start`` to ``stop``, what to their thresholds, and ``unit`` / σ.
+    """Set the numbers that rows ``start`` to ``stop`` add to sums and thresholds, and ``unit`` / σ.
 
-    The sum Σ w u lies between −L N and L P, where N and P are the sums of negative and positive weights. It is computed
-    modulo 2¹⁶, and is known exactly when what is added lifts that range into 0…65535. A row that has no such room gets
-    thresholds of zero: it is always scored in float32. Whole numbers here stay below 2²⁴: float32 holds them exactly.
+    The sum Σ w u lies between −L N and L P, N and P the sums of negative and positive weights. It
+    is computed modulo 2¹⁶, and is exact if the added number lifts that range into 0…65535.
+    Otherwise the row gets thresholds of zero: it is always scored in float32. All integers here
+    stay below 2²⁴: float32 holds them exactly.
     """
     half, zero, levels, unit, per_step, usual = limits
     none, one, most, rounding = np.float32(0), np.float32(1), np.float32(65535), np.float32(1 - 2.0**-22)
@@ -97,7 +99,7 @@ def row_bounds(
         magnitude, total = np.float32(magnitudes[i]), np.float32(totals[i])
         negative, positive = (magnitude - total) * np.float32(0.5), (magnitude + total) * np.float32(0.5)
         slack = np.ceil(magnitude * half) + one + zero * total
-        if residuals is not None:  # settled when the loop is compiled
+        if residuals is not None:  # decided at compile time
             above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / widened(halves[row])
             slack += np.ceil(above + abs(above) * np.float32(ROUNDED))
         lift = max(slack, levels * negative)
@@ -123,13 +125,13 @@ def scan_filtered(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Keep the best of rows ``first``… for up to 64 queries, to the bit as ``scan_batch`` does; return pairs rescored.
+    """Keep the best of rows ``first``…, to the bit as ``scan_batch``; return the pairs rescored.
 
-    ``way`` is one of ``ANY``, ``EIGHT`` and ``EIGHT_NARROW``; ``atoms``, ``weights`` [n, α], α even;
-    ``halves`` σ and ``residuals`` ρ, if they count, as the bits of float16; ``limits`` h, z, L, the unit
-    of 1/σ, 1/Δ and β as ``row_bounds`` wants them; ``table8`` flat [m · 64], or [m · 32] if narrow;
-    ``table`` as ``scan_batch`` wants it; ``units`` [2, Q], from which thresholds are made; ``scores``,
-    ``ids`` [Q, k], each k-th one positive and above β.
+    ``way`` is ``ANY``, ``EIGHT`` or ``EIGHT_NARROW``; ``atoms``, ``weights`` [n, α], α even;
+    ``halves`` σ and ``residuals`` ρ, if they count, are bits of float16; ``limits`` h, z, L, the
+    unit of 1/σ, 1/Δ and β are those of ``row_bounds``; ``table8`` flat [m · 64], or [m · 32] if
+    narrow; ``table`` as in ``scan_batch``; ``units`` [2, Q] make thresholds; ``scores``, ``ids``
+    [Q, k], Q ≤ 64, every k-th score positive and above β.
     """
     n = halves.size
     flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), atoms.shape[1]
@@ -140,7 +142,7 @@ def scan_filtered(
     bounds = lifts, gaps, inverses
     used = np.uint64(0)
     for lane in range(GROUP):
-        query = lane % scores.shape[0]  # lanes of no query repeat another's threshold
+        query = lane % scores.shape[0]  # lanes without a query repeat another's threshold
         least[lane] = threshold(scores[query, -1], units, query)
         used |= np.uint64(lane < scores.shape[0]) << np.uint64(lane)
     rescored, side, count, stop, tile = ZERO, ZERO, ZERO, ZERO, ZERO + FIRST_TILE
@@ -181,11 +183,11 @@ def reaching(
     bits: NDArray[np.uint64],
     at: int,
 ) -> int:
-    """List, from ``at`` on, the rows that reach a lane's threshold, and a bit a lane; return how many.
+    """List the rows that reach a lane's threshold, in slots from ``at`` on; return their number.
 
-    ``atoms`` flat; ``weights`` two to an int16, ``count`` of them a row.
+    One bit per lane; ``atoms`` flat; ``weights`` two per int16, ``count`` of these per row.
     """
-    found = at
+    slot = at
     low_least, high_least = load_int16(least, 0), load_int16(least, LANES)
     one, four = np.uint64(1), np.uint64(4)
     fours = np.uint64(count - count % 4)
@@ -201,10 +203,10 @@ def reaching(
         limits = limits_of_one(bounds, i - np.uint64(start))
         hits = half_reaching(low, limits, low_least) | half_reaching(high, limits, high_least) << np.uint64(LANES)
         if hits:
-            rows[found] = i
-            bits[found] = hits
-            found += 1
-    return found - at
+            rows[slot] = i
+            bits[slot] = hits
+            slot += 1
+    return slot - at
 
 
 @jit
@@ -220,8 +222,8 @@ def reaching_of_eight(
     bits: NDArray[np.uint64],
     at: int,
 ) -> int:
-    """Do what ``reaching`` does for α = 8, without a loop over pairs and four rows at a time: a quarter faster."""
-    found, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
+    """Do ``reaching`` for α = 8, four rows at a time, pairs unrolled: a quarter faster."""
+    slot, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
     begin, end, leasts = np.uint64(start), np.uint64(stop), (load_int16(least, 0), load_int16(least, LANES))
     fours = end - (end - begin) % np.uint64(4)
     for i in range(begin, fours, np.uint64(4)):
@@ -232,11 +234,11 @@ def reaching_of_eight(
         hits3 = row_of_eight(table, atoms, weights, i + three, limits_of_one(bounds, i + three - begin), leasts)
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
-                found = listed(rows, bits, found, i + np.uint64(j), hits)
+                slot = listed(rows, bits, slot, i + np.uint64(j), hits)
     for i in range(fours, end):
         hits = row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
-        found = listed(rows, bits, found, i, hits)
-    return found - at
+        slot = listed(rows, bits, slot, i, hits)
+    return slot - at
 
 
 @jit
@@ -252,8 +254,8 @@ def half_reaching_of_eight(
     bits: NDArray[np.uint64],
     at: int,
 ) -> int:
-    """Do what ``reaching_of_eight`` does for a table of 32 columns; rows share loads, which limit so short a loop."""
-    found, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
+    """Do ``reaching_of_eight`` for 32 columns; rows share loads, which limit the speed."""
+    slot, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
     begin, end, leasts = np.uint64(start), np.uint64(stop), load_int16(least, 0)
     fours = end - (end - begin) % np.uint64(4)
     for i in range(begin, fours, np.uint64(4)):
@@ -265,40 +267,40 @@ def half_reaching_of_eight(
         hits3 = half_row_of_eight(table, atoms, weights, i + three, fourth, leasts)
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
-                found = listed(rows, bits, found, i + np.uint64(j), hits)
+                slot = listed(rows, bits, slot, i + np.uint64(j), hits)
     for i in range(fours, end):
         hits = half_row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
-        found = listed(rows, bits, found, i, hits)
-    return found - at
+        slot = listed(rows, bits, slot, i, hits)
+    return slot - at
 
 
 @jit(inline="always")
-def listed(rows: Any, bits: Any, found: int, row: Any, hits: np.uint64) -> int:
-    """Put a row at ``found`` of the list if it hits; return where the next goes."""
+def listed(rows: Any, bits: Any, slot: int, row: Any, hits: np.uint64) -> int:
+    """Put a row into ``slot`` of the list if it has hits; return the next free slot."""
     if hits:
-        rows[found] = row
-        bits[found] = hits
-        return found + 1
-    return found
+        rows[slot] = row
+        bits[slot] = hits
+        return slot + 1
+    return slot
 
 
 @jit(inline="always")
 def row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, leasts: tuple[Any, Any]) -> np.uint64:
-    """Return the lanes, of 64, that a row of eight atoms reaches."""
+    """Return the lanes, of 64, whose threshold a row of eight atoms reaches."""
     low, high = four_pairs(table, atoms, weights, i * np.uint64(4))
     return half_reaching(low, limits, leasts[0]) | half_reaching(high, limits, leasts[1]) << np.uint64(LANES)
 
 
 @jit(inline="always")
 def ask_for_codes(atoms: Any, weights: Any, row: Any) -> None:
-    """Ask for the codes of rows to come: their weights a tile ahead, for ``row_sums`` reads a tile's in one go."""
+    """Prefetch codes of later rows; weights a tile ahead, as ``row_sums`` reads whole tiles."""
     prefetch(atoms, (row + np.uint64(AHEAD)) * np.uint64(8))
     prefetch_for_later(weights, (row + np.uint64(TILE)) * np.uint64(4))
 
 
 @jit(inline="always")
 def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, least: Any) -> np.uint64:
-    """Return the lanes, of 32, that a row of eight atoms reaches."""
+    """Return the lanes, of 32, whose threshold a row of eight atoms reaches."""
     at = i * np.uint64(4)
     four = splat_four_int16(weights, at)
     a = half_pair(table, atoms, first_of_four(four), at)
@@ -312,7 +314,7 @@ def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any,
 def four_pairs(
     table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
 ) -> tuple[object, object]:
-    """Return the products of four pairs of atoms of a row, added, for all 64 columns."""
+    """Return the summed products of four pairs of atoms of a row, for all 64 columns."""
     a0, a1 = pair(table, atoms, weights, at)
     b0, b1 = pair(table, atoms, weights, at + np.uint64(1))
     c0, c1 = pair(table, atoms, weights, at + np.uint64(2))
@@ -324,7 +326,7 @@ def four_pairs(
 def pair(
     table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: NDArray[np.int16], at: Any
 ) -> tuple[object, object]:
-    """Return the products of one pair of atoms of a row, added, for all 64 columns."""
+    """Return the summed products of one pair of atoms of a row, for all 64 columns."""
     a = at + at
     first, second = np.uint64(atoms[a]) * np.uint64(GROUP), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(GROUP)
     return pair_products(table, first, second, splat_int16(weights[at]))
@@ -332,7 +334,7 @@ def pair(
 
 @jit(inline="always")
 def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: Any, at: Any) -> object:
-    """Return the products of one pair of atoms of a row, added, for all of 32 columns."""
+    """Return the summed products of one pair of atoms of a row, for all 32 columns."""
     a = at + at
     first, second = np.uint64(atoms[a]) * np.uint64(LANES), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(LANES)
     return half_pair_products(table, first, second, weights)
@@ -347,7 +349,7 @@ def limits_of_one(bounds: tuple[Any, Any, Any], row: Any) -> tuple[object, objec
 
 @jit(inline="always")
 def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, Any, Any]:
-    """Return ``limits_of_one`` of the four rows from ``row`` on, loaded at once: loads are what limits the loop."""
+    """Return ``limits_of_one`` of four rows, loaded at once: loads are what limits the speed."""
     lifts, gaps, inverses = bounds
     lift, gap, inverse = splat_four_int16(lifts, row), splat_four_int16(gaps, row), splat_four_int16(inverses, row)
     return (
@@ -360,7 +362,7 @@ def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, An
 
 @jit(inline="always")
 def half_reaching(sums: Any, limits: tuple[Any, Any, Any], least: Any) -> np.uint64:
-    """Return a bit for each of 32 lanes whose sum, lifted, reaches its threshold times 1/σ."""
+    """Return a bit for each of 32 lanes whose lifted sum reaches its threshold times 1/σ."""
     lift, gap, inverse = limits
     return np.uint64(reaches(add(sums, lift), add_saturated(high_product(least, inverse), gap)))
 
@@ -375,7 +377,7 @@ def fetch(
     count: int,
     used: np.uint64,
 ) -> None:
-    """Drop the bits of lanes of no query, and ask for what ``rescore`` will read of the others: it lies anywhere."""
+    """Clear the bits of lanes without a query; prefetch the entries that ``rescore`` will read."""
     flat, panel_size = table.reshape(-1), np.uint64(table.shape[1] * PANEL)
     for hit in range(at, at + count):
         bits[hit] &= used
@@ -401,9 +403,9 @@ def rescore(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Score rows in float32 for the lanes whose bit is set, keep the best; return how many pairs that were.
+    """Score the marked pairs in float32 and keep the best; return the number of pairs.
 
-    ``hits`` are rows of the block, bits, the first to be scored, and how many; ``first`` is the block's first row.
+    ``hits``: rows of the block, bits, first hit, number of hits; the block begins at row ``first``.
     """
     rows, bits, at, waiting = hits
     count = 0

@@ -1,4 +1,4 @@
-"""Scan loops over sparse codes: α look-ups a row and query, the k best kept as they pass."""
+"""Jitted functions that scan sparse codes: α look-ups per row and query, the k best kept."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,12 @@ from mercore.pipeline.simd.vectors import (
 )
 from mercore.pipeline.topk_numba import ZERO, insert
 
-PANEL = FLOAT32.count  # queries whose sums are one vector: their table, 64 bytes an atom, stays in L2
+PANEL = FLOAT32.count  # queries per vector of sums: their table, 64 bytes per atom, stays in L2
 
 
 @jit
 def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
-    """Set ``out`` [n, α] to int8 weights times their row's scale, the bits of a float16."""
+    """Set ``out`` [n, α] to int8 weights times their rows' scales, given as bits of float16."""
     for i in range(np.uint64(weights.shape[0])):
         scale = widened(halves[i])
         for a in range(np.uint64(weights.shape[1])):
@@ -31,20 +31,20 @@ def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: ND
 
 @jit(inline="always")
 def widened(half: np.uint16) -> np.float32:
-    """Return a non-negative float16, given as its bits, as float32: shifted into place, the exponent mended."""
+    """Return a non-negative float16, given as bits, as float32: shift, correct the exponent."""
     return np.int32(np.int32(half) << np.int32(13)).view(np.float32) * np.float32(2.0**112)
 
 
 @jit(inline="always")
 def half_square(half: np.uint16) -> np.float32:
-    """Return ρ² / 2 of a non-negative float16, given as its bits: float32 holds it exactly."""
+    """Return ρ² / 2 of a non-negative float16, given as bits: float32 holds it exactly."""
     residual = widened(half)
     return residual * residual * np.float32(0.5)
 
 
 @jit
 def half_squares(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
-    """Set ``out`` [n] to ρ² / 2 of float16, given as their bits."""
+    """Set ``out`` [n] to ρ² / 2 of float16 values, given as bits."""
     for i in range(np.uint64(halves.size)):
         out[i] = half_square(halves[i])
 
@@ -61,9 +61,9 @@ def scan_batch(
 ) -> None:
     """Score rows ``first``… for Q queries at once and keep the best.
 
-    ``atoms``, ``weights`` [n, α]; ``biases`` [n], what is added to a row's sum, if any; ``table`` [⌈Q / 16⌉, m, 16] in
-    panels, so that one atom loads 16 neighbouring entries; ``scores``, ``ids`` [Q, k]. Products are added atom by
-    atom, then the bias, as ``scan_one`` does: the same bits.
+    ``atoms``, ``weights`` [n, α]; ``biases`` [n], added to rows' sums, or None; ``table`` [⌈Q /
+    16⌉, m, 16] in panels: one atom loads 16 neighbouring entries; ``scores``, ``ids`` [Q, k].
+    Products are added in atom order, then the bias: the same bits as ``scan_one``.
     """
     for panel in range(table.shape[0]):
         begin, end = panel * PANEL, min((panel + 1) * PANEL, scores.shape[0])
@@ -90,7 +90,7 @@ def scan_panel(
         for a in range(i * alpha, (i + np.uint64(1)) * alpha):
             entries = load_float32(table, np.uint64(flat[a]) * np.uint64(PANEL))
             total = add(total, multiply(splat_float32(flat_weights[a]), entries))
-        if biases is not None:  # settled when the loop is compiled
+        if biases is not None:  # decided at compile time
             total = add(total, splat_float32(biases[i]))
         hits = np.uint64(exceeds(total, load_float32(least, 0)))
         if hits:
@@ -112,7 +112,7 @@ def scan_one(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score rows ``first``… for one query, ``table`` [m], and keep the best in ``scores``, ``ids`` [1, k]."""
+    """Score rows ``first``… for one query, ``table`` [m]; keep the best in lists [1, k]."""
     n, alpha = atoms.shape
     least = scores[0, -1]
     for i in range(n):

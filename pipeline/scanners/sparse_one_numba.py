@@ -1,7 +1,7 @@
-"""Scan loops over int8 codes of eight atoms for one query: bytes looked up into words, multiplied sixteen rows at once.
+"""Jitted functions that scan int8 codes of eight atoms for one query, sixteen rows at once.
 
-The bound is that of ``sparse_filter_numba``, with z = 0 and Σ|w| taken for the 1024 that it may be: the rows this lets
-pass cost less than to add it up.
+The bound is that of ``sparse_filter_numba`` with z = 0 and 1024, the maximum, for Σ|w|: to add that
+up costs more than to score the rows that pass without it.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from mercore.pipeline.simd.bytes import look_up_eight, rows_reaching
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch
 from mercore.pipeline.topk_numba import ZERO, insert
 
-PACKED_ROWS = 1 << 8  # 1 KiB of packed bytes: written and read back within L1
+PACKED_ROWS = 1 << 8  # 2 KiB of packed bytes, written and read back within L1
 
 
 @jit
@@ -30,11 +30,11 @@ def scan_one_filtered(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> int:
-    """Keep the best of rows ``first``… for one query, to the bit as ``scan_one`` does; return the rows rescored.
+    """Keep the best of rows ``first``…, to the bit as ``scan_one``; return the rows rescored.
 
-    ``halves`` σ and ``residuals`` ρ [n], if they count, as the bits of float16; ``limits`` 1/Δ, h, and √(1 / 2Δ) and a
-    little; ``table8`` [m] holds u = rint(T / Δ); α = 8; the k-th score is positive. Rows behind the last whole sixteen
-    are all scored in float32.
+    ``halves`` σ and ``residuals`` ρ [n], if they count, are bits of float16; ``limits`` 1/Δ, h, and
+    √(1 / 2Δ) and a little; ``table8`` [m] holds u = rint(T / Δ); α = 8; the k-th score is positive.
+    Rows after the last whole sixteen are all scored in float32.
     """
     packed = np.empty(PACKED_ROWS, np.uint64)
     flat, flat_atoms = weights.reshape(-1), atoms.reshape(-1)
@@ -81,7 +81,7 @@ def score_one(
     scores: NDArray[np.float32],
     ids: NDArray[np.int64],
 ) -> None:
-    """Score row i of a block in float32 and keep it if it is among the best."""
+    """Score row i of a block in float32 and insert it if it is among the k best."""
     total, scale = np.float32(0), widened(halves[i])
     for a in range(atoms.shape[1]):
         total = total + np.float32(weights[i, a]) * scale * table[atoms[i, a]]

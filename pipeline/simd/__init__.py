@@ -1,1 +1,1 @@
-"""SIMD for numba loops, as LLVM vector types: one source, any instruction set."""
+"""SIMD for jitted functions, as LLVM vector types: one source for all instruction sets."""

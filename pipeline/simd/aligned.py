@@ -1,4 +1,4 @@
-"""Arrays that start on a cache line, so that a vector load of 64 bytes touches one line, not two."""
+"""Arrays that start on a cache line: a vector load of 64 bytes then touches one line, not two."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ CACHE_LINE = 64
 
 
 def aligned(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros of a shape and dtype whose first byte is the first of a cache line."""
+    """Return zeros of a shape and dtype that start on a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     room = np.zeros(size + CACHE_LINE, np.uint8)
     start = -room.ctypes.data % CACHE_LINE

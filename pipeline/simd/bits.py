@@ -1,4 +1,4 @@
-"""Vectors of 64-bit words for numba loops that count the bits in which codes differ."""
+"""Vectors of 64-bit words for jitted functions that count differing bits of codes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from mercore.pipeline.simd.vectors import INT32, Typed, Vector, address, copies, loader, zeros
 
-EIGHT = 8  # words of 512 bits
+EIGHT = 8  # words per 512 bits
 _I64 = ir.IntType(64)
 
 
@@ -21,7 +21,7 @@ zero_words = zeros(WORDS)
 
 @intrinsic
 def add_distances(_typing: Any, sums: Any, word: Any, others: Any) -> Typed:
-    """Return sums + the number of bits in which ``word`` differs from each of the eight others."""
+    """Return sums + the number of bits in which ``word`` differs from each of eight others."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         differing = builder.xor(copies(builder, arguments[1], WORDS.llvm), arguments[2])
@@ -42,9 +42,9 @@ def at_most(_typing: Any, sums: Any, limits: Any) -> Typed:
 
 @intrinsic(prefer_literal=True)
 def rows_within(_typing: Any, words: Any, at: Any, query: Any, limit: Any, count: Any) -> Typed:
-    """Return a uint64 whose bit j says whether row j, of the eight from ``words[at]`` on, differs in ≤ ``limit`` bits.
+    """Return a uint64; bit j: row j of eight from ``words[at]`` on differs in ≤ ``limit`` bits.
 
-    ``count``, a constant, is how many words a row has; ``query`` holds them eight times over.
+    ``count``, a constant, is the number of words per row; ``query`` repeats its words eight times.
     """
     kind, width = Vector(types.int64, EIGHT * count.literal_value), count.literal_value
 
@@ -60,7 +60,7 @@ def rows_within(_typing: Any, words: Any, at: Any, query: Any, limit: Any, count
 
 @intrinsic
 def population(_typing: Any, word: Any) -> Typed:
-    """Return how many bits of a word are set."""
+    """Return the number of bits of a word that are set."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return _population(builder, arguments[0], "i64")
@@ -70,7 +70,7 @@ def population(_typing: Any, word: Any) -> Typed:
 
 @intrinsic
 def load_masked(_typing: Any, array: Any, index: Any, masks: Any, mask: Any) -> Typed:
-    """Return the 64 bytes from ``array[index]`` on as words, and-ed with ``masks[mask:]``; bounds are the caller's."""
+    """Return 64 bytes of ``array[index:]`` & ``masks[mask:]`` as words; bounds are unchecked."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         places = (address(context, builder, signature, arguments, WORDS.llvm, at, at + 1) for at in (0, 2))
@@ -80,7 +80,7 @@ def load_masked(_typing: Any, array: Any, index: Any, masks: Any, mask: Any) -> 
 
 
 def _row_sums(builder: Any, counts: Any, width: int) -> Any:
-    """Return the sums of each ``width`` neighbours of a vector: of pairs while width is even, then of the rest."""
+    """Return sums of ``width`` neighbours: of pairs while width is even, then of the rest."""
     strides = []
     while width % 2 == 0:
         strides.append(2)
@@ -102,7 +102,7 @@ def _row_sums(builder: Any, counts: Any, width: int) -> Any:
 
 
 def _population(builder: Any, value: Any, kind: str) -> Any:
-    """Return how many bits are set in each word of an LLVM value."""
+    """Return the number of bits set in each word of an LLVM value."""
     signature = ir.FunctionType(value.type, [value.type])
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.{kind}"), [value])
 

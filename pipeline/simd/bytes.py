@@ -1,4 +1,4 @@
-"""Sums of byte products for numba loops: the x86 multiply-add of bytes where there is one, generic code elsewhere."""
+"""Sums of byte products for jitted functions: by the x86 multiply-add of bytes, or generic code."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,15 +21,15 @@ _EIGHT_HALVES, _EIGHT_WORDS = ir.VectorType(_I16, 8), ir.VectorType(_I32, 8)
 _EIGHT_LONGS = ir.VectorType(_I64, 8)
 _SIXTEEN_HALVES, _SIXTEEN_WORDS = ir.VectorType(_I16, 16), ir.VectorType(_I32, 16)
 _SIXTEEN_FLOATS = ir.VectorType(ir.FloatType(), 16)
-_MEND = ir.Constant(_SIXTEEN_FLOATS, [2.0**112] * 16)  # what is missing in the exponent of a float16 made a float32
+_MEND = ir.Constant(_SIXTEEN_FLOATS, [2.0**112] * 16)  # corrects the exponent of a shifted float16
 
 
 @intrinsic
 def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: Any) -> Typed:
-    """Return w₀ t₀ + w₁ t₁ for 64 columns, as two vectors whose elements belong to the columns ``COLUMNS``.
+    """Return w₀ t₀ + w₁ t₁ for 64 columns: two vectors with the elements in the order ``COLUMNS``.
 
-    ``table`` is a flat int8 vector, values 0…127; t₀ and t₁ are its 64 entries from ``first`` and ``second`` on;
-    ``weights`` are a splat of int8 w₀ and w₁ side by side in an int16. Sums stay within int16, for 2 · 127 · 127 < 2¹⁵.
+    ``table`` is flat int8, 0…127; t₀ and t₁ are its 64 entries from ``first`` and ``second`` on;
+    ``weights`` repeats int8 w₀ and w₁ side by side in an int16. Sums fit int16: 2 · 127² < 2¹⁵.
     """
     pair = types.UniTuple(INT16, 2)
 
@@ -47,7 +47,7 @@ def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: An
 
 @intrinsic
 def half_pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: Any) -> Typed:
-    """Return w₀ t₀ + w₁ t₁ for 32 columns, in their order: as ``pair_products``, of rows half as wide."""
+    """Return ``pair_products`` for rows of 32 columns, in their own order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pairs = _half_interleaved(context, builder, signature, arguments)
@@ -58,10 +58,10 @@ def half_pair_products(_typing: Any, table: Any, first: Any, second: Any, weight
 
 @intrinsic
 def look_up_eight(_typing: Any, table: Any, atoms: Any, at: Any) -> Typed:
-    """Return the eight bytes ``table[a]`` of the eight atoms from ``at`` on, a uint16 vector, side by side in a uint64.
+    """Return bytes ``table[a]`` of eight atoms from ``at`` on, uint16, side by side in a uint64.
 
-    Bytes 0…3 are shifted into place, bytes 4…7 inserted into a vector, their atoms cut out of one word: the three kinds
-    of work keep different units of the processor busy.
+    Bytes 0…3 are shifted into place. Bytes 4…7 are inserted into a vector, their atoms cut out of
+    one word. The three kinds of work keep different units of the processor busy.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -93,11 +93,11 @@ def look_up_eight(_typing: Any, table: Any, atoms: Any, at: Any) -> Typed:
 def rows_reaching(
     _typing: Any, packed: Any, at: Any, weights: Any, scales: Any, residuals: Any, row: Any, limits: Any
 ) -> Typed:
-    """Return a uint16: does (Σ w u + extra) scale + (root residual)² reach least for row ``row + j``? Bit j, j < 16.
+    """Return a uint16; bit j: (Σ w u + extra) scale + (root residual)² ≥ least for row ``row + j``.
 
-    ``packed`` uint64 holds, from ``at`` on, the eight bytes u, 0…127, of each of the rows; ``weights`` int8[8 n] flat,
-    ``scales`` and ``residuals``, or None for zeros, non-negative float16[n] as uint16; ``limits`` are extra, root and
-    least, float32, root below 2¹⁵.
+    ``packed`` uint64 holds, from ``at`` on, eight bytes u, 0…127, per row; ``weights`` int8[8 n]
+    flat; ``scales`` and ``residuals``, or None for zeros, non-negative float16[n] as uint16;
+    ``limits`` extra, root and least, float32, root below 2¹⁵.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -133,7 +133,7 @@ def rows_reaching(
 
 @intrinsic
 def sum_eight_rows(_typing: Any, weights: Any, row: Any, magnitudes: Any, totals: Any, at: Any) -> Typed:
-    """Set Σ|w| and Σ w at ``at``… of int16 vectors for the eight rows from ``row`` on of int8[8 n], flat, α = 8."""
+    """Set Σ|w| and Σ w of eight rows of int8[8 n], from ``row`` on, at ``at``… of int16 vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.mul(arguments[1], ir.Constant(arguments[1].type, 8))
@@ -147,9 +147,9 @@ def sum_eight_rows(_typing: Any, weights: Any, row: Any, magnitudes: Any, totals
 
 
 def _byte_sums(_context: Any, builder: Any, values: Any) -> list[Any]:
-    """Return the sums of magnitudes, and of values, of each eight int8 of 64, as int16: by sums of differences from 0.
+    """Return sums of magnitudes, and of values, of each eight int8 of 64, as int16.
 
-    The instruction takes unsigned bytes: to values, 128 is added, eight times a sum.
+    The instruction takes unsigned bytes: 128 is added to values, eight times per sum.
     """
     kind = ir.FunctionType(_EIGHT_LONGS, [_BYTES] * 2)
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.psad.bw.512")
@@ -160,7 +160,7 @@ def _byte_sums(_context: Any, builder: Any, values: Any) -> list[Any]:
 
 
 def _byte_sums_by_products(context: Any, builder: Any, values: Any) -> list[Any]:
-    """Do what ``_byte_sums`` does on any processor."""
+    """Return ``_byte_sums``, on any processor."""
     products, ones = _multiply_add(context, builder), ir.Constant(_BYTES, [1] * 2 * LANES)
     sums = []
     for pairs in (products(_magnitude(builder, values), ones), products(ones, values)):
@@ -177,13 +177,13 @@ def _magnitude(builder: Any, values: Any) -> Any:
 
 
 def _widened(builder: Any, halves: Any, mend: Any = _MEND) -> Any:
-    """Return sixteen non-negative float16, given as bits, as float32: shifted into place, the exponent mended."""
+    """Return sixteen non-negative float16, given as bits, as float32: shift, fix the exponent."""
     bits = builder.shl(builder.zext(halves, _SIXTEEN_WORDS), ir.Constant(_SIXTEEN_WORDS, [13] * 16))
     return builder.fmul(builder.bitcast(bits, _SIXTEEN_FLOATS), mend)
 
 
 def _half_row_sums(context: Any, builder: Any, pairs: Any) -> Any:
-    """Return the sums of each two neighbouring int16 as sixteen int32: two to a row of eight atoms."""
+    """Return sums of neighbouring int16 as sixteen int32: two per row of eight atoms."""
     if "+avx512bw" in features(context):
         kind = ir.FunctionType(_SIXTEEN_WORDS, [_V16, _V16])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddw.d.512")
@@ -193,12 +193,12 @@ def _half_row_sums(context: Any, builder: Any, pairs: Any) -> Any:
 
 
 def _neighbours_added(builder: Any, first: Any, second: Any) -> Any:
-    """Return the sums of neighbours of two vectors of sixteen, those of the second behind those of the first."""
+    """Return sums of neighbours of two vectors of sixteen, those of the second last."""
     places = (ir.Constant(_SIXTEEN_WORDS, list(range(start, 32, 2))) for start in (0, 1))
     return builder.add(*(builder.shuffle_vector(first, second, place) for place in places))
 
 
-# The column of the table that each of the 64 results belongs to: bytes interleave within blocks of sixteen.
+# The table column of each of the 64 results: bytes interleave within blocks of sixteen.
 COLUMNS = tuple(16 * (lane // 8) + lane % 8 + 8 * half for half in (0, 1) for lane in range(LANES))
 
 
@@ -210,19 +210,19 @@ def _interleaved(builder: Any, rows: list[Any], half: int) -> Any:
 
 
 def _half_interleaved(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Return bytes t₀[c], t₁[c] side by side for 32 columns, of the rows that arguments 1 and 2 give."""
+    """Return bytes t₀[c], t₁[c] side by side for 32 columns of the rows of arguments 1 and 2."""
     rows = [
         builder.load(address(context, builder, signature, arguments, _HALF_BYTES, 0, index), align=1)
         for index in (1, 2)
     ]
-    if "+avx512vbmi" in features(context):  # LLVM would double what it loads first: as much work as the shuffle
+    if "+avx512vbmi" in features(context):  # LLVM would double the loads first, which is as slow
         rows = [opaque(builder, row) for row in rows]
     order = [index for column in range(LANES) for index in (column, LANES + column)]
     return builder.shuffle_vector(*rows, ir.Constant(ir.VectorType(_I32, 2 * LANES), order))
 
 
 def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
-    """Return what multiplies 64 byte pairs and adds neighbours, as the target does it best."""
+    """Return the target's fastest function that multiplies 64 byte pairs and adds neighbours."""
     available = features(context)
     if "+avx512bw" in available:
         name, kind, result = "llvm.x86.avx512.pmaddubs.w.512", _BYTES, _V16
@@ -245,7 +245,7 @@ def _multiply_add_avx2(builder: Any, values: Any, weights: Any) -> Any:
 
 
 def _multiply_add_generic(builder: Any, values: Any, weights: Any) -> Any:
-    """Multiply and add as any target can: even and odd bytes, widened."""
+    """Multiply and add on any target: even and odd bytes, widened."""
 
     def widened(vector: Any, odd: int, extend: Any) -> Any:
         chosen = ir.Constant(_V32, list(range(odd, 2 * LANES, 2)))

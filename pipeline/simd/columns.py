@@ -1,4 +1,4 @@
-"""Sixteen rows of floats turned in registers for numba loops, so that each row's sum is one element of a vector."""
+"""Sixteen rows of floats transposed in registers: one vector element per row's sum."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ _QUARTER = ir.VectorType(_FLOAT, FOUR)
 
 @intrinsic
 def add_four_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, point: Any, dim: Any) -> Typed:
-    """Return sums, one a row, and the products of four dimensions added in turn, each product and sum rounded once.
+    """Return sums, one per row, plus products of four dimensions in turn, each step rounded once.
 
-    ``rows`` and ``point`` are flat float32; the first row's dimensions begin at ``at``, the next ones' ``stride``
-    further on each, and the point's at ``dim``; the bounds are the caller's.
+    ``rows`` and ``point`` are flat float32. The first row's dimensions begin at ``at``, the next
+    rows' each ``stride`` later, the point's at ``dim``; the caller checks bounds.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -38,7 +38,7 @@ def add_four_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, 
 
 @intrinsic
 def add_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, value: Any) -> Typed:
-    """Return sums, one a row, and the products of one dimension added: a row's is at ``at``, the next ones' behind."""
+    """Return sums, one per row, plus products of one dimension: ``at``, ``at + stride`` etc."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         column, place = ir.Constant(FLOAT32.llvm, ir.Undefined), arguments[2]
@@ -52,8 +52,8 @@ def add_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, value
 
 
 def _columns(builder: Any, quarters: list[Any]) -> list[Any]:
-    """Return four vectors of sixteen rows' dimension each, of the rows' four dimensions: shuffles within quarters."""
-    # lines[j] has rows j, 4 + j, 8 + j and 12 + j side by side, so that turning each quarter puts all in order
+    """Return four vectors, a dimension of sixteen rows each: shuffles within quarters."""
+    # lines[j] holds rows j, 4 + j, 8 + j and 12 + j: transposing each quarter puts all in order
     lines = [_joined(builder, quarters[j::FOUR]) for j in range(FOUR)]
     pairs = [_interleaved(builder, lines[j], lines[j + 1], 1, half) for half in (0, 1) for j in (0, 2)]
     return [_interleaved(builder, pairs[j], pairs[j + 1], 2, half) for j in (0, 2) for half in (0, 1)]
@@ -69,7 +69,7 @@ def _joined(builder: Any, quarters: list[Any]) -> Any:
 
 
 def _interleaved(builder: Any, x: Any, y: Any, unit: int, half: int) -> Any:
-    """Return the low or the high half of each quarter of x and of y, interleaved in units of 1 or 2 elements."""
+    """Return the low or high halves of x's and y's quarters, interleaved by 1 or 2 elements."""
     order = []
     for element in range(SIXTEEN):
         quarter, place = element - element % FOUR, element % FOUR

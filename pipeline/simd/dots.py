@@ -1,4 +1,4 @@
-"""Sums of four byte products in each of sixteen int32, for numba loops: exact for all bytes, whatever the processor."""
+"""Sums of four byte products in each of sixteen int32, for jitted functions: always exact."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ from mercore.pipeline.simd.vectors import (
 )
 
 DOTS = Vector(types.int32, FLOAT32.count)
-FOUR_BYTES = 4  # of each element
+FOUR_BYTES = 4  # bytes per element
 
 _HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
 
@@ -33,7 +33,7 @@ splat_word = splatter(DOTS)
 
 @intrinsic
 def dot_bytes(_typing: Any, sums: Any, unsigned: Any, signed: Any) -> Typed:
-    """Return sums + u₀ s₀ + u₁ s₁ + u₂ s₂ + u₃ s₃ of the four bytes of each element, u unsigned and s signed."""
+    """Return sums + u₀ s₀ + … + u₃ s₃ of the bytes of each element, u unsigned and s signed."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         if "+avx512vnni" in features(context):
@@ -60,7 +60,7 @@ def to_float32(_typing: Any, dots: Any) -> Typed:
 
 @intrinsic
 def load_lines(_typing: Any, array: Any, index: Any, stride: Any, lines: Any) -> Typed:
-    """Return sixteen floats of each of ``lines``, a tuple: from ``array[index]`` on, and ``stride`` further on each."""
+    """Return a vector of floats per element of ``lines``, ``stride`` apart, from ``index`` on."""
     vectors = types.UniTuple(FLOAT32, len(lines))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -76,9 +76,9 @@ def load_lines(_typing: Any, array: Any, index: Any, stride: Any, lines: Any) ->
 
 @intrinsic
 def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: Any) -> Typed:
-    """Return a float32 vector and the products of a tuple of vectors and the floats from ``array[index]`` on, added.
+    """Return a float32 vector plus the vectors ``lines`` times the floats of ``array[index:]``.
 
-    Each product is added in turn, and it and the sum rounded once.
+    The products are added in turn; each product and sum is rounded once, together.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -96,10 +96,10 @@ def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: A
 
 @intrinsic
 def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to: Any, first: Any) -> Typed:
-    """Write the words of ``words[at : at + 16]`` that are not zero side by side, and return how many they are.
+    """Write the non-zero words of ``words[at : at + 16]`` side by side; return their number.
 
-    They go to ``values[to:]``, and where they stood, counted from ``first`` on, to ``places[to:]``; what is behind them
-    up to the sixteenth is overwritten.
+    They go to ``values[to:]``; their places, counted from ``first`` on, go to ``places[to:]``. The
+    rest of those sixteen entries is overwritten.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -128,7 +128,7 @@ def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to:
 
 
 def _halves(builder: Any, unsigned: Any, signed: Any) -> list[tuple[Any, Any]]:
-    """Return the even bytes, and the odd ones, of both as int16."""
+    """Return the even bytes, and the odd bytes, of both as int16."""
     u, s = (builder.bitcast(value, _HALVES) for value in (unsigned, signed))
     eight, low = ir.Constant(_HALVES, [8] * _HALVES.count), ir.Constant(_HALVES, [255] * _HALVES.count)
     even = builder.and_(u, low), builder.ashr(builder.shl(s, eight), eight)
@@ -136,7 +136,7 @@ def _halves(builder: Any, unsigned: Any, signed: Any) -> list[tuple[Any, Any]]:
 
 
 def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
-    """Return what multiplies 32 pairs of int16 and adds neighbours, as the target does it best."""
+    """Return the target's fastest function that multiplies 32 int16 pairs and adds neighbours."""
     available = features(context)
     if "+avx512bw" in available:
         kind = ir.FunctionType(INT32X16, [_HALVES] * 2)
@@ -160,7 +160,7 @@ def _multiply_add_avx2(builder: Any, x: Any, y: Any) -> Any:
 
 
 def _multiply_add_generic(builder: Any, x: Any, y: Any) -> Any:
-    """Multiply and add as any target can: even and odd elements, widened."""
+    """Multiply and add on any target: even and odd elements, widened."""
     products = []
     for odd in (0, 1):
         order = ir.Constant(INT32X16, list(range(odd, _HALVES.count, 2)))

@@ -1,4 +1,4 @@
-"""Look-ups of 64 bytes at once in tables of 256 for numba loops: by AVX-512 VBMI, or generic code elsewhere."""
+"""Look-ups of 64 bytes in tables of 256, for jitted functions: AVX-512 VBMI, or generic code."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,17 @@ from mercore.pipeline.simd.vectors import Typed, address, features
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _BYTES = BYTES_64.llvm
 _WORDS = ir.VectorType(_I64, 8)
-LANES, LANE = 64, 16  # bytes of a vector, and of the quarters that x86 unpacks within
+LANES, LANE = 64, 16  # bytes per vector, and per quarter that x86 unpacks
 
-# Byte b of a transposed vector belongs to this row of the 64: by vector of eight rows, then by where in it unpacking
-# takes it from. Rows of two words are unpacked once more.
+# The row, of 64, of byte b of a transposed vector: by the vector of eight rows, then by the place
+# in it that unpacking reads. Rows of two words are unpacked once more.
 ROW_OF_BYTE = tuple(8 * (byte % 8) + 2 * (byte // LANE) + byte // 8 % 2 for byte in range(LANES))
 ROW_OF_BYTE_OF_TWO = tuple(8 * (byte % 8) + byte // LANE + byte // 8 % 2 * 4 for byte in range(LANES))
 
 
 @intrinsic
 def bytes_are_looked_up(_typing: Any) -> Typed:
-    """Return whether the processor that code is made for looks bytes up in vectors."""
+    """Return whether the target processor looks bytes up in vectors."""
 
     def generate(context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
         return ir.Constant(ir.IntType(1), int("+avx512vbmi" in features(context)))
@@ -33,7 +33,7 @@ def bytes_are_looked_up(_typing: Any) -> Typed:
 
 
 def adder(fixed: int) -> Any:
-    """Return the intrinsic for whole rows of one word or two; or, for 0, for one word of rows of any width."""
+    """Return the intrinsic for rows of one or two words, or, for 0, for one word of any rows."""
 
     def add_looked_up(_typing: Any, sums: Any, words: Any, at: Any, width: Any, tables: Any, base: Any) -> Typed:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -62,7 +62,7 @@ add_looked_up_1, add_looked_up_2, add_looked_up_any = adder(1), adder(2), adder(
 
 
 def _eight_rows(context: Any, builder: Any, signature: Any, arguments: Any, fixed: int, eight: int) -> tuple[Any, ...]:
-    """Return the words of eight rows: 64 bytes of each word that is looked up."""
+    """Return the words of eight rows: 64 bytes per word that is looked up."""
 
     def load(kind: Any, row: int, word: int = 0) -> Any:
         offset = builder.mul(ir.Constant(_I64, row), arguments[3])
@@ -82,8 +82,8 @@ def _eight_rows(context: Any, builder: Any, signature: Any, arguments: Any, fixe
 
 
 def _transposed(builder: Any, rows: Sequence[Any]) -> list[Any]:
-    """Return eight vectors of 64 rows' first bytes, second bytes and so on, of eight that hold eight rows each."""
-    # By the halves taken so far: the row's parity, then the bits of j from the highest.
+    """Return 64 rows' first bytes, second bytes and so on, of eight vectors of eight rows each."""
+    # Keys: the halves taken so far, that is, the row's parity, then the bits of j from the highest.
     vectors: dict[tuple[int, ...], Sequence[Any]] = {(): rows}
     for size in (1, 2, 4):
         vectors = {
@@ -97,7 +97,7 @@ def _transposed(builder: Any, rows: Sequence[Any]) -> list[Any]:
 
 
 def _unpacked(builder: Any, x: Any, y: Any, size: int, high: int) -> Any:
-    """Return units of so many bytes of x and y in turn, from the lower or the higher halves of their quarters."""
+    """Alternate units of ``size`` bytes of x and y, from low or high halves of their quarters."""
     units = [quarter + 8 * high + size * unit for quarter in range(0, LANES, LANE) for unit in range(8 // size)]
     order = [source + unit + byte for unit in units for source in (0, LANES) for byte in range(size)]
     return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_I32, LANES), order))

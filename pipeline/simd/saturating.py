@@ -1,4 +1,4 @@
-"""Unsigned bytes that add up to 255 at most, 32 or 64 side by side, and a comparison of such sums, for numba loops."""
+"""Unsigned bytes that add up to 255 at most, 32 or 64 side by side, for jitted functions."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ zero_32_bytes = zeros(BYTES_32)
 
 @intrinsic
 def load_like(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
-    """Return as many elements of ``array[index:]`` as a vector has; the bounds are the caller's."""
+    """Return the elements of ``array[index:]`` that fill a vector; the caller checks bounds."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.load(address(context, builder, signature, arguments, vector.llvm), align=1)
@@ -30,7 +30,7 @@ def load_like(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
 
 @intrinsic
 def add_up_to_255(_typing: Any, x: Any, y: Any) -> Typed:
-    """Return min(x + y, 255) of vectors of bytes taken as unsigned."""
+    """Return min(x + y, 255) of vectors of unsigned bytes."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(x.llvm, [x.llvm, x.llvm])
@@ -42,7 +42,7 @@ def add_up_to_255(_typing: Any, x: Any, y: Any) -> Typed:
 
 @intrinsic
 def at_most(_typing: Any, x: Any, y: Any) -> Typed:
-    """Return a uint64 whose bit j says whether x ≤ y of elements j of vectors of bytes taken as unsigned."""
+    """Return a uint64 whose bit j says whether x ≤ y at element j, for unsigned bytes."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         bits = builder.bitcast(builder.icmp_unsigned("<=", *arguments), ir.IntType(x.count))

@@ -1,4 +1,4 @@
-"""Comparisons and choices between float32 vectors for numba loops."""
+"""Comparisons of float32 vectors, and selections by them, for jitted functions."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ magnitude = unary("fabs")
 
 @intrinsic
 def where_greater(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Typed:
-    """Return the elements of ``then`` where x > y, and of ``otherwise`` elsewhere, of float vectors."""
+    """Return elements of ``then`` where x > y, and of ``otherwise`` elsewhere, for floats."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments[:2]), *arguments[2:])
@@ -25,7 +25,7 @@ def where_greater(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Ty
 
 @intrinsic
 def where_attains(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Typed:
-    """Return the elements of ``then`` where x ≥ y, and of ``otherwise`` elsewhere, of float vectors."""
+    """Return elements of ``then`` where x ≥ y, and of ``otherwise`` elsewhere, for floats."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">=", *arguments[:2]), *arguments[2:])
@@ -34,7 +34,7 @@ def where_attains(_typing: Any, x: Any, y: Any, then: Any, otherwise: Any) -> Ty
 
 
 def _reduction(name: str) -> Any:
-    """Return the intrinsic that makes one number of a float32 vector without a NaN."""
+    """Return the intrinsic that reduces a float32 vector without a NaN to one number."""
 
     def reduce(_typing: Any, x: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

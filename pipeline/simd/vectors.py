@@ -1,6 +1,6 @@
-"""Vectors of one element type for numba loops: loads, stores and arithmetic that LLVM fits to the target.
+"""Vectors of one element type for jitted functions: loads, stores and arithmetic for the target.
 
-A vector wider than the target's registers becomes several of them; the results are the same everywhere.
+A vector wider than the target's registers becomes several; results are the same everywhere.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ FLOAT64 = Vector(types.float64, 8)
 
 
 def loader(kind: Vector) -> Any:
-    """Return the intrinsic that loads ``array[index:]``, elements as wide as the vector's; bounds are the caller's."""
+    """Return the intrinsic that loads a vector from ``array[index:]``; the caller checks bounds."""
 
     def load(_typing: Any, array: Any, index: Any) -> Typed:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -83,7 +83,7 @@ def zeros(kind: Vector) -> Any:
 
 
 def binary(name: str, float_name: str | None = None) -> Any:
-    """Return the intrinsic of one LLVM instruction on two vectors of a kind."""
+    """Return the intrinsic of one LLVM instruction on two vectors."""
 
     def operation(_typing: Any, x: Any, y: Any) -> Typed:
         chosen = float_name if isinstance(x.element, types.Float) else name
@@ -94,7 +94,7 @@ def binary(name: str, float_name: str | None = None) -> Any:
 
 
 def comparison(generate_mask: Callable[[Any, Any, Any], Any], bits: Any) -> Any:
-    """Return the intrinsic that compares two vectors: bit j of an unsigned integer is about element j."""
+    """Return the intrinsic that compares two vectors: bit j of the result is about element j."""
 
     def compare(_typing: Any, x: Any, y: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -122,7 +122,7 @@ exceeds = comparison(lambda builder, x, y: builder.fcmp_ordered(">", x, y), type
 
 @intrinsic
 def splat_four_int16(_typing: Any, array: Any, index: Any) -> Typed:
-    """Return an int16 vector of copies of the four elements ``array[index:]``; bounds are the caller's."""
+    """Return an int16 vector of copies of the four elements ``array[index:]``, unchecked."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.load(address(context, builder, signature, arguments, INT64), align=2)
@@ -133,7 +133,7 @@ def splat_four_int16(_typing: Any, array: Any, index: Any) -> Typed:
 
 
 def one_of_four(place: int) -> Any:
-    """Return the intrinsic that fills an int16 vector with one of the four elements that it holds copies of."""
+    """Return the intrinsic that fills an int16 vector with one of its four repeated elements."""
 
     def splat(_typing: Any, four: Any) -> Typed:
         order = ir.Constant(ir.VectorType(INT32, four.count), [lane // 4 * 4 + place for lane in range(four.count)])
@@ -177,7 +177,7 @@ def add_saturated(_typing: Any, x: Any, y: Any) -> Typed:
 
 @intrinsic
 def store(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
-    """Set ``array[index:]`` to a vector; the bounds are the caller's."""
+    """Set ``array[index:]`` to a vector; the caller checks bounds."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store(arguments[2], address(context, builder, signature, arguments, vector.llvm), align=1)
@@ -187,7 +187,7 @@ def store(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
 
 
 def prefetcher(locality: int) -> Any:
-    """Return the intrinsic that asks for the cache line of ``array[index]``; an index beyond the array is harmless."""
+    """Return the intrinsic that prefetches the line of ``array[index]``; any index is safe."""
 
     def ask(_typing: Any, array: Any, index: Any) -> Typed:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -205,12 +205,12 @@ def prefetcher(locality: int) -> Any:
 
 
 prefetch = prefetcher(3)  # into every cache
-prefetch_for_later = prefetcher(2)  # into all but the nearest, which has no room for what is not due yet
+prefetch_for_later = prefetcher(2)  # into all caches but the nearest, which is small
 
 
 @intrinsic
 def move_up(_typing: Any, array: Any, first: Any, last: Any) -> Typed:
-    """Move elements ``first`` to ``last`` of a C-contiguous array one place up; the bounds are the caller's."""
+    """Move elements ``first`` to ``last`` of a C-contiguous array one place up, unchecked."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, size = ir.IntType(8), ir.IntType(64)
@@ -228,7 +228,7 @@ def move_up(_typing: Any, array: Any, first: Any, last: Any) -> Typed:
 
 @intrinsic
 def lowest_bit(_typing: Any, bits: Any) -> Typed:
-    """Return the place of the lowest bit that is set in a uint64 that is not zero."""
+    """Return the place of the lowest set bit of a uint64 that is not zero."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -237,7 +237,7 @@ def lowest_bit(_typing: Any, bits: Any) -> Typed:
 
 
 def features(context: Any) -> list[str]:
-    """Return the features of the processor that code is made for, such as ``+avx2``."""
+    """Return the features of the target processor, such as ``+avx2``."""
     return list(context.codegen().magic_tuple()[2].split(","))
 
 
@@ -250,9 +250,9 @@ def copies(builder: Any, value: Any, kind: Any) -> Any:
 
 
 def opaque(builder: Any, vector: Any) -> Any:
-    """Return a vector that one register holds, unchanged, but so that LLVM forgets where it is from.
+    """Return a vector of one register unchanged, so that LLVM forgets its origin.
 
-    Else it takes a shuffle of what was loaded or copied apart into loads and copies that are slower together.
+    Otherwise LLVM splits a shuffle of loaded or copied values into slower loads and copies.
     """
     return builder.asm(ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], side_effect=False)
 
@@ -260,18 +260,18 @@ def opaque(builder: Any, vector: Any) -> Any:
 def address(
     context: Any, builder: Any, signature: Any, arguments: Any, kind: Any, array: int = 0, index: Any = 1
 ) -> Any:
-    """Return a pointer to ``kind`` in argument ``array``; ``index`` is an argument by number, or a value."""
+    """Return a pointer to ``kind`` in argument ``array``, at argument number or value ``index``."""
     place = arguments[index] if isinstance(index, int) else index
     data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
     return builder.bitcast(builder.gep(data, [place]), kind.as_pointer())
 
 
 INT32X16 = ir.VectorType(INT32, FLOAT32.count)
-MANTISSA_BITS, EXPONENT_OF_ONE, SQRT_HALF = 23, 127, 0x3F3504F3  # of a float32; the last is the bits of √½
+MANTISSA_BITS, EXPONENT_OF_ONE, SQRT_HALF = 23, 127, 0x3F3504F3  # of a float32; bits of √½
 
 
 def chosen(generate_mask: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return the intrinsic that takes, element by element, x where the mask of x and y is set, and y elsewhere."""
+    """Return the intrinsic that takes x where the mask of x and y is set, and y elsewhere."""
 
     def choose(_typing: Any, x: Any, y: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -290,7 +290,7 @@ greater = chosen(lambda builder, x, y: builder.fcmp_ordered(">", x, y))
 
 @intrinsic
 def multiply_add(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
-    """Return x y + z of float32 vectors, rounded once, whether or not the processor has an instruction for it."""
+    """Return x y + z of float32 vectors, rounded once, on every processor."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(x.llvm, [x.llvm] * 3)
@@ -318,7 +318,7 @@ square_root = unary("sqrt")
 
 @intrinsic
 def sum_of(_typing: Any, x: Any) -> Typed:
-    """Return the sum of the elements of a float vector: of its halves, of those of their sum, and so on."""
+    """Return the sum of a float vector: its halves are added until one element is left."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         total, count = arguments[0], x.count
@@ -344,7 +344,7 @@ def zero_below(_typing: Any, value: Any, least: Any, x: Any) -> Typed:
 
 @intrinsic
 def power_of_two(_typing: Any, shifted: Any) -> Typed:
-    """Return 2^n, −127 < n < 128, of a float32 vector that holds n + 1.5 · 2²³: its last bits are n."""
+    """Return 2^n, −127 < n < 128, for a float32 vector of n + 1.5 · 2²³, whose last bits are n."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         biased = builder.add(builder.bitcast(arguments[0], INT32X16), _whole(EXPONENT_OF_ONE))
@@ -375,7 +375,7 @@ def _whole(value: int) -> Any:
 
 @intrinsic
 def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
-    """Return sixteen elements of ``array[index:]`` as float32; bounds are the caller's.
+    """Return sixteen elements of ``array[index:]`` as float32; the caller checks bounds.
 
     ``array`` is uint8, float32, or uint16: the bits of float16.
     """
@@ -394,11 +394,11 @@ def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
 
 
 def _halves_widened(builder: Any, bits: Any) -> Any:
-    """Return sixteen float16, given as the bits of whole numbers, as float32."""
+    """Return sixteen float16, given as bits in int32, as float32."""
     magnitude = builder.and_(bits, _whole(0x7FFF))
-    shifted = builder.shl(magnitude, _whole(13))  # into place, and the exponent is to be mended
+    shifted = builder.shl(magnitude, _whole(13))  # into place; the exponent is corrected below
     mended = builder.fmul(builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16))
-    without_end = builder.icmp_unsigned(">=", magnitude, _whole(0x7C00))  # infinite, or no number
+    without_end = builder.icmp_unsigned(">=", magnitude, _whole(0x7C00))  # infinity or NaN
     endless = builder.or_(shifted, _whole(0x7F800000))
     value = builder.select(without_end, endless, builder.bitcast(mended, INT32X16))
     sign = builder.shl(builder.and_(bits, _whole(0x8000)), _whole(16))
@@ -410,7 +410,7 @@ _BYTES = ir.VectorType(ir.IntType(8), 2 * INT16.count)
 
 @intrinsic
 def lesser_bytes(_typing: Any, x: Any, y: Any) -> Typed:
-    """Return the lesser of each two unsigned bytes of int16 vectors."""
+    """Return the lesser unsigned bytes of two int16 vectors."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         first, second = (builder.bitcast(argument, _BYTES) for argument in arguments)
