@@ -7,7 +7,7 @@ import numpy as np
 
 from mercore.jobs.options import Report, parse_ranks, refuse_unused
 from mercore.jobs.resources.execution import available_cores
-from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
 from mercore.pipeline import recall
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.batch_search import check_queries
@@ -70,7 +70,7 @@ class Rescoring:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateTask:
+class EvaluateTask(VerbTask):
     """An evaluation with both sets of hits open."""
 
     returned: Hits
@@ -78,9 +78,6 @@ class EvaluateTask:
     ranks: list[int] | None
     rescoring: Rescoring | None
     names: Report
-
-    def check_limits(self) -> None:
-        """Do nothing: hits are in memory."""
 
     def run(self) -> Report:
         """Return every definition of recall at every rank."""

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
-from mercore.jobs.verbs.inputs import VerbOptions
+from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
@@ -73,7 +73,7 @@ class ExportOptions(VerbOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportTask:
+class ExportTask(VerbTask):
     """An export with everything open and checked."""
 
     store: CodeStore
@@ -81,9 +81,6 @@ class ExportTask:
     encoder: Pq
     queries: Source | None
     points: str | None
-
-    def check_limits(self) -> None:
-        """Do nothing: no limit is known before faiss has the codes."""
 
     def run(self) -> Report:
         """Write the points, then the index, so that the same command finishes what was killed in between."""

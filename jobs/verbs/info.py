@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mercore.jobs.options import Report
-from mercore.jobs.verbs.inputs import kind_of
+from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
@@ -12,14 +12,11 @@ from mercore.stores.vectors import VectorStore, open_vector_store
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfoTask:
+class InfoTask(VerbTask):
     """A store or file, and its kind."""
 
     path: str
     kind: str
-
-    def check_limits(self) -> None:
-        """Do nothing: a description takes no memory."""
 
     def run(self) -> Report:
         """Return the description."""

@@ -567,7 +567,7 @@ def vectors_without_a_kernel(folder: Path) -> Words:
     return search_good(folder, store="vectors")
 
 
-@case(2, "their scores are the true ones already")
+@case(2, "which have true scores already")
 def rerank_of_vectors(folder: Path) -> Words:
     return search_good(folder, "--rerank", 10, "--kernel", "chi2", store="vectors")
 

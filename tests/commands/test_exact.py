@@ -284,7 +284,7 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     bounds = tmp_path / "narrow"
     encode(tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "kpca-bound", *options)
     outcome = invoke("search", bounds, tmp_path / "queries.npy", "-k", 3, "--exact")
-    every = f"the bounds of {bounds} ruled too little out for 5 of 5 queries: those were answered by the true kernel of"
+    every = f"the bounds of {bounds} ruled out too few rows for 5 of 5 queries: those were answered by the true kernel of"
     assert outcome.err.startswith(every)
     assert "proved; rows scored by the true kernel: median 100.0000%" in outcome.err
 

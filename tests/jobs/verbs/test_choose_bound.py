@@ -187,7 +187,7 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Pat
     assert searched.code == 0
     report = json.loads(searched.out)
     assert report["queries_by_every_row"] == 5
-    assert f"the bounds of {codes} ruled too little out for 5 of 5 queries" in searched.err
+    assert f"the bounds of {codes} ruled out too few rows for 5 of 5 queries" in searched.err
     truth = json.loads(
         succeed("search", vectors, folder / "queries.npy", "-k", 3, "--kernel", "rbf", "--gamma", 0.01, "--json")
     )
