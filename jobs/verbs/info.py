@@ -1,4 +1,4 @@
-"""``mercore info``: what a store or a file is."""
+"""``mercore info``: the description of a store or a file."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class InfoTask(VerbTask):
 
 
 def open_info(store: str) -> InfoTask:
-    """Find out the kind of a store or file."""
+    """Determine the kind of a store or file."""
     return InfoTask(path=store, kind=kind_of(store))
 
 

@@ -1,18 +1,18 @@
-"""From the name of a verb to its options and its task: the command line, ``submit`` and ``plan`` open verbs here."""
+"""Options and tasks of verbs by name, for the command line, ``submit`` and ``plan``."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-MODULES = {"compare": "mercore.jobs.comparison.compare"}  # of verbs whose module is not in this folder
+MODULES = {"compare": "mercore.jobs.comparison.compare"}  # verbs with a module in another folder
 
 
 class Options(Protocol):
     """The options of a verb."""
 
     def check(self, target: str | None = None) -> None:
-        """Refuse what can be refused without opening a source; ``target`` is the path that the verb writes."""
+        """Refuse options without opening a source; ``target`` is the path that the verb writes."""
 
 
 class Task(Protocol):
@@ -26,7 +26,7 @@ class Task(Protocol):
 
 
 def options_of(verb: str, values: Mapping[str, object]) -> Options | None:
-    """Return a verb's options from those of its command line, or None if the verb has none."""
+    """Return the options of a verb from its command line, or None if the verb has none."""
     kind = getattr(_module(verb), f"{verb.title()}Options", None)
     return None if kind is None else cast("Options", kind.from_values(values))
 
