@@ -250,7 +250,8 @@ def verify_by_vectors(folder: Path) -> Words:
 def test_bounds_of_another_kernel(kernel: tuple[object, ...], folder: Path) -> None:
     named = {"chi2": '{"configuration":{},"name":"chi2"}', "rbf": '{"configuration":{"gamma":0.25},"name":"rbf"}'}
     message = (
-        f'{folder}/rbf-bounds holds bounds of other data: found kernel {{"configuration":{{"gamma":0.5}},"name":"rbf"}}, '
+        f"{folder}/rbf-bounds holds bounds of other data: "
+        'found kernel {"configuration":{"gamma":0.5},"name":"rbf"}, '
         f"expected kernel {named[str(kernel[0])]}. "
         f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
