@@ -6,15 +6,7 @@ from typing import Any
 
 import click
 
-from mercore.jobs.background.job_spec import (
-    given_options,
-    job_id,
-    shown,
-    sources_of,
-    words_in,
-    words_of,
-    written_by,
-)
+from mercore.jobs.background.job_spec import given_options, job_id, shown, sources_of, words_in, words_of, written_by
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state

@@ -11,14 +11,7 @@ import click
 
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
-from mercore.jobs.comparison.setup import (
-    RECORDED,
-    RECORDS,
-    CompareOptions,
-    Setup,
-    open_setup,
-    read_records,
-)
+from mercore.jobs.comparison.setup import RECORDED, RECORDS, CompareOptions, Setup, open_setup, read_records
 from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run

@@ -11,12 +11,7 @@ from mercore.jobs.resources.limits import search_bytes
 from mercore.jobs.verbs.exact import open_exact
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_searched, open_source_vectors
-from mercore.pipeline.search.batch_search import (
-    SearchSettings,
-    check_queries,
-    search_code_store,
-    search_vector_store,
-)
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries, search_code_store, search_vector_store
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import Hits, write_hits

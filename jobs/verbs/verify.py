@@ -169,12 +169,7 @@ def _refutation(
     rank = int(verdicts.ranks[query])
     if rank < 0:
         return {}
-    return {
-        "rank": rank + 1,
-        "claimed": int(claimed[rank]),
-        "better": int(better[rank]),
-        "score": float(scores[rank]),
-    }
+    return {"rank": rank + 1, "claimed": int(claimed[rank]), "better": int(better[rank]), "score": float(scores[rank])}
 
 
 def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | None:
