@@ -21,7 +21,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 def fields_of(name: str) -> dict[str, str]:
     """Return the field of the spec per option of an encoder."""
-    return {field.metadata[OPTION].name: field.name for field in _fields(name)}
+    return {option: field.name for option, field in _fields(name).items()}
 
 
 def option_names() -> tuple[str, ...]:
@@ -126,19 +126,14 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
     return apply_options((choice, *others), verb)
 
 
-def _fields(name: str) -> list[Field[Any]]:
-    """Return the fields of an encoder's spec that are options."""
-    return [field for field in fields(ENCODERS[name]) if OPTION in field.metadata]
-
-
-def _field_of(option: str) -> Field[Any]:
-    """Return the field of an option in the first encoder that has it."""
-    return next(field for name in ENCODERS for field in _fields(name) if field.metadata[OPTION].name == option)
+def _fields(name: str) -> dict[str, Field[Any]]:
+    """Return the field of an encoder's spec per option."""
+    return {field.metadata[OPTION].name: field for field in fields(ENCODERS[name]) if OPTION in field.metadata}
 
 
 def _type_of(option: str) -> "click.ParamType[Any]":
     """Return the type of an option's values."""
-    field = _field_of(option)
+    field = _fields(users_of(option)[0])[option]
     stated: Option = field.metadata[OPTION]
     if stated.choices:
         return click.Choice(stated.choices)
@@ -147,12 +142,12 @@ def _type_of(option: str) -> "click.ParamType[Any]":
 
 def _help_of(option: str) -> str:
     """Return the help text of an option, with the encoders that have it and their defaults."""
+    users = {name: _fields(name)[option] for name in users_of(option)}
     encoders: dict[object, list[str]] = {}
-    for name in users_of(option):
-        field = next(field for field in _fields(name) if field.metadata[OPTION].name == option)
+    for name, field in users.items():
         encoders.setdefault(field.metadata[OPTION].shown_default or field.default, []).append(name)
     defaults = "; ".join(f"{', '.join(names)}: {default}" for default, names in encoders.items())
-    return f"{_field_of(option).metadata[OPTION].help} [{defaults}]"
+    return f"{next(iter(users.values())).metadata[OPTION].help} [{defaults}]"
 
 
 def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:

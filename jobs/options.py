@@ -136,26 +136,17 @@ def echo_json(report: object) -> None:
 
 def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
     """Add the options that name a kernel."""
+    kernels = "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values())
+    takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
+    gammas = " and ".join(f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items())
     options = (
-        click.option("--kernel", type=KernelName(), required=required, help=_kernels()),
-        click.option("--gamma", type=FINITE, help=f"γ of the kernels {_gammas()}."),
+        click.option(
+            "--kernel", type=KernelName(), required=required, help=f"{kernels}; or the FILE.py of a custom one."
+        ),
+        click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
         click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of the kernel κ."),
     )
     return lambda verb: apply_options(options, verb)
-
-
-def _kernels() -> str:
-    """Return every kernel with its formula."""
-    return (
-        "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values()) + "; or the FILE.py of a custom one."
-    )
-
-
-def _gammas() -> str:
-    """Return the kernels that take a gamma, each with its default."""
-    takers = [kind for kind in KINDS.values() if kind.takes_gamma]
-    words = ("needed" if kind.default_gamma is None else f"default {kind.default_gamma:g}" for kind in takers)
-    return " and ".join(f"{kind.name} ({word})" for kind, word in zip(takers, words, strict=True))
 
 
 THREADS = click.option(

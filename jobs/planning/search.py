@@ -140,7 +140,7 @@ def _forget(search: SearchTask, parts: int) -> None:
     """Drop the files of the first parts from the memory of the system."""
     if search.codes is not None:
         forget(chunk_files(search.codes.store, range(parts)))
-    if search.vectors is not None and (search.exact or search.codes is None):
+    if search.vectors is not None and (isinstance(search, ExactTask) or search.codes is None):
         first = _first_rows(search, parts)
         if isinstance(search.vectors, VectorStore):
             forget(chunk_files(search.vectors.store, range(first.parts)))
@@ -155,7 +155,7 @@ def _kept(search: SearchTask) -> float:
 def _reranking(search: SearchTask) -> tuple[float, float]:
     """Return the seconds of reranking a batch, on all threads and on one."""
     vectors, wanted = search.vectors, search.settings.rerank
-    if search.codes is None or search.exact or vectors is None or wanted is None:
+    if search.codes is None or isinstance(search, ExactTask) or vectors is None or wanted is None:
         return 0.0, 0.0
     queries = search.batch
     parts = min(vectors.parts, RERANKED_PARTS)
@@ -172,5 +172,5 @@ def _reranking(search: SearchTask) -> tuple[float, float]:
 
 def _answer_bytes(search: SearchTask) -> int:
     """Return the bytes of the hits: 8 per id, and 4 per score, or 8 per score of the true kernel."""
-    exact = search.codes is None or search.exact or search.settings.rerank
+    exact = search.codes is None or isinstance(search, ExactTask) or search.settings.rerank
     return search.queries.shape[0] * search.settings.k * (16 if exact else 12)

@@ -51,11 +51,6 @@ class ExactTask(SearchTask):
     relaxed: float | None = None
 
     @property
-    def exact(self) -> bool:
-        """Whether the search is exact, or relaxed."""
-        return True
-
-    @property
     def relaxation(self) -> Relaxation | None:
         """The cap of the cosine that relaxed bounds assume, and the probability that it fails."""
         return relaxation(self.codes.model, self.relaxed) if self.codes and self.relaxed is not None else None

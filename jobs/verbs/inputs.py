@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self, cast, get_type_hints
+from typing import Any, Protocol, Self, cast, get_type_hints
 
 import click
 
@@ -38,11 +38,15 @@ class VerbOptions:
         return cls(**given)
 
 
-class VerbTask:
+class VerbTask(Protocol):
     """A verb with everything open and checked, and nothing computed."""
 
     def check_limits(self) -> None:
         """Refuse work that exceeds the memory or the disk; by default nothing does."""
+        return
+
+    def run(self) -> Any:  # noqa: ANN401 - each verb has its own result
+        """Do the work."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,11 +168,6 @@ class SearchTask:
         check_budget("searching", self.needed, self.execution.memory, fix)
 
     @property
-    def exact(self) -> bool:
-        """Whether bounds prove the answers, or relaxed bounds make them likely."""
-        return False
-
-    @property
     def scanned(self) -> CodeStore | Vectors:
         """The store of which every row is scanned."""
         store = self.codes or self.vectors
