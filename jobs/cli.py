@@ -315,7 +315,7 @@ def compare(*, json: bool, **values: object) -> None:
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @as_json
 def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
-    """Search real photographs: cut tiles, compute GIST, encode, search, and write a page of results."""
+    """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 

@@ -13,7 +13,7 @@ from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.options import as_json, echo_json
 from mercore.stores.errors import InputError, NotFoundError
 
-BASE = "mercore.jobs.background.submit.base"  # the key in click's context of the folder for relative paths
+BASE = "mercore.jobs.background.submit.base"  # click's key of the folder for relative paths
 
 
 class Submit(click.Group):
@@ -120,7 +120,7 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
         given.check(next(iter(written_by(verb, options)), None))
     for path in sources:
         if path not in to_come and not location_of(path).exists():
-            raise NotFoundError(f"{path} does not exist: expected what {name} reads. Fix: check the path.")
+            raise NotFoundError(f"{path} does not exist: expected a source of {name}. Fix: check the path.")
 
 
 def _print(job: Job, before: Job | None, *, as_json: bool) -> None:

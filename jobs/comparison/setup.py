@@ -152,7 +152,7 @@ def check_out_folder(out: str | None) -> None:
 
 
 def read_records(path: Path) -> list[Report]:
-    """Return the runs that the file ``compare.json`` of a folder records; none if it does not exist.
+    """Return the recorded runs of the file ``compare.json``; none if it does not exist.
 
     Raises
     ------

@@ -127,7 +127,7 @@ def _sample(work: EncodePlan, begun: CodeStore | None) -> EncodedSample:
 
 
 def _around(sample: EncodedSample) -> dict[str, Any]:
-    """Return the seconds to read a part of vectors and to write a part of codes, and its bytes per row."""
+    """Return the seconds to read and write a part, and the bytes of codes per row."""
     vectors, work = sample.plan.vectors, sample.plan
     reads = [_read(vectors, part) for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()]
     columns = sample.columns
@@ -189,7 +189,7 @@ def _sizes(sample: EncodedSample, codes: str, around: dict[str, Any]) -> Report:
 def _searching(sample: EncodedSample) -> Report:
     """Return the seconds per query of searching the codes, measured on those of the sample."""
     work, threads = sample.plan, available_cores()
-    rows = min(work.vectors.rows, SEARCHED_ROWS)  # sample codes are repeated: a scan needs many rows
+    rows = min(work.vectors.rows, SEARCHED_ROWS)  # sample codes, repeated
     part_rows = max(1, rows // 16)
     columns = {name: np.resize(values, (rows, *values.shape[1:])) for name, values in sample.columns.items()}
     with TemporaryDirectory(prefix="mercore-plan-") as folder:

@@ -80,7 +80,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
 def _runs(
     source: Source, folder: Path, compressor: str, *, drop: bool
 ) -> tuple[Callable[[int], None], dict[str, float]]:
-    """Return a function that ingests chunks, and the dropped share and bytes per row that it sees."""
+    """Return a function that ingests chunks, and the figures that it updates."""
     chunk = chunk_rows(source.shape[1], source.dtype)
     seen = {"dropped": 0.0, "row_bytes": 0.0}
     turn = iter(range(1 << 30))

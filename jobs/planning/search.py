@@ -89,7 +89,7 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
 
 
 def _runs(search: SearchTask) -> dict[str, Run]:
-    """Return functions that search parts for one batch: from memory, from the disk, and on one thread."""
+    """Return functions that search parts: from memory, from the disk, and on one thread."""
     settings, queries = search.settings, search.batch
     if isinstance(search, ExactTask):
         return _exact_runs(search, queries)

@@ -22,7 +22,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
-AT_ONCE = 2  # batches on remote workers: they do one while this process merges the results of the other
+AT_ONCE = 2  # batches on remote workers: one is searched while the other is merged here
 INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
 PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
 FEW_QUERIES = 64  # smaller batches make a search much slower
@@ -54,7 +54,7 @@ def taken_at(execution: Execution, one: int) -> int:
 def fitted(
     settings: SearchSettings, needs: Callable[[SearchSettings], int], memory: int | None, keep: Collection[str]
 ) -> SearchSettings:
-    """Return the first of ever smaller settings that fits ``memory``; print it if it is not the given one.
+    """Return settings shrunk until they fit ``memory``; print them if they shrank.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def _shrinking(
 
 
 def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) -> int:
-    """Return the number of workers, up to one per core, that fits ``memory``; print it if it is smaller."""
+    """Return the number of workers that fits ``memory``; print it if it is below ``cores``."""
     workers = cores
     while workers > 1 and not _fits(needs(workers), memory):
         workers -= 1
@@ -103,14 +103,14 @@ def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) 
 
 
 def ingest_bytes(source: Source) -> int:
-    """Return the bytes beyond the interpreter of an ingest: blocks, a chunk being encoded, digests being sorted."""
+    """Return the bytes of an ingest beyond the interpreter: blocks, a chunk, and digests."""
     return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
 
 
 def search_bytes(
     store: CodeStore | Vectors, options: SearchSettings, *, queries: int, reranked: Vectors | None = None
 ) -> int:
-    """Return the bytes beyond the interpreter of a search: tables or queries, top-k lists, buffers, answers.
+    """Return the bytes of a search beyond the interpreter.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def search_bytes(
 
 
 def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int) -> int:
-    """Return the bytes of an exact search: to score every row, and to keep what bounds leave of a window.
+    """Return the bytes of an exact search: to score every row, and to keep pairs that bounds leave.
 
     If the bounds of a query leave more, every row is scored for it.
     """

@@ -45,7 +45,7 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> Enco
 
 
 def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
-    """Return the bound of the codes at ``codes``, with the given seed, or None if nothing exists there.
+    """Return the bound of existing ``codes``, with the given seed, or None if there are none.
 
     The bound is not chosen again: another version of mercore may choose another.
 

@@ -138,7 +138,7 @@ class EncodeTask:
 
 
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
-    """Open the vectors; refuse parameters that do not fit them, and a path that holds something else."""
+    """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
     rows = open_vectors(vectors)
     kernel = options.kernel.open(rows)

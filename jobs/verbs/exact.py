@@ -1,4 +1,4 @@
-"""Exact search: answers are kept on disk batch by batch; a certificate is written beside the hits."""
+"""Exact search, with one certificate per query; answers are kept on disk batch by batch."""
 
 import time
 from collections.abc import Iterator
@@ -211,7 +211,7 @@ def _batches(task: ExactTask, kept: Answers | None) -> Iterator[tuple[int, Exact
 
 
 def summary(proved: ExactAnswers, task: ExactTask) -> Report:
-    """Return the shares of rows scored per query, and the number of queries that needed every row."""
+    """Return the shares of rows scored, and the number of queries that needed every row."""
     share = proved.evaluated / task.vectors.rows
     every = int((proved.evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:

@@ -111,9 +111,7 @@ def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
     try:
         vectors = open_vectors(moved or codes.source_path)
     except NotFoundError as error:
-        raise NotFoundError(
-            f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
-        ) from None
+        raise NotFoundError(f"{error} {codes.where} was encoded from it: name its new path with --vectors.") from None
     check_source(vectors, codes)
     return vectors
 

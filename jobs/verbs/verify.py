@@ -157,7 +157,7 @@ def _first(hits: Hits, k: int | None, named: str) -> Hits:
     most = hits.ids.shape[1]
     if k is not None and not 1 <= k <= most:
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Fix: leave -k out."
+            f"k is out of range: found {k}, expected 1 to {most}, the ids per query in {named}. Fix: leave -k out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
 

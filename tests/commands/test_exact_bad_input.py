@@ -212,7 +212,7 @@ def hits_of_other_queries(folder: Path) -> Words:
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_more_than_the_hits_hold(k: int, folder: Path) -> None:
-    message = f"k is out of range: found {k}, expected 1 to 8, the ids of a query in {folder / 'hits.npz'}. "
+    message = f"k is out of range: found {k}, expected 1 to 8, the ids per query in {folder / 'hits.npz'}. "
     assert_refused(verify(folder, "-k", k), 2, f"{message}Fix: leave -k out.")
 
 
