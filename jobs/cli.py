@@ -16,7 +16,7 @@ from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
 from mercore.jobs.encoder_options import ENCODER
-from mercore.jobs.notices import print_notices
+from mercore.jobs.notices import announce_first_use, print_notices
 from mercore.jobs.options import (
     BATCH,
     FINITE,
@@ -36,6 +36,7 @@ from mercore.jobs.planning.plan_verb import plan_of
 from mercore.jobs.resources.malloc import keep_freed_blocks
 from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
+COMPILING = ("encode", "search", "verify", "compare")  # verbs that run jitted functions for long
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is the code of shells for Ctrl-C
 WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
 EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
@@ -71,6 +72,8 @@ class Verbs(click.Group):
 
 def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each verb has its own result
     """Open and run a verb with the values of its command line; return its result."""
+    if verb in COMPILING:
+        announce_first_use()
     from mercore.jobs.verbs.registry import open_task
 
     names = [str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)]

@@ -25,20 +25,14 @@ from typing import Any, ClassVar
 import numba
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
-from platformdirs import user_cache_path
 
-NAMESPACE = "mercore"
+from mercore.stores.cache_folder import NAMESPACE, NOTICE, cache_folder
+
 KEPT_SECONDS = 30 * 24 * 3600  # machine code of other sources may belong to another installation: it stays so long
-LOGGER, NOTICE = logging.getLogger("mercore.jit"), "compiling loops for this processor, once"
+LOGGER = logging.getLogger("mercore.jit")
 MOMENT = 0.3  # seconds of compiling before it is logged
 WAIT_SECONDS, POLL_SECONDS = 120, 0.01  # for another process that compiles the same function
 _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
-
-
-def cache_folder() -> Path:
-    """Return the folder of machine code: ``NUMBA_CACHE_DIR`` if it is set, else the user's cache folder."""
-    given: str = getattr(numba.config, "CACHE_DIR")  # noqa: B009 - numba sets it by setattr
-    return Path(given) / NAMESPACE if given else user_cache_path(NAMESPACE, appauthor=False) / "jit"
 
 
 class _Locator:

@@ -562,7 +562,7 @@ def kernel_for_codes(folder: Path) -> Words:
     return search_good(folder, "--kernel", "chi2")
 
 
-@case(2, "they are searched by a kernel: found none")
+@case(2, "a search of vectors needs a kernel: found none")
 def vectors_without_a_kernel(folder: Path) -> Words:
     return search_good(folder, store="vectors")
 

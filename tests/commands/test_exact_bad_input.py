@@ -102,7 +102,7 @@ def exact_with_a_gamma_for_bounds(folder: Path) -> Words:
     return search(folder, "--exact", "--gamma", 2)
 
 
-@case(2, "{}/vectors holds vectors, and they are searched by a kernel: found none. Fix: --kernel chi2")
+@case(2, "{}/vectors holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2")
 def exact_by_vectors_without_a_kernel(folder: Path) -> Words:
     return search(folder, "--exact", store="vectors")
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.cli import main
+from mercore.stores.cache_folder import NOTICE
 
 KERNEL = "chi2"
 ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
@@ -41,7 +42,7 @@ def invoke(*words: object) -> Outcome:
             main([str(word) for word in words], prog_name="mercore")
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    return Outcome(code=code, out=out.getvalue(), err=err.getvalue())
+    return Outcome(code=code, out=out.getvalue(), err=_without_notice(err.getvalue()))
 
 
 def succeed(*words: object) -> str:
@@ -84,7 +85,12 @@ def finish(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
         process.kill()
         out, err = process.communicate()
         raise AssertionError(f"no end after {seconds} s: {out}{err}") from None
-    return Outcome(code=process.returncode, out=out, err=err)
+    return Outcome(code=process.returncode, out=out, err=_without_notice(err))
+
+
+def _without_notice(err: str) -> str:
+    """Return stderr without the line of a first use, which depends on what ran before on this machine."""
+    return err.replace(f"{NOTICE}\n", "", 1)
 
 
 def histograms(rows: int, dims: int, seed: int) -> NDArray[np.uint8]:

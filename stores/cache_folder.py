@@ -1,0 +1,20 @@
+"""The folder of machine code, and the notice of its first use: without numba, which takes half a second to load."""
+
+import os
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+NAMESPACE = "mercore"
+NOTICE = "compiling loops for this processor, once"
+
+
+def cache_folder() -> Path:
+    """Return the folder of machine code: ``NUMBA_CACHE_DIR`` if it is set, else the user's cache folder."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(given) / NAMESPACE if given else user_cache_path(NAMESPACE, appauthor=False) / "jit"
+
+
+def is_first_use() -> bool:
+    """Return whether there is no machine code yet, so that any search or encode compiles."""
+    return not any(cache_folder().glob("*.nbi"))
