@@ -99,7 +99,7 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     vectors = open_vectors(store)
     if not kernel.name:
         raise InputError(
-            f"{store} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
+            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
