@@ -1,7 +1,8 @@
-"""The Python API: the verbs as functions, their options as keywords. Paths may be ``pathlib`` ones.
+"""The Python API: the verbs as functions, with their options as keywords.
 
-Rows and queries may be arrays [n, d] of NumPy, Dask, Zarr or h5py, and hits may be arrays of ids [nq, k]. Every
-function returns what its command prints as JSON; ``search`` returns the hits too.
+Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask,
+Zarr or h5py; hits may be arrays of ids [nq, k]. Every function returns the report that its command
+prints as JSON; ``search`` returns the hits too.
 """
 
 import os
@@ -42,7 +43,7 @@ def ingest(
     drop_zero_rows: bool = IngestOptions.drop_zero_rows,
     compressor: str = IngestOptions.compressor,
 ) -> Report:
-    """Copy a file or an array [n, d] into a new vector store; return what is in it.
+    """Copy a file or an array [n, d] into a new vector store; return its description.
 
     Raises
     ------
@@ -68,12 +69,12 @@ def encode(
     scheduler: str | None = None,
     memory: Size = None,
 ) -> Report:
-    """Encode a vector store, or the parts of its codes that are missing or wrong; return what was done.
+    """Encode a vector store, or those parts of its codes that are missing or wrong.
 
     Parameters
     ----------
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
-        ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound whose exact search is cheapest
+        ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
 
     Raises
     ------
@@ -109,7 +110,7 @@ def search(
     memory: Size = None,
     out: StrPath | None = None,
 ) -> tuple[Report, Hits]:
-    """Search codes or vectors for the k nearest rows of each query; return a report, and ids and scores [nq, k].
+    """Search for the k nearest rows of each query; return a report, and ids and scores [nq, k].
 
     Raises
     ------
@@ -146,7 +147,7 @@ def verify(
     scheduler: str | None = None,
     memory: Size = None,
 ) -> Report:
-    """Return for each query whether its hits are the true nearest rows, in order, and what is nearer where not.
+    """Return whether the hits of each query are its true nearest rows, in order, or which is nearer.
 
     Raises
     ------
@@ -174,9 +175,9 @@ def evaluate(
     gamma: float | None = None,
     transform: float | None = None,
 ) -> Report:
-    """Compare hits with the truth by each definition of recall.
+    """Compare hits with the true neighbours by every definition of recall.
 
-    ``vectors``, ``queries`` and ``kernel`` score the hits again by the true kernel.
+    ``vectors``, ``queries`` and ``kernel`` are given to score the hits again by the true kernel.
 
     Raises
     ------
@@ -190,7 +191,7 @@ def evaluate(
 
 
 def info(store: StrPath) -> Report:
-    """Return what a store or a file of a foreign format is."""
+    """Return the description of a store, or of a file of another format."""
     return open_info(os.fspath(store)).run()
 
 
@@ -207,12 +208,12 @@ def export(
     points: StrPath | None = None,
     kernel: StrPath | None = None,
 ) -> Report:
-    """Write codes of kpca-pq or pq as a faiss index, and the points of queries to search it with.
+    """Write codes of kpca-pq or pq as a faiss index, and the coordinates of queries for it.
 
     Raises
     ------
     MercoreError
-        If the codes are others, or a file cannot be written.
+        If the codes are of another encoder, or a file cannot be written.
     """
     options = ExportOptions(queries=_path(queries), points=_path(points), kernel=_path(kernel))
     return open_export(os.fspath(codes), os.fspath(index), options).run()
@@ -262,7 +263,7 @@ def compare(
 
 
 def _path(given: T | Path) -> T | str:
-    """Return a path as text, and anything else as it is."""
+    """Return a path as text, and another value unchanged."""
     return os.fspath(given) if isinstance(given, Path) else given
 
 

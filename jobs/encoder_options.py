@@ -12,7 +12,7 @@ from mercore.pipeline.encoders.encoder import OPTION, Option
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
 from mercore.stores.errors import InputError
 
-CHOOSE = "bound"  # in the place of an encoder: the cheapest bound, as measured on a sample
+CHOOSE = "bound"  # in place of an encoder: the bound with the cheapest exact search
 DEFAULT = "aska"
 SEED = "random_state"
 
@@ -20,8 +20,8 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def fields_of(name: str) -> dict[str, str]:
-    """Return the options of an encoder, each with the field of its spec."""
-    return {field.metadata[OPTION].name: field.name for field in _fields(name)}
+    """Return the field of the spec per option of an encoder."""
+    return {option: field.name for option, field in _fields(name).items()}
 
 
 def option_names() -> tuple[str, ...]:
@@ -36,9 +36,7 @@ def users_of(option: str) -> list[str]:
 
 
 def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
-    """Return the spec of an encoder.
-
-    Options that are None have their defaults, other keys are ignored.
+    """Return the spec of an encoder; an option that is None has its default.
 
     Raises
     ------
@@ -51,12 +49,12 @@ def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
 
 
 def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return the encoders' options that are given, or refuse one that ``name`` does not have.
+    """Return the given options of encoders; refuse one that ``name`` does not have.
 
     Raises
     ------
     InputError
-        With the encoders that have it.
+        If there is one; the message names the encoders that have it.
     """
     given = {option: options[option] for option in option_names() if options.get(option) is not None}
     for option in given:
@@ -70,16 +68,12 @@ def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, .
 
 
 def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec:
-    """Return the spec that a text like ``kpca-pq:landmarks=512,components=64`` describes.
-
-    Options have the names of ``mercore encode``.
+    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``, for rows of ``dims``.
 
     Parameters
     ----------
-    dims : int
-        Numbers of a row.
-    protocol : what every code may cost per row, as ``bytes`` or ``operations``; or nothing
-        It sets the size of the code, which the text must not give then.
+    protocol : the cost of every code per row, as ``bytes`` or ``operations``, or nothing; it sets
+        the size of the code, which the text must then leave out
 
     Raises
     ------
@@ -106,7 +100,7 @@ def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec
 
 
 def spec_of_text(text: str) -> EncoderSpec:
-    """Return the spec that a text like ``kpca-pq:landmarks=512,components=64`` describes.
+    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``.
 
     Raises
     ------
@@ -118,13 +112,13 @@ def spec_of_text(text: str) -> EncoderSpec:
 
 
 def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
-    """Add the options that name an encoder; one that the encoder does not have is refused."""
+    """Add ``--encoder`` and the options of all encoders."""
     choice = click.option(
         "--encoder",
         type=click.Choice([*ENCODERS, CHOOSE]),
         default=DEFAULT,
         show_default=True,
-        help=f"Method. {CHOOSE} measures a sample and takes the bound whose exact search is cheapest.",
+        help=f"The encoder. {CHOOSE} measures a sample and takes the bound with the cheapest exact search.",
     )
     others = (
         click.option(f"--{name.replace('_', '-')}", type=_type_of(name), help=_help_of(name)) for name in option_names()
@@ -132,19 +126,14 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
     return apply_options((choice, *others), verb)
 
 
-def _fields(name: str) -> list[Field[Any]]:
-    """Return the fields of an encoder's spec that are options."""
-    return [field for field in fields(ENCODERS[name]) if OPTION in field.metadata]
-
-
-def _field_of(option: str) -> Field[Any]:
-    """Return the first encoder's field of an option."""
-    return next(field for name in ENCODERS for field in _fields(name) if field.metadata[OPTION].name == option)
+def _fields(name: str) -> dict[str, Field[Any]]:
+    """Return the field of an encoder's spec per option."""
+    return {field.metadata[OPTION].name: field for field in fields(ENCODERS[name]) if OPTION in field.metadata}
 
 
 def _type_of(option: str) -> "click.ParamType[Any]":
     """Return the type of an option's values."""
-    field = _field_of(option)
+    field = _fields(users_of(option)[0])[option]
     stated: Option = field.metadata[OPTION]
     if stated.choices:
         return click.Choice(stated.choices)
@@ -153,16 +142,16 @@ def _type_of(option: str) -> "click.ParamType[Any]":
 
 def _help_of(option: str) -> str:
     """Return the help text of an option, with the encoders that have it and their defaults."""
+    users = {name: _fields(name)[option] for name in users_of(option)}
     encoders: dict[object, list[str]] = {}
-    for name in users_of(option):
-        field = next(field for field in _fields(name) if field.metadata[OPTION].name == option)
+    for name, field in users.items():
         encoders.setdefault(field.metadata[OPTION].shown_default or field.default, []).append(name)
     defaults = "; ".join(f"{', '.join(names)}: {default}" for default, names in encoders.items())
-    return f"{_field_of(option).metadata[OPTION].help} [{defaults}]"
+    return f"{next(iter(users.values())).metadata[OPTION].help} [{defaults}]"
 
 
 def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
-    """Return the kind and the fields that a text describes."""
+    """Return the class and the fields of the spec that a text describes."""
     name, _, listed = text.partition(":")
     if name not in ENCODERS:
         raise InputError(
@@ -180,7 +169,7 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
                 "Fix: leave it out."
             )
         if known[option] in given:
-            raise InputError(f"--encoder {text}: {shown} stands there twice. Fix: leave one out.")
+            raise InputError(f"--encoder {text}: {shown} is given twice. Fix: leave one out.")
         given[known[option]] = _value(text, option, value)
     return ENCODERS[name], given
 

@@ -1,4 +1,4 @@
-"""Notices of the library, printed on stderr: that functions are being compiled."""
+"""Notices of the library on stderr, such as that functions are being compiled."""
 
 import logging
 

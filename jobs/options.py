@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the refusal of those that have no effect."""
+"""Options that several verbs share, and the refusal of options that have no effect."""
 
 import json as json_module
 import math
@@ -12,12 +12,12 @@ import click
 from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import InputError
 
-Report = dict[str, Any]  # what a verb returns: it can be written as JSON
+Report = dict[str, Any]  # the result of a verb, which can be written as JSON
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 class StorePath(click.types.StringParamType):
-    """The path of a store or file; ``written`` says whether the verb writes it or reads it."""
+    """The path of a store or file that the verb writes (``written``) or reads."""
 
     name = "path"
 
@@ -40,7 +40,7 @@ def names_file(kernel: str) -> bool:
 
 
 class Finite(click.types.FloatParamType):
-    """A number that is neither infinite nor NaN, which no JSON holds."""
+    """A finite number: JSON has neither NaN nor infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
         """Return the number."""
@@ -55,12 +55,12 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "m
 
 
 def parse_bytes(text: str) -> int:
-    """Return the number of bytes that a text such as 1.5GB or 8GiB names.
+    """Return the bytes of a size such as 1.5GB or 8GiB.
 
     Raises
     ------
     InputError
-        If it names none.
+        If the text is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if not match or match[2] not in UNITS:
@@ -82,12 +82,12 @@ class ByteCount(click.types.IntParamType):
 
 
 def refuse_unused(because: str, **given: object) -> None:
-    """Refuse options, by name, that would have no effect: those that are not None.
+    """Refuse options that would have no effect: the first one that is not None.
 
     Raises
     ------
     InputError
-        For the first of them.
+        If one is given.
     """
     for name, value in given.items():
         if value is not None:
@@ -96,12 +96,12 @@ def refuse_unused(because: str, **given: object) -> None:
 
 
 def check_whole(**given: object) -> None:
-    """Refuse values, by name, that are neither None nor whole numbers.
+    """Refuse the first value that is neither None nor a whole number.
 
     Raises
     ------
     InputError
-        For the first of them.
+        If there is one.
     """
     for name, value in given.items():
         if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
@@ -109,12 +109,12 @@ def check_whole(**given: object) -> None:
 
 
 def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int]:
-    """Return the ranks that 1,10,100 or a list names, ascending; ``most`` are the rows of the store, if any.
+    """Return the ascending ranks of a list or a text such as 1,10,100; ``most`` bounds them.
 
     Raises
     ------
     InputError
-        If it names something else.
+        If one is not a rank.
     """
     text = ranks if isinstance(ranks, str) else ",".join(map(str, ranks))
     words = [word.strip() for word in text.split(",")]
@@ -136,53 +136,45 @@ def echo_json(report: object) -> None:
 
 def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
     """Add the options that name a kernel."""
+    kernels = "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values())
+    takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
+    gammas = " and ".join(f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items())
     options = (
-        click.option("--kernel", type=KernelName(), required=required, help=_kernels()),
-        click.option("--gamma", type=FINITE, help=f"γ of {_gammas()}."),
-        click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) of the kernel κ."),
+        click.option(
+            "--kernel", type=KernelName(), required=required, help=f"{kernels}; or the FILE.py of a custom one."
+        ),
+        click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
+        click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of the kernel κ."),
     )
     return lambda verb: apply_options(options, verb)
 
 
-def _kernels() -> str:
-    """Return every kernel with its formula."""
-    return "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values()) + "; or a FILE.py of your own."
-
-
-def _gammas() -> str:
-    """Return the kernels that take a gamma, each with its default."""
-    takers = [kind for kind in KINDS.values() if kind.takes_gamma]
-    words = ("needed" if kind.default_gamma is None else f"default {kind.default_gamma:g}" for kind in takers)
-    return " and ".join(f"{kind.name} ({word})" for kind, word in zip(takers, words, strict=True))
-
-
-THREADS = click.option("--threads", type=int, help="Threads. [default: the cores, or as many as --memory allows]")
+THREADS = click.option(
+    "--threads", type=int, help="Number of threads. [default: one per core, fewer if --memory needs it]"
+)
 BATCH = click.option(
-    "--batch",
-    type=int,
-    help="Queries answered in one pass over the store. [default: 1024, or as many as --memory allows]",
+    "--batch", type=int, help="Queries per pass over the store. [default: 1024, fewer if --memory needs it]"
 )
 PROCESSES = click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    help="Processes of one thread each, on this machine, instead of threads.",
+    "--processes", type=click.IntRange(min=1), help="Run on this many processes of one thread each, not on threads."
 )
 SCHEDULER = click.option(
-    "--scheduler", metavar="ADDRESS", help="An existing Dask cluster, instead of threads here: tcp://… or tls://…."
+    "--scheduler", metavar="ADDRESS", help="Run on an existing Dask cluster, not on threads: tcp://… or tls://…."
 )
 MEMORY = click.option(
     "--memory",
     type=ByteCount(),
     help=(
-        "The most that it may take, such as 1.5GB: this process and its --processes together; at a --scheduler, each "
-        "worker of one thread. Where the defaults take more, batches are smaller or workers fewer, and what would "
-        "exceed it even so does not start. A search of several batches keeps codes in what is left."
+        "The limit of memory, such as 1.5GB, for this process and its --processes together, or for "
+        "each one-thread worker of a --scheduler. If the defaults take more, batches shrink and "
+        "workers become fewer; a command that is still too large does not start. A search of "
+        "several batches keeps codes in the memory that is left."
     ),
 )
 
 
 def apply_options(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:
-    """Apply options so that they show in the order given."""
+    """Apply options; the help shows them in the order given."""
     for option in reversed(options):
         verb = option(verb)
     return verb

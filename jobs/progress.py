@@ -1,7 +1,4 @@
-"""Progress on a terminal: a bar with rate and time left, on stderr, so that stdout carries data only.
-
-The process of a background job listens to it.
-"""
+"""Progress bars on stderr, with the rate and the time left; background jobs listen to them."""
 
 import sys
 import time
@@ -15,12 +12,12 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 Listener = Callable[[dict[str, Any]], None]
-# It gets the mapping that each progress keeps up to date: verb, unit, total, done, seconds.
+# The listener gets a mapping that each bar keeps up to date: verb, unit, total, done, seconds.
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)
 
 
 class RateColumn(ProgressColumn):
-    """Units a second."""
+    """Units per second."""
 
     def render(self, task: Task) -> Text:
         """Return the rate, or a dash before there is one."""
@@ -30,7 +27,7 @@ class RateColumn(ProgressColumn):
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Say on a terminal what is being done, for as long as it takes."""
+    """Show on a terminal what the ``with`` block does."""
     console = Console(stderr=True)
     with console.status(what) if console.is_terminal else nullcontext():
         yield
@@ -38,7 +35,7 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances a bar of ``total`` units; nothing is drawn where stderr is no terminal."""
+    """Yield a function that advances a bar of ``total`` units, drawn if stderr is a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

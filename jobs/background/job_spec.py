@@ -1,4 +1,4 @@
-"""A job's spec: a verb and the options that were given, with whole paths, so that it means the same anywhere."""
+"""The spec of a job: a verb and its given options, with paths that are valid in any folder."""
 
 import math
 import tomllib
@@ -16,20 +16,16 @@ from mercore.stores.spec import digest
 
 Options = dict[str, Any]
 
-HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: not which job it is
+HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: no part of its id
 
 
 def given_options(context: click.Context, folder: Path) -> Options:
-    """Return the options of a verb that were given, by name, those that name files as whole paths.
-
-    Parameters
-    ----------
-    folder : what relative paths are relative to
+    """Return the given options of a verb by name; paths relative to ``folder`` become whole.
 
     Raises
     ------
     InputError
-        If a number is not finite, which no job is named by.
+        If a number is not finite.
     """
     given = {}
     for parameter in context.command.params:
@@ -44,7 +40,7 @@ def given_options(context: click.Context, folder: Path) -> Options:
 
 
 def words_of(command: click.Command, options: Options) -> list[str]:
-    """Return the command line that gives a verb these options."""
+    """Return the command line of a verb with these options."""
     words, arguments = [], []
     for parameter in command.params:
         value = options.get(str(parameter.name))
@@ -61,7 +57,7 @@ def words_of(command: click.Command, options: Options) -> list[str]:
 
 
 def job_id(verb: str, options: Options) -> str:
-    """Return the name of the job of a spec: the verb, and digits that every option which decides its result is in."""
+    """Return the id of a job: the verb, and a digest of the options that decide its result."""
     deciding = {name: value for name, value in options.items() if name not in HOW}
     return f"{verb}-{digest({'verb': verb, 'options': deciding})[:10]}"
 
@@ -72,7 +68,7 @@ def written_by(verb: click.Command, options: Options) -> list[str]:
 
 
 def sources_of(verb: click.Command, options: Options) -> list[str]:
-    """Return the real paths that a job reads; a job that writes one of them names it the same."""
+    """Return the real paths that a job reads, in the same form as ``written_by``."""
     return [real_path(path) for path in _paths(verb, options, written=False)]
 
 
@@ -83,15 +79,14 @@ def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]
 
 
 def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
-    """Return the command line that a TOML file states: ``verb``, its arguments and its options by name.
+    """Return the command line of a TOML file with ``verb``, its arguments and its options.
 
     Raises
     ------
     NotFoundError, FormatError
-        If there is no such file, or it is no TOML.
+        If there is no such file, or it is not TOML.
     InputError
-        If it names no verb that can be submitted, lacks an argument, or has a name that the verb does not know, or a
-        value that the name cannot have.
+        If the verb cannot be submitted, or a name or value is wrong or missing.
     """
     spec = _read(path)
     verb = spec.pop("verb", None)
@@ -122,7 +117,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _value(path: str, key: str, value: object, parameter: click.Parameter) -> object:
-    """Return a value of a TOML file if its parameter can have it; the command line reads text and numbers further."""
+    """Return a value of a TOML file if it has a type of its parameter; click converts it later."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         good, expected = isinstance(value, bool), "true or false"
     elif isinstance(parameter, click.Option) and parameter.multiple:
@@ -135,19 +130,19 @@ def _value(path: str, key: str, value: object, parameter: click.Parameter) -> ob
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a value is one text, without what no command line can hold, or one finite number."""
+    """Return whether a value is a text without NUL, or a finite number."""
     if isinstance(value, str):
         return "\0" not in value
     return isinstance(value, int | float) and not isinstance(value, bool) and not _is_endless(value)
 
 
 def _is_endless(value: object) -> bool:
-    """Return whether it is NaN or infinite, which are words for no number."""
+    """Return whether a value is NaN or infinite."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _key(parameter: click.Parameter) -> str:
-    """Return how a TOML file calls a parameter: as the command line does, without dashes in front."""
+    """Return the name of a parameter in a TOML file: that of the command line without dashes."""
     return str(parameter.name) if isinstance(parameter, click.Argument) else _flag(parameter).lstrip("-")
 
 
@@ -157,7 +152,7 @@ def _flag(parameter: click.Parameter) -> str:
 
 
 def _whole(kind: object, value: Any, folder: Path) -> Any:  # noqa: ANN401
-    """Return an option's value; the paths in it whole."""
+    """Return the value of an option with whole paths."""
     if isinstance(value, tuple):
         return [_whole(kind, one, folder) for one in value]
     if isinstance(kind, StorePath) or (isinstance(kind, KernelName) and names_file(value)):
@@ -166,9 +161,9 @@ def _whole(kind: object, value: Any, folder: Path) -> Any:  # noqa: ANN401
 
 
 def whole_path(path: str, folder: Path) -> str:
-    """Return a path as it is from anywhere, its folder the real one; a URL is left alone.
+    """Return a path that is valid in any folder; a URL is returned unchanged.
 
-    The last name stays, link or not: its suffix may say the format.
+    Links are resolved but in the last name, whose suffix may name a format.
     """
     if "://" in path:
         return path
@@ -177,7 +172,7 @@ def whole_path(path: str, folder: Path) -> str:
 
 
 def shown(words: Sequence[str]) -> str:
-    """Return a command line as one would type it."""
+    """Return a command line as text for a shell."""
     import shlex
 
     return shlex.join(["mercore", *words])

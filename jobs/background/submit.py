@@ -1,4 +1,4 @@
-"""``mercore submit``: the verbs that can take long, as jobs that are queued and run by themselves."""
+"""``mercore submit``: verbs that may take long, queued as jobs that run in the background."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,31 +6,23 @@ from typing import Any
 
 import click
 
-from mercore.jobs.background.job_spec import (
-    given_options,
-    job_id,
-    shown,
-    sources_of,
-    words_in,
-    words_of,
-    written_by,
-)
+from mercore.jobs.background.job_spec import given_options, job_id, shown, sources_of, words_in, words_of, written_by
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.options import as_json, echo_json
 from mercore.stores.errors import InputError, NotFoundError
 
-BASE = "mercore.jobs.background.submit.base"  # click's context: the folder that relative paths are relative to
+BASE = "mercore.jobs.background.submit.base"  # click's key of the folder for relative paths
 
 
 class Submit(click.Group):
-    """The verbs that can be submitted; instead of one, a TOML file that states it."""
+    """The verbs that can be submitted; a TOML file with a verb and its options may replace one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb and its words, those of a file if the first word names one."""
+        """Return the verb and its words; read them from a file if the first word names one."""
         if args[0].endswith(".toml"):
             if len(args) > 1:
                 raise InputError(
@@ -42,22 +34,20 @@ class Submit(click.Group):
 
 
 def submit_group(verbs: Sequence[click.Command]) -> click.Group:
-    """Return ``submit``, which takes each verb with that verb's own options."""
+    """Return the group ``submit``, with one command per verb and the options of that verb."""
 
     @click.group(
         cls=Submit,
         short_help="Queue a verb as a job, and return its id at once.",
         subcommand_metavar="VERB|FILE.toml …",
     )
-    @click.option(
-        "--concurrent", type=click.IntRange(min=1), help="Run so many jobs at once, from now on. [default: 1]"
-    )
+    @click.option("--concurrent", type=click.IntRange(min=1), help="Run up to this many jobs at once from now on.")
     @as_json
     def submit(*, concurrent: int | None, json: bool) -> None:
-        """Queue a verb as a job and print the job's id; FILE.toml states the verb and its options.
+        """Queue a verb as a job and print the job's id; FILE.toml holds a verb and its options.
 
-        A job runs detached from the terminal, one at a time unless --concurrent says otherwise. The same spec is the
-        same job: submitting it again resumes it.
+        Jobs run in the background, one at a time unless --concurrent sets another number. The same
+        verb with the same options is the same job: submitting it again resumes it.
         """
 
     for verb in verbs:
@@ -86,20 +76,20 @@ def _submitting(verb: click.Command) -> click.Command:
         registry.close()
         state.make_folder(job.id)
         start_runner(state)
-        tell(job, before, as_json=settings["json"])
+        _print(job, before, as_json=settings["json"])
 
     parameters = [parameter for parameter in verb.params if parameter.name != "json"]
     return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
 
 
 def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
-    """Return what the registry keeps of a job."""
+    """Return the entry of a job in the registry."""
     target = next(iter(written_by(verb, options)), None)
     return JobSpec(str(verb.name), options, words_of(verb, options), target, sources_of(verb, options))
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether nothing would be done again: no later run checks what an ingest or an export wrote."""
+    """Return whether a finished job needs no new run: an ingest or export whose files exist."""
     from mercore.stores.location.resolve import location_of
 
     if job.verb not in ("ingest", "export") or job.state != DONE:
@@ -108,15 +98,9 @@ def _stays_done(verb: click.Command, job: Job) -> bool:
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:
-    """Refuse a job that could not run, or would take more than it may.
+    """Refuse a job that could not run, or would exceed its ``--memory`` or the free disk.
 
-    Sources that other jobs are still to write may be missing: then the job is checked as far as it can be without.
-
-    Raises
-    ------
-    MercoreError
-        If its options cannot be used, a source does not exist, its target cannot be written, or it would take more
-        than its ``--memory`` or the disk has.
+    If queued jobs are to write a source of it, only the checks that need no source are made.
     """
     name = str(verb.name)
     if name == "search" and not options.get("out"):
@@ -136,11 +120,11 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
         given.check(next(iter(written_by(verb, options)), None))
     for path in sources:
         if path not in to_come and not location_of(path).exists():
-            raise NotFoundError(f"{path} does not exist: expected what {name} reads. Fix: check the path.")
+            raise NotFoundError(f"{path} does not exist: expected a source of {name}. Fix: check the path.")
 
 
-def tell(job: Job, before: Job | None, *, as_json: bool) -> None:
-    """Print the id, and what becomes of the job."""
+def _print(job: Job, before: Job | None, *, as_json: bool) -> None:
+    """Print the id of a job, and whether it is queued."""
     report = {"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words}
     if as_json:
         echo_json(report)

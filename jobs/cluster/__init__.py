@@ -1,1 +1,1 @@
-"""Dask: clients, and what workers do."""
+"""Dask: clients, and the work of their workers."""

@@ -38,8 +38,7 @@ LOGGERS = (
 SETTINGS = {
     # no warning: a task may carry a batch of queries
     "distributed.admin.large-graph-warning-threshold": "64GiB",
-    # By Dask's default a process returns every freed block to the system, and faults it in again
-    # for the next.
+    # Dask's default returns every freed block to the system, which is slow.
     "distributed.nanny.pre-spawn-environ": {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
         **{name: size for name, (_, size) in KEPT.items()},
@@ -71,10 +70,7 @@ def connect(execution: Execution) -> Iterator[Client]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect no garbage.
-
-    Dask reports collections from a callback, in which a KeyboardInterrupt would be lost.
-    """
+    """Collect no garbage: Dask's callback for collections would swallow a KeyboardInterrupt."""
     gc.disable()
     try:
         yield
@@ -130,10 +126,7 @@ def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:
 
 
 def forget_plugin(client: Client, name: str) -> None:
-    """Remove a plugin from the workers.
-
-    Give up if one does not answer soon, as no other job uses its name.
-    """
+    """Remove a plugin from the workers; give up if one does not answer soon."""
     if client.status == "running":
         assert client.scheduler is not None
         with suppress(TimeoutError, OSError):
@@ -159,10 +152,7 @@ def losing(store: str) -> Iterator[None]:
 
 
 class SilentScheduler(Scheduler):
-    """A scheduler that serves no pages.
-
-    Dask's own listens on every interface, even without a dashboard.
-    """
+    """A scheduler that serves no pages; Dask's own listens on every interface."""
 
     def start_http_server(self, *args: object, **keywords: object) -> None:
         """Open no port."""
@@ -238,10 +228,7 @@ def _cluster_at(address: str) -> Iterator[Client]:
 
 
 def _print_dashboard(client: Client) -> None:
-    """Print the link of the dashboard, if there is one.
-
-    Without it, the scheduler serves other pages at its port.
-    """
+    """Print the link of the dashboard, if the scheduler has one."""
     info = client.scheduler_info()
     port, host = info["services"].get("dashboard"), urlsplit(str(info["address"])).hostname
     if port is None or host is None:

@@ -1,7 +1,4 @@
-"""Encode a store with Dask: one future per part, in a sliding window.
-
-Each worker loads the model once.
-"""
+"""Encoding with Dask: one future per part, in a sliding window; each worker loads the model once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,9 +33,7 @@ class EncoderPlugin(WorkerPlugin):
     """The state of an encoding on a worker: both stores open, and the encoder prepared."""
 
     def __init__(self, codes: str, sources: Sources) -> None:
-        self.name = plugin_name(codes)
-        self.codes = codes
-        self.sources = sources
+        self.name, self.codes, self.sources = plugin_name(codes), codes, sources
 
     def setup(self, worker: Worker) -> None:
         """Open the stores and prepare the encoder; limit BLAS to one thread per task."""
@@ -79,10 +74,10 @@ def encode_parts(
     parts: Sequence[int],
     advance: Callable[[int], None] = lambda rows: None,
 ) -> None:
-    """Encode the named parts, a window of futures at a time, in memory that does not grow with n.
+    """Encode the given parts, a window of futures at a time, in memory that does not grow with n.
 
-    A part whose worker dies is encoded again on another. An error in a part is raised; finished
-    parts are kept.
+    If a worker dies, its part is encoded on another. If a part fails, its error is raised and
+    finished parts are kept.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from distributed import Client, Future, Worker, WorkerPlugin, get_worker
@@ -37,7 +37,7 @@ from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, WatchedVectors
 
-CACHED_BATCHES = AT_ONCE + 1  # per worker: queries that were given up are a batch of their own
+CACHED_BATCHES = AT_ONCE + 1  # per worker; queries given up by bounds are another batch
 RUNS_PER_THREAD = 2  # runs of parts
 PAIRS_PER_RUN = 1 << 34  # about half a minute of work: the most that is lost with a worker
 FEWEST_PAIRS = 1 << 10  # true scores that are worth a task
@@ -153,8 +153,8 @@ class DaskExecutor:
     """An executor on the workers of a cluster (see ``Executor``).
 
     Each worker takes whole batches if there are enough for all workers and none takes long. The
-    last batches, and long ones, are shared: each worker takes parts, and all thresholds are fixed
-    in this process. The answers are the same either way.
+    last batches, and long ones, are shared: each worker takes parts, and this process fixes all
+    thresholds. The answers are the same either way.
     """
 
     def __init__(self, client: Client, session: str, stores: Stores, load: Load) -> None:
@@ -209,15 +209,13 @@ class DaskWorker:
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
         """Return the top k of each query."""
-        top_k: TopK = self._result("answer", queries, k, rerank)
-        return top_k
+        return cast("TopK", self._result("answer", queries, k, rerank))
 
     def prove(
         self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None
     ) -> ExactAnswers:
         """Return the exact answers."""
-        answers: ExactAnswers = self._result("prove", queries, k, beta, seeds, least)
-        return answers
+        return cast("ExactAnswers", self._result("prove", queries, k, beta, seeds, least))
 
     def _result(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
         """Return the result of one call, and remember the parts that its worker has read."""
@@ -265,10 +263,10 @@ class DaskBatch:
     def scores(self, rows: Ids, queries: Ids) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         order = np.argsort(rows, kind="stable")
-        found = self._results("scores", [(rows[share], self._short(queries[share])) for share in self._shares(order)])
+        scored = self._results("scores", [(rows[share], self._short(queries[share])) for share in self._shares(order)])
         self._remember_parts_of(rows)
         scores = np.empty(len(rows))
-        scores[order] = np.concatenate([np.empty(0), *found])
+        scores[order] = np.concatenate([np.empty(0), *scored])
         return scores
 
     def raw(self, rows: Ids) -> NDArray[Any]:
@@ -277,10 +275,7 @@ class DaskBatch:
         return fetch(self.executor.vectors, rows, threads=1)
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
-        """Fetch rows int64[p], ascending, on workers, which keep them.
-
-        Return a function that scores pairs of them.
-        """
+        """Fetch ascending rows int64[p] on workers; return a function that scores pairs of them."""
         shares = self._shares(rows)
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
@@ -296,11 +291,11 @@ class DaskBatch:
                 (fetched[number], positions[some] - ends[number], self._short(queries[some]), threshold)
                 for number, some in ((number, pairs[number]) for number in used)
             ]
-            found = self._results("scores_of", calls, [workers[number] for number in used])
+            scored = self._results("scores_of", calls, [workers[number] for number in used])
             for number in used:
                 self._remember_parts_of(shares[number])
             result = np.empty(len(positions))
-            result[order] = np.concatenate([np.empty(0), *found])
+            result[order] = np.concatenate([np.empty(0), *scored])
             return result
 
         return scores
@@ -311,8 +306,7 @@ class DaskBatch:
         while len(lists) > 1:
             groups = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
             lists = [self.executor.client.submit(merge, group, pure=False) for group in groups]
-        top_k: TopK = results(lists, self.executor.client)[0]
-        return top_k
+        return cast("TopK", results(lists, self.executor.client)[0])
 
     def _results(self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()) -> list[Any]:
         """Return the results of calls."""
@@ -321,10 +315,7 @@ class DaskBatch:
     def _submit(
         self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
     ) -> list["Future[Any]"]:
-        """Submit calls of a method of the batch with the given arguments.
-
-        By default, neighbours go to one worker.
-        """
+        """Submit calls of a method of the batch; by default, neighbouring calls go to one worker."""
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
         return [
             self.executor.submit_for(self._key, self._sent, method, *arguments, worker=worker)

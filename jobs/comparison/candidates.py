@@ -1,4 +1,4 @@
-"""What a comparison compares: kernels, and encoders described by texts like ``kpca-pq:components=128``."""
+"""The kernels and encoders of a comparison; a text like ``kpca-pq:components=128`` is an encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from mercore.stores.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """An encoder as the user named it, and its spec; the seed is still to be set."""
+    """An encoder as the user named it, and its spec, without the seed."""
 
     label: str
     spec: EncoderSpec
@@ -35,7 +35,7 @@ class Similarity:
 
 
 def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float | None) -> list[Similarity]:
-    """Return the kernels by name; ``gamma`` goes to those that take one, ``transform`` to all.
+    """Return kernels by name; all get the ``transform``, and those that take one the ``gamma``.
 
     Raises
     ------
@@ -51,19 +51,23 @@ def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float
     takers = [kind.name for kind in KINDS.values() if kind.takes_gamma]
     if gamma is not None and not set(names) & set(takers):
         raise InputError(f"--gamma has no use here: it belongs to {', '.join(takers)}. Fix: leave --gamma out.")
-    return [_similarity(name, gamma if name in takers else None, transform) for name in names]
+    options = [KernelOptions(name=name, gamma=gamma if name in takers else None, transform=transform) for name in names]
+    return [
+        Similarity(options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=transform))
+        for each in options
+    ]
 
 
 def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int]) -> list[Candidate]:
-    """Return the encoders that texts like ``kpca-pq:landmarks=512,components=64`` describe.
+    """Return the encoders of texts like ``kpca-pq:landmarks=512,components=64``.
 
-    ``protocol`` is empty, or states what every code may cost: ``bytes`` or ``operations``, a row.
+    ``protocol`` is empty, or the cost of every code per row in ``bytes`` or ``operations``.
 
     Raises
     ------
     InputError
-        If a text is not right, describes what another does too, or gives what ``--bytes``, ``--operations`` or
-        ``--seeds`` sets.
+        If a text is wrong, means the same as another, or sets the size or the seed of codes although
+        ``--bytes``, ``--operations`` or ``--seeds`` does.
     """
     if len(protocol) > 1:
         raise InputError("--bytes and --operations are two protocols: found both. Fix: give one of them.")
@@ -77,12 +81,6 @@ def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int])
     return [
         Candidate(label=text if names.count(spec.name) > 1 else spec.name, spec=spec) for text, spec in specs.items()
     ]
-
-
-def _similarity(name: str, gamma: float | None, transform: float | None) -> Similarity:
-    """Return a kernel with its options."""
-    kernel = make_kernel(name, gamma=gamma, transform=transform)
-    return Similarity(options=KernelOptions(name=name, gamma=gamma, transform=transform), kernel=kernel)
 
 
 def _refuse_twice(option: str, words: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""``mercore compare``: one run per encoder, kernel and seed, recorded when it ends and then not done again."""
+"""``mercore compare``: one run per encoder, kernel and seed; recorded runs are not repeated."""
 
 import json
 import tempfile
@@ -9,54 +9,67 @@ from pathlib import Path
 
 import click
 
-from mercore.jobs.comparison.candidates import Candidate, Similarity
+from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
-from mercore.jobs.comparison.setup import (
-    RECORDED,
-    RECORDS,
-    CompareOptions,
-    Comparison,
-    Setup,
-    check_limits,
-    open_comparison,
-    read_records,
-)
+from mercore.jobs.comparison.setup import RECORDED, RECORDS, CompareOptions, Setup, open_setup, read_records
 from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run
-from mercore.jobs.verbs.encode import EncodeOptions, open_encode
+from mercore.jobs.resources.limits import check_budget, search_bytes
+from mercore.jobs.verbs.encode import EncodeOptions, EncodeTask, open_encode
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.jobs.verbs.inputs import exclusive
 from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.search_task import SearchOptions
-from mercore.pipeline.encode import check_every_row
+from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
+from mercore.stores.errors import InputError
 from mercore.stores.formats.npy import write_npy
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import scratch_folder, sweep
 from mercore.stores.results.hits import Hits, read_hits
-from mercore.stores.rows import open_rows
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import to_json
-from mercore.stores.vectors import VectorStore
+from mercore.stores.vectors import Vectors, VectorStore
 
-WARMING = 128  # queries that are searched before the clock starts, so that compiling is not counted
+WARMING = 128  # queries that are searched before the clock starts, to compile
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareTask:
     """A comparison with everything open and checked."""
 
-    comparison: Comparison
+    store: Vectors
+    setup: Setup
+    kernels: list[Similarity]
+    candidates: list[Candidate]
     options: CompareOptions
 
     def check_limits(self) -> None:
-        """Refuse runs that would take more than the memory or the disk has."""
-        check_limits(self.comparison, self.options.out)
+        """Refuse runs that are not recorded yet and would exceed the memory or the disk."""
+        setup, store, out = self.setup, self.store, self.options.out
+        known = {record["key"] for record in read_records(Path(out) / RECORDED)} if out else set()
+        folder = Path(out or tempfile.gettempdir())
+        for kernel in self.kernels:
+            undone = [
+                candidate.spec
+                for candidate in self.candidates
+                if any(setup.run_key(kernel.kernel, spec) not in known for spec in self._seeded(candidate))
+            ]
+            if undone and not (out and exists(folder / setup.truth_file(kernel.kernel))):
+                least = SearchSettings(k=setup.k, batch=1, threads=setup.search.thread_count)
+                needed = search_bytes(store, least, queries=setup.query_count)
+                check_budget("searching", needed, setup.search.memory, "fewer --threads")
+            for spec in undone:
+                options = EncodeOptions(kernel=kernel.options, encoder=spec, execution=setup.encode)
+                codes, plan = str(folder / "codes"), lay_out(store, kernel.kernel, spec)
+                EncodeTask(vectors=store, kernel=kernel.kernel, codes=codes, options=options, plan=plan).check_limits()
 
     def run(self) -> Report:
-        """Do the runs that ``out`` does not record yet; return all that was found, recorded and drawn.
+        """Do the runs that ``out`` does not record yet; return all runs and their summary.
 
         Raises
         ------
@@ -64,15 +77,12 @@ class CompareTask:
             If rows are outside a kernel's domain: before the first run.
         """
         self.check_limits()
-        found, out = self.comparison, self.options.out
-        setup = found.setup
-        for kernel in found.kernels[1:]:  # of the first, its own search sees every row
-            if not isinstance(found.store, VectorStore):
-                check_every_row(found.store, kernel.kernel)
+        setup, out = self.setup, self.options.out
+        for kernel in self.kernels[1:]:  # the search under the first kernel checks every row itself
+            if not isinstance(self.store, VectorStore):
+                check_every_row(self.store, kernel.kernel)
         with _folder(out) as (folder, lease):
-            runs = [
-                record for kernel in found.kernels for record in _runs(setup, kernel, found.candidates, folder, lease)
-            ]
+            runs = [record for kernel in self.kernels for record in self._runs(kernel, folder, lease)]
             report: Report = {
                 "vectors": setup.vectors,
                 "rows": setup.rows,
@@ -87,21 +97,55 @@ class CompareTask:
                 report["written"] = [str(folder / RECORDED), *_draw(report["summary"], folder)]
         return report
 
+    def _seeded(self, candidate: Candidate) -> list[EncoderSpec]:
+        """Return the spec of a candidate with each seed."""
+        return [replace(candidate.spec, random_state=seed) for seed in range(self.setup.seeds)]
+
+    def _runs(self, kernel: Similarity, folder: Path, lease: LeaseHandle | None) -> list[Report]:
+        """Return the runs of one kernel: recorded ones from the folder, others done now."""
+        setup, path, runs = self.setup, folder / RECORDED, list[Report]()
+        for candidate in self.candidates:
+            for spec in self._seeded(candidate):
+                key = setup.run_key(kernel.kernel, spec)
+                known = next((record for record in read_records(path) if record["key"] == key), None)
+                record = known or _measure(setup, kernel, spec, folder)
+                if lease:
+                    lease.check()
+                if not known:
+                    _record(path, record)
+                runs.append({**record, "kernel_label": kernel.label, "label": candidate.label})
+                recall = recall_at(record["search"])
+                print_run(runs[-1], {rank: recall[rank] for rank in setup.ranks}, known=bool(known))
+        return runs
+
 
 def open_compare(vectors: str, queries: str, options: CompareOptions) -> CompareTask:
-    """Open all that a comparison reads, and refuse what cannot be compared.
+    """Open the inputs of a comparison, and check them.
 
     Raises
     ------
     MercoreError
-        If something does not exist, or does not fit together.
+        If an input does not exist or does not fit the others, or ``out`` cannot keep a comparison.
     """
-    return CompareTask(comparison=open_comparison(vectors, queries, options), options=options)
+    options.check()
+    store = open_vectors(vectors)
+    setup = open_setup(vectors, queries, store, options)
+    kernels = options.similarities()
+    candidates = parse_encoders(options.encoders, store.dims, options.protocol())
+    for kernel in kernels:
+        check_domain(store, kernel.kernel)
+        for candidate in candidates:
+            try:
+                candidate.spec.check(store, kernel.kernel)
+            except InputError as error:
+                raise InputError(f"--encoder {candidate.label}: {error}") from None
+        check_queries(open_rows(queries), kernel.kernel, store.dims, vectors)
+    return CompareTask(store=store, setup=setup, kernels=kernels, candidates=candidates, options=options)
 
 
 @contextmanager
 def _folder(out: str | None) -> Iterator[tuple[Path, LeaseHandle | None]]:
-    """Yield the folder that keeps what is found, without what killed runs left, and its lease; or a temporary one."""
+    """Yield the folder of the runs, swept of scratch files, and its lease; or a temporary folder."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="mercore-compare-") as name:
             yield Path(name), None
@@ -113,39 +157,14 @@ def _folder(out: str | None) -> Iterator[tuple[Path, LeaseHandle | None]]:
         yield Path(out), lease
 
 
-def _runs(
-    setup: Setup, kernel: Similarity, candidates: Sequence[Candidate], folder: Path, lease: LeaseHandle | None
-) -> list[Report]:
-    """Return one kernel's runs, those recorded in the folder and those that are done now."""
-    runs = []
-    for candidate in candidates:
-        for seed in range(setup.seeds):
-            spec: EncoderSpec = replace(candidate.spec, random_state=seed)
-            known = _recorded(folder / RECORDED, setup.run_key(kernel.kernel, spec))
-            record = known or _measure(setup, kernel, spec, folder)
-            if lease:
-                lease.check()
-            if not known:
-                _record(folder / RECORDED, record)
-            runs.append({**record, "kernel_label": kernel.label, "label": candidate.label})
-            recall = recall_at(record["search"])
-            print_run(runs[-1], {rank: recall[rank] for rank in setup.ranks}, known=bool(known))
-    return runs
-
-
-def _recorded(path: Path, key: str) -> Report | None:
-    """Return the run of that key, if it is recorded."""
-    return next((record for record in read_records(path) if record["key"] == key), None)
-
-
 def _record(path: Path, record: Report) -> None:
-    """Write the file anew, with one run more."""
+    """Write the records again, with one run more."""
     written = {**RECORDS, "runs": [*read_records(path), record]}
     publish(path, json.dumps(written, indent=1).encode())
 
 
 def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
-    """Return the true neighbours: those found before, or those of a search of every row."""
+    """Return the true neighbours, from the folder or from a search of every row."""
     path = str(folder / setup.truth_file(kernel.kernel))
     if not exists(Path(path)):
         click.echo(f"{kernel.label}: searching every row by the true kernel", err=True)
@@ -155,16 +174,16 @@ def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
 
 
 def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) -> Report:
-    """Encode, search, and compare with the truth; the codes are removed again."""
+    """Encode, search, and compare with the true neighbours; the codes are removed."""
     truth = _truth(setup, kernel, folder)
     options = EncodeOptions(kernel=kernel.options, encoder=spec, execution=setup.encode)
     with scratch_folder(folder / "codes") as scratch:
         codes = str(scratch / "codes")
         encoded = open_encode(setup.vectors, codes, options).run()
         _search(setup, codes, _few(setup.queries, scratch / "few.npy"))
-        found = {"search": _recall(setup, codes, truth)}
+        recalls_by_way = {"search": _recall(setup, codes, truth)}
         if setup.rerank:
-            found["reranked"] = _recall(setup, codes, truth, rerank=setup.rerank)
+            recalls_by_way["reranked"] = _recall(setup, codes, truth, rerank=setup.rerank)
     return {
         "key": setup.run_key(kernel.kernel, spec),
         "vectors": setup.fingerprint,
@@ -178,7 +197,7 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
         "workers": setup.encode.thread_count,
         "encode_seconds": encoded["seconds"],
         "encode_us_per_row": round(encoded["seconds"] / setup.rows * 1e6, 3),
-        **found,
+        **recalls_by_way,
     }
 
 
@@ -196,14 +215,14 @@ def _recall(setup: Setup, codes: str, truth: Hits, *, rerank: int | None = None)
 
 
 def _few(queries: str, path: Path) -> str:
-    """Write the first queries as a file of their own, and return where it is."""
+    """Write the first queries to a file; return its path."""
     rows = open_rows(queries)
     write_npy(path, rows.read(0, min(WARMING, rows.shape[0])))
     return str(path)
 
 
 def _draw(summary: Sequence[Report], folder: Path) -> list[str]:
-    """Draw the curves into the folder; return where they are."""
+    """Draw the curves into the folder; return the paths of the pictures."""
     drawn = recall_panels(summary)
     paths = [folder / "recall.png", folder / "recall.svg"]
     for path in paths:

@@ -1,14 +1,12 @@
 """The results of a comparison: means and deviations over seeds, and the curves of a picture."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from mercore.jobs.comparison.plot import Curve, Panel
+from mercore.jobs.options import Report
 from mercore.jobs.printing import encoder_label
-
-Report = dict[str, Any]
 
 
 def summarise(runs: Sequence[Report], ways: Sequence[str]) -> list[Report]:

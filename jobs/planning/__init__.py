@@ -1,1 +1,1 @@
-"""The verb plan: what another verb would take."""
+"""The verb ``plan``: the bytes, memory and time that another verb would take."""

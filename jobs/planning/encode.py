@@ -1,9 +1,9 @@
-"""What encoding takes, from a sample that is encoded: bytes, memory, time, and what searching the codes will take."""
+"""The plan of an encode, from an encoded sample: bytes, memory, time, and the time of a search."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.cluster.client import connect
-from mercore.jobs.planning.report import Report, process_seconds, times
+from mercore.jobs.options import Report
+from mercore.jobs.planning.report import process_seconds, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
 from mercore.jobs.planning.search import codes_runs
 from mercore.jobs.planning.timing import Timing, measure, on_cores
@@ -31,21 +32,20 @@ from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.sizes import chunk_files, forget
 from mercore.stores.vectors import Vectors, VectorStore, gather
 
-SECONDS = 0.6  # that a repeat of a measurement takes
-BLOCKS = 64  # that are encoded at most
+SECONDS = 0.6  # per repeat of a measurement
+BLOCKS = 64  # the most that are encoded
 WRITES = 3
-BATCH, NEIGHBOURS, SEARCHED_ROWS = 64, 100, 1 << 18  # of the search that is foretold
+BATCH, NEIGHBOURS, SEARCHED_ROWS = 64, 100, 1 << 18  # of the planned search
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedSample:
-    """Rows from all over the store, the encoder that the job will use, and what making it took."""
+    """A sample of spread rows, the prepared encoder, and the seconds of preparing it."""
 
     plan: EncodePlan
     encoder: Encoder
     rows: NDArray[Any]
     model_seconds: float
-    found: CodeStore | None
 
     @property
     def blocks(self) -> int:
@@ -58,7 +58,7 @@ class EncodedSample:
         return self.encoder.encode(self.rows[number * size : (number + 1) * size])
 
     def encode(self, blocks: int, threads: int) -> None:
-        """Encode so many blocks."""
+        """Encode a number of blocks."""
 
         def work(taken: Iterator[int]) -> None:
             for number in taken:
@@ -68,54 +68,51 @@ class EncodedSample:
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The codes of the rows of a part, or of fewer."""
+        """The codes of one part, or of all blocks if they are fewer."""
         count = max(1, min(self.blocks, self.plan.unfitted.part_rows // self.encoder.block_rows))
         made = [self.block(number) for number in range(count)]
         return {name: np.concatenate([columns[name] for columns in made]) for name in made[0]}
 
 
 def plan(task: EncodeTask, cores: int | None) -> Report:
-    """Return what encoding would take; nothing is written but temporary files."""
+    """Return the plan of an encode; only temporary files are written."""
     loaded, began = process_seconds(), time.perf_counter()
     task = task.with_bound()
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
-    found = begun_codes(work, codes)
+    begun = begun_codes(work, codes)
     with connect(execution) as client:
         here = sum(client.nthreads().values())
-    loaded += time.perf_counter() - began  # choosing a bound and connecting are part of the job
+    loaded += time.perf_counter() - began  # the job also chooses a bound and connects
     memory = INTERPRETER_BYTES + encode_bytes(work, here)
     if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too
-        size = encoded_bytes(work)["total"]
+        size = sum(encoded_bytes(work).values())
         return {"path": codes, "bytes": size, "free": location_of(codes).free_bytes(), "memory": memory, "times": []}
     with threadpool_limits(1), waiting("measuring a sample"):
-        sample = _sample(work, found)
-        paces = measure(_runs(sample), sample.blocks, SECONDS)
+        sample = _sample(work, begun)
+        timings = measure(_runs(sample), sample.blocks, SECONDS)
         around, search = _around(sample), _searching(sample)
-    parts = work.unfitted.parts - (found.store.parts_done if found else 0)
-    fixed = loaded + sample.model_seconds + max(pace.first for pace in paces.values())
+    parts = work.unfitted.parts - (begun.store.parts_done if begun else 0)
+    fixed = loaded + sample.model_seconds + max(timing.first for timing in timings.values())
     report = _sizes(sample, codes, around)
     report |= {"memory": memory, "rows": work.vectors.rows, "parts": work.unfitted.parts, "parts_left": parts}
     report["seconds_before_encoding"] = round(fixed, 2)
-    seconds = _seconds(sample, paces, around, parts)
+    seconds = _seconds(sample, timings, around, parts)
     report["times"] = times(here, cores, lambda count: {"seconds": fixed + seconds(count)})
     return report | search
 
 
 def _runs(sample: EncodedSample) -> dict[str, Callable[[int], None]]:
-    """Return what encodes so many blocks on one thread, and on all cores."""
-
-    def run(threads: int) -> Callable[[int], None]:
-        return lambda blocks: sample.encode(blocks, threads)
-
-    return {str(threads): run(threads) for threads in sorted({1, available_cores()}, reverse=True)}
+    """Return functions that encode blocks, by number of threads: all cores, and one."""
+    counts = sorted({1, available_cores()}, reverse=True)
+    return {str(threads): partial(sample.encode, threads=threads) for threads in counts}
 
 
-def _sample(work: EncodePlan, found: CodeStore | None) -> EncodedSample:
-    """Fit the model, or take the one that is there, and gather rows."""
+def _sample(work: EncodePlan, begun: CodeStore | None) -> EncodedSample:
+    """Fit the model, or take that of begun codes, and gather rows."""
     began = time.perf_counter()
-    if found is not None:
-        work.__dict__["model"] = found.model
+    if begun is not None:
+        work.__dict__["model"] = begun.model
     encoder = work.encoder.encoder(work.kernel, work.model)
     encoder.prepare_encoding()
     seconds = time.perf_counter() - began
@@ -126,11 +123,11 @@ def _sample(work: EncodePlan, found: CodeStore | None) -> EncodedSample:
         check_every_row(some, work.kernel)
         seconds += (time.perf_counter() - began) * vectors.rows / some.rows
     rows = gather(vectors, spread_rows(vectors, BLOCKS * encoder.block_rows))
-    return EncodedSample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds, found=found)
+    return EncodedSample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds)
 
 
 def _around(sample: EncodedSample) -> dict[str, Any]:
-    """Return the seconds that reading a part of the vectors and writing one of the codes take, and its bytes."""
+    """Return the seconds to read and write a part, and the bytes of codes per row."""
     vectors, work = sample.plan.vectors, sample.plan
     reads = [_read(vectors, part) for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()]
     columns = sample.columns
@@ -146,7 +143,7 @@ def _around(sample: EncodedSample) -> dict[str, Any]:
 
 
 def _read(vectors: Vectors, part: int) -> float:
-    """Return the seconds that reading a part from the disk takes."""
+    """Return the seconds to read a part from the disk."""
     if isinstance(vectors, VectorStore):
         forget(chunk_files(vectors.store, [part]))
     began = time.perf_counter()
@@ -155,47 +152,44 @@ def _read(vectors: Vectors, part: int) -> float:
 
 
 def _seconds(
-    sample: EncodedSample, paces: Mapping[str, Timing], around: dict[str, Any], parts: int
+    sample: EncodedSample, timings: Mapping[str, Timing], around: dict[str, Any], parts: int
 ) -> Callable[[int], float]:
-    """Return what gives the seconds of so many parts by the number of cores."""
+    """Return a function from the number of cores to the seconds of encoding ``parts`` parts."""
     work, here = sample.plan, available_cores()
     rows = min(work.unfitted.part_rows, work.vectors.rows)
     aligned = work.unfitted.part_rows % work.vectors.part_rows == 0
     reads = max(1.0, rows / work.vectors.part_rows + (0.0 if aligned else 0.5))
     scale = rows / sample.encoder.block_rows / sample.blocks
-    one, several = (paces[name].of(sample.blocks) * scale for name in ("1", str(here)))
+    one, several = (timings[name].of(sample.blocks) * scale for name in ("1", str(here)))
     whole = parts * work.vectors.rows / (rows * work.unfitted.parts)  # the last part may be small
 
     def seconds(cores: int) -> float:
         busy = min(float(cores), max(1.0, whole))
-        part = on_cores(busy, one, (here, several)) * busy  # while others are encoded beside it
+        part = on_cores(busy, one, (here, several)) * busy  # while other parts are encoded too
         return float((part + reads * around["read"] + around["write"]) * whole / busy)
 
     return seconds
 
 
 def _sizes(sample: EncodedSample, codes: str, around: dict[str, Any]) -> Report:
-    """Return the bytes of the codes on disk, and what is free there."""
-    found = encoded_bytes(sample.plan)
-    layout = sample.plan.unfitted
+    """Return the bytes of the codes on disk, and the free bytes."""
+    sizes, layout, location = encoded_bytes(sample.plan), sample.plan.unfitted, location_of(codes)
     for fields in layout.columns:
         if fields["compressor"] != "none":
-            found[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
-    found["total"] = sum(size for name, size in found.items() if name != "total")
-    held = location_of(codes).stored_bytes()
+            sizes[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
     return {
         "path": codes,
-        "bytes": found["total"],
-        "bytes_of": {name: size for name, size in found.items() if name != "total"},
-        "bytes_there": held,
-        "free": location_of(codes).free_bytes(),
+        "bytes": sum(sizes.values()),
+        "bytes_of": sizes,
+        "bytes_there": location.stored_bytes(),
+        "free": location.free_bytes(),
     }
 
 
 def _searching(sample: EncodedSample) -> Report:
-    """Return what a search of the codes would take a query, measured on those of the sample."""
+    """Return the seconds per query of searching the codes, measured on those of the sample."""
     work, threads = sample.plan, available_cores()
-    rows = min(work.vectors.rows, SEARCHED_ROWS)  # codes of the sample over and over: a scan's pace shows in many rows
+    rows = min(work.vectors.rows, SEARCHED_ROWS)  # sample codes, repeated
     part_rows = max(1, rows // 16)
     columns = {name: np.resize(values, (rows, *values.shape[1:])) for name, values in sample.columns.items()}
     with TemporaryDirectory(prefix="mercore-plan-") as folder:
@@ -206,13 +200,13 @@ def _searching(sample: EncodedSample) -> Report:
             store.store.write_part(part, {name: values[start:stop] for name, values in columns.items()})
         queries = sample.rows[:BATCH]
         runs = codes_runs(store, sample.encoder, queries, min(NEIGHBOURS, rows), threads)
-        pace = measure({name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2)
+        timings = measure({name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2)
     parts = -(-work.vectors.rows // part_rows)
     return {
         "search": {
             "k": min(NEIGHBOURS, rows),
             "batch": len(queries),
             "threads": threads,
-            "seconds_a_query": {name: each.of(parts) / len(queries) for name, each in pace.items()},
+            "seconds_a_query": {name: each.of(parts) / len(queries) for name, each in timings.items()},
         }
     }

@@ -1,4 +1,4 @@
-"""What ingesting takes, from rows that are ingested into a folder that is removed again."""
+"""The plan of an ingest, from sample rows that are ingested into a temporary folder."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.jobs.planning.report import Report, process_seconds, times
+from mercore.jobs.options import Report
+from mercore.jobs.planning.report import process_seconds, times
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import ingested_bytes
@@ -21,12 +22,12 @@ from mercore.stores.formats.source import Source
 from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
-SECONDS = 0.6  # that a repeat of a measurement takes
-PIECES = 8  # of the source that samples come from
+SECONDS = 0.6  # per repeat of a measurement
+PIECES = 8  # of the source, from which samples are taken
 
 
 class Pieces:
-    """Some rows from all over a source, seen as a source: runs of them, so many each."""
+    """A sample of a source, with the interface of a source: spread runs of ``each`` rows."""
 
     def __init__(self, source: Source, each: int) -> None:
         self.source, self.name, self.dtype = source, source.name, source.dtype
@@ -38,38 +39,37 @@ class Pieces:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows [start, stop), dtype[stop − start, d]."""
-        found = []
+        runs = []
         while start < stop:
             piece, at = divmod(start, self.each)
             count = min(self.each - at, stop - start)
             first = self.starts[piece] + at
-            found.append(self.source.read(first, first + count))
+            runs.append(self.source.read(first, first + count))
             start += count
-        return np.concatenate(found)
+        return np.concatenate(runs)
 
     def fingerprint(self) -> str:
-        """Return the source's own."""
+        """Return the fingerprint of the whole source."""
         return self.source.fingerprint()
 
 
 def plan(task: IngestTask, cores: int | None) -> Report:
-    """Return what ingesting would take; nothing is written but temporary files."""
+    """Return the plan of an ingest; only temporary files are written."""
     loaded = process_seconds()
     rows, store, options = task.source, task.target, task.options
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
         run, seen = _runs(rows, Path(folder), options.compressor, drop=options.drop_zero_rows)
         chunk = min(rows.shape[0], chunk_rows(rows.shape[1], rows.dtype))
-        pace = measure({"one": run}, max(1, rows.shape[0] // chunk), SECONDS)["one"]
+        timing = measure({"one": run}, max(1, rows.shape[0] // chunk), SECONDS)["one"]
     kept = int(rows.shape[0] * (1 - seen["dropped"]))
-    found = ingested_bytes(rows, max(1, kept), options.compressor)
+    sizes = ingested_bytes(rows, max(1, kept), options.compressor)
     if options.compressor != "none":
-        found["vectors"] = int(seen["row_bytes"] * kept)
-    found["total"] = sum(size for name, size in found.items() if name != "total")
-    seconds = loaded + pace.first + pace.of(max(1, rows.shape[0] // chunk))
+        sizes["vectors"] = int(seen["row_bytes"] * kept)
+    seconds = loaded + timing.first + timing.of(max(1, rows.shape[0] // chunk))
     return {
         "path": store,
-        "bytes": found["total"],
-        "bytes_of": {name: size for name, size in found.items() if name != "total"},
+        "bytes": sum(sizes.values()),
+        "bytes_of": sizes,
         "free": location_of(store).free_bytes(),
         "memory": INTERPRETER_BYTES + ingest_bytes(rows),
         "rows": kept,
@@ -80,7 +80,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
 def _runs(
     source: Source, folder: Path, compressor: str, *, drop: bool
 ) -> tuple[Callable[[int], None], dict[str, float]]:
-    """Return what ingests so many chunks of rows, and where it notes the share of rows dropped and bytes a row."""
+    """Return a function that ingests chunks, and the figures that it updates."""
     chunk = chunk_rows(source.shape[1], source.dtype)
     seen = {"dropped": 0.0, "row_bytes": 0.0}
     turn = iter(range(1 << 30))

@@ -1,4 +1,4 @@
-"""``mercore plan``: what another verb would take, with that verb's own arguments and options."""
+"""``mercore plan``: the cost of another verb, with the arguments and options of that verb."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -11,11 +11,11 @@ VERBS = ("encode", "search", "ingest")
 
 
 def plan_of(verbs: click.Group) -> click.Group:
-    """Return the group ``plan`` of the verbs that can be planned."""
+    """Return the group ``plan``, with one command per verb that can be planned."""
     group = click.Group(
         "plan",
-        help="Say what a verb would take before it runs: bytes on disk, memory, and time, measured on a sample. "
-        "Exit 1 if that is more than --memory or the disk allows.",
+        help="Predict the bytes on disk, memory and time of a verb before it runs, from a sample. "
+        "Exit 1 if they exceed --memory or the free disk.",
     )
     for name in VERBS:
         group.add_command(_planning(verbs.commands[name], name))
@@ -29,16 +29,16 @@ def _planning(verb: click.Command, name: str) -> click.Command:
         verb.name,
         callback=_body(name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]),
         params=shared,
-        help=f"Plan mercore {verb.name}, whose arguments and options these are. Nothing is written.",
+        help=f"Plan mercore {verb.name}, with the same arguments and options. Nothing is written.",
     )
     cores = click.option(
-        "--cores", type=click.IntRange(min=1), help="Also say the time on so many, in place of others."
+        "--cores", type=click.IntRange(min=1), help="Predict the time on this many cores. [default: 1, 2, 4, 16 and 64]"
     )
     return as_json(cores(planned))
 
 
 def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
-    """Return the body of the command that plans a verb, whose arguments have these names."""
+    """Return the body of the command that plans a verb; ``names`` are its arguments."""
 
     def body(*, json: bool, cores: int | None, **values: object) -> None:
         from mercore.jobs import printing

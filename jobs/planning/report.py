@@ -4,13 +4,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from mercore.jobs.options import Report
 from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import available_cores
 from mercore.stores.errors import BudgetError
 
-Report = dict[str, Any]
 MORE_CORES = (1, 2, 4, 16, 64)
 
 

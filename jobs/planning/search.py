@@ -1,15 +1,17 @@
-"""What searching takes, from a sample of the store: from the disk, and with what is scanned in memory."""
+"""The plan of a search, from a sample of the store: with the store on disk, and in memory."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.planning.report import Report, process_seconds, times
+from mercore.jobs.options import Report
+from mercore.jobs.planning.report import process_seconds, times
 from mercore.jobs.planning.samples import FirstParts, FirstRows
-from mercore.jobs.planning.timing import measure, on_cores, repeated
+from mercore.jobs.planning.timing import Run, measure, on_cores, repeated
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.exact import ExactTask
@@ -27,14 +29,13 @@ from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
 from mercore.stores.vectors import VectorStore
 
-SECONDS = 0.5  # that a repeat of a measurement takes
-HELD = 1 << 30  # bytes of a sample that stay in memory
+SECONDS = 0.5  # per repeat of a measurement
+CACHE_BYTES = 1 << 30  # of a sample
 RERANKED_PARTS = 8
-Run = Callable[[int], object]
 
 
 def plan(task: SearchTask, cores: int | None) -> Report:
-    """Return what searching would take; nothing is written."""
+    """Return the plan of a search; nothing is written."""
     loaded = process_seconds()
     report: Report = {"bytes": _answer_bytes(task), "path": task.out or "", "free": None}
     if task.out:
@@ -43,42 +44,41 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     nq, size = task.queries.shape[0], task.settings.batch
     report |= {"rows": task.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
     memory = task.execution.memory
-    if memory is None or report["memory"] <= memory:  # else measuring would exceed it too
+    if memory is None or report["memory"] <= memory:  # measuring would also exceed it
         with threadpool_limits(1), waiting("measuring a sample"):
             report["times"] = _times(task, loaded, cores)
     return report
 
 
 def codes_runs(codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int) -> dict[str, Run]:
-    """Return scans of so many parts: from the disk, from memory, and that on one thread."""
-    held = PartCache(HELD)
+    """Return functions that scan parts: from memory, from the disk, and from memory on one thread."""
+    cached = PartCache(CACHE_BYTES)
 
-    def run(parts: int, threads: int, kept: PartCache) -> None:
+    def run(parts: int, threads: int, cache: PartCache) -> None:
         first = FirstParts(codes, parts)
-        scan_codes(OpenCodes(first, encoder, kept), queries, min(k, first.rows), threads=threads)
+        scan_codes(OpenCodes(first, encoder, cache), queries, min(k, first.rows), threads=threads)
 
     return {
-        "resident": lambda parts: run(parts, threads, held),
+        "resident": lambda parts: run(parts, threads, cached),
         "streamed": lambda parts: run(parts, threads, PartCache(0)),
-        "one": lambda parts: run(parts, 1, held),
+        "one": lambda parts: run(parts, 1, cached),
     }
 
 
 def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]:
-    """Return the seconds of the whole command, by the number of cores."""
-    pace = measure(
-        _runs(search), search.scanned.parts, SECONDS, before={"streamed": lambda parts: _forget(search, parts)}
-    )
+    """Return the seconds of the whole command per number of cores."""
+    parts = search.scanned.parts
+    timings = measure(_runs(search), parts, SECONDS, before={"streamed": partial(_forget, search)})
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
     batches = max(1.0, nq / size)
-    here, one, streamed = (pace[name].of(search.scanned.parts) for name in ("resident", "one", "streamed"))
-    disk = max(0.0, streamed - here)  # what reading a pass from the disk adds, whatever the cores
+    here, one, streamed = (timings[name].of(parts) for name in ("resident", "one", "streamed"))
+    disk = max(0.0, streamed - here)  # extra time of a pass from the disk, on any number of cores
     again = disk * (1 - _kept(search))
     more, more_alone = _reranking(search)
 
     def seconds(count: int) -> dict[str, float]:
         batch = on_cores(count, one + more_alone, (threads, here + more))
-        fixed = loaded + max(each.first for each in pace.values())
+        fixed = loaded + max(each.first for each in timings.values())
         return {
             "seconds": fixed + batches * batch + disk + (batches - 1) * again,
             "seconds_streamed": fixed + batches * (batch + disk),
@@ -89,9 +89,9 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
 
 
 def _runs(search: SearchTask) -> dict[str, Run]:
-    """Return searches of one batch in so many parts: from the disk, from memory, and that on one thread."""
+    """Return functions that search parts: from memory, from the disk, and on one thread."""
     settings, queries = search.settings, search.batch
-    if search.exact:
+    if isinstance(search, ExactTask):
         return _exact_runs(search, queries)
     if search.codes is not None:
         encoder = encoder_of(search.codes, settings.custom)
@@ -104,28 +104,24 @@ def _runs(search: SearchTask) -> dict[str, Run]:
     return _three(run, settings.threads)
 
 
-def _exact_runs(search: SearchTask, queries: NDArray[Any]) -> dict[str, Run]:
-    """Return exact searches of one batch in so many parts."""
+def _exact_runs(search: ExactTask, queries: NDArray[Any]) -> dict[str, Run]:
+    """Return functions that search parts exactly for one batch."""
     codes, k = search.codes, search.settings.k
     encoder = encoder_of(codes, search.settings.custom) if codes is not None else None
-    held = PartCache(HELD if search.settings.cache_bytes else 0)
+    cache = PartCache(CACHE_BYTES if search.settings.cache_bytes else 0)
 
     def run(parts: int, threads: int) -> None:
         first = _first_rows(search, parts)
         window = search.settings.window
-        truth = ExactScorer(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
-        bounds = None
-        if codes is not None:
-            assert encoder is not None
-            bounds = OpenCodes(FirstParts(codes, parts), encoder, held)
-        beta = search.beta if isinstance(search, ExactTask) else 1.0
-        ExactSearch(scorer=truth, bounds=bounds, beta=beta).prove(queries, min(k, first.rows))
+        scorer = ExactScorer(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
+        bounds = OpenCodes(FirstParts(codes, parts), encoder, cache) if codes and encoder else None
+        ExactSearch(scorer=scorer, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
 
     return _three(run, search.settings.threads)
 
 
 def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
-    """Return a run from memory, from the disk (its files are forgotten before), and on one thread."""
+    """Return a run from memory, from the disk (``_forget`` comes before), and on one thread."""
     return {
         "resident": lambda parts: run(parts, threads),
         "streamed": lambda parts: run(parts, threads),
@@ -141,25 +137,25 @@ def _first_rows(search: SearchTask, parts: int) -> FirstRows:
 
 
 def _forget(search: SearchTask, parts: int) -> None:
-    """Let the system drop the files of the first parts from memory."""
+    """Drop the files of the first parts from the memory of the system."""
     if search.codes is not None:
         forget(chunk_files(search.codes.store, range(parts)))
-    if search.vectors is not None and (search.exact or search.codes is None):
+    if search.vectors is not None and (isinstance(search, ExactTask) or search.codes is None):
         first = _first_rows(search, parts)
         if isinstance(search.vectors, VectorStore):
             forget(chunk_files(search.vectors.store, range(first.parts)))
 
 
 def _kept(search: SearchTask) -> float:
-    """Return the share of what is scanned that a second pass finds in memory: all, if the system has room for it."""
+    """Return the share of the store that a second pass finds in memory: all, if it fits."""
     size = search.scanned_bytes
     return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
 
 
 def _reranking(search: SearchTask) -> tuple[float, float]:
-    """Return the seconds that scoring a batch's best codes by the true kernel takes on all threads, and on one."""
+    """Return the seconds of reranking a batch, on all threads and on one."""
     vectors, wanted = search.vectors, search.settings.rerank
-    if search.codes is None or search.exact or vectors is None or wanted is None:
+    if search.codes is None or isinstance(search, ExactTask) or vectors is None or wanted is None:
         return 0.0, 0.0
     queries = search.batch
     parts = min(vectors.parts, RERANKED_PARTS)
@@ -175,6 +171,6 @@ def _reranking(search: SearchTask) -> tuple[float, float]:
 
 
 def _answer_bytes(search: SearchTask) -> int:
-    """Return the bytes of the hits: ids in 8, scores in 4 or, by the true kernel, 8."""
-    exact = search.codes is None or search.exact or search.settings.rerank
+    """Return the bytes of the hits: 8 per id, and 4 per score, or 8 per score of the true kernel."""
+    exact = search.codes is None or isinstance(search, ExactTask) or search.settings.rerank
     return search.queries.shape[0] * search.settings.k * (16 if exact else 12)

@@ -52,14 +52,14 @@ def measure(
                 if name in before:
                     before[name](size)
                 times.setdefault((name, size), []).append(_timed(run, size))
-    found = {key: median(values) for key, values in times.items()}
+    medians = {key: median(values) for key, values in times.items()}
     return {
         name: Timing(
             units=most,
-            seconds=found[name, most],
+            seconds=medians[name, most],
             fewer=fewer,
-            fewer_seconds=found.get((name, fewer), 0.0),
-            first=min(LOADING, max(0.0, firsts[name] - found[name, 1])),
+            fewer_seconds=medians.get((name, fewer), 0.0),
+            first=min(LOADING, max(0.0, firsts[name] - medians[name, 1])),
         )
         for name in runs
     }

@@ -1,1 +1,1 @@
-"""What work may use: threads, processes, memory, disk."""
+"""Resources that work may use: threads, processes, memory, disk."""

@@ -1,4 +1,4 @@
-"""Bytes that a store takes on disk, and the refusal of work that the disk has no room for."""
+"""Bytes of a store on disk, and the refusal of work that exceeds the free disk."""
 
 from mercore.pipeline.encode import EncodePlan
 from mercore.stores.codes import KIND as CODES
@@ -18,7 +18,7 @@ def check_disk(verb: str, where: Where, needed: int) -> None:
     Raises
     ------
     BudgetError
-        Before any work.
+        If it would.
     """
     free = location_of(where).free_bytes()
     if free is not None and needed > free:
@@ -33,7 +33,7 @@ def encoded_bytes(plan: EncodePlan) -> dict[str, int]:
     fitted = "model" in vars(plan)
     layout = plan.layout if fitted else plan.unfitted
     plain = all(fields["compressor"] == "none" for fields in layout.columns)
-    return _with_total(Header(kind=CODES, spec=to_json(plan.spec), layout=layout), plain=plain)
+    return _sizes(Header(kind=CODES, spec=to_json(plan.spec), layout=layout), plain=plain)
 
 
 def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:
@@ -41,10 +41,9 @@ def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[
     dims, dtype = source.shape[1], source.dtype
     fields = column_fields("vectors", dtype.name, dims, compressor)
     layout = Layout(rows=rows, part_rows=chunk_rows(dims, dtype), columns=[fields], model={})
-    return _with_total(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")
+    return _sizes(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")
 
 
-def _with_total(header: Header, *, plain: bool) -> dict[str, int]:
+def _sizes(header: Header, *, plain: bool) -> dict[str, int]:
     columns = column_bytes(header.layout) if plain else dict.fromkeys(header.layout.column_names, 0)
-    sizes = {**columns, **skeleton_bytes(header)}
-    return {**sizes, "total": sum(sizes.values())}
+    return {**columns, **skeleton_bytes(header)}

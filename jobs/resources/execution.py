@@ -1,4 +1,4 @@
-"""Where work runs: on threads of this process, on processes of this machine, or on an existing Dask cluster."""
+"""Execution of work: on threads of this process, on processes, or on an existing Dask cluster."""
 
 import os
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ def available_cores() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Where work runs, and how many bytes of ``memory`` it may take.
+    """The place where work runs, and the limit of its ``memory`` in bytes.
 
     ``threads`` None means one per core. Processes and workers of a cluster have one thread each.
-    ``threads_option`` is the name under which the command has the number of threads.
+    ``threads_option`` is the name of the option for the number of threads.
     """
 
     threads: int | None = None
@@ -49,7 +49,7 @@ class Execution:
         Raises
         ------
         InputError
-            If they do, or are.
+            If there are such options.
         """
         option = self.threads_option
         given: dict[str, Any] = {option: self.threads, "processes": self.processes}
@@ -84,7 +84,7 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """What each worker opens by itself: codes and vectors by path, the kernel by its spec and the user's file."""
+    """The stores that each worker opens by path, and the kernel by its spec and custom file."""
 
     kernel: dict[str, Any]
     codes: str | None = None
@@ -92,7 +92,7 @@ class Stores:
     custom: str | None = None
 
     def resolved(self) -> "Stores":
-        """Return the paths in a form that holds in any folder."""
+        """Return the stores with paths that are valid in any folder."""
         codes, vectors, custom = (path and resolved(path) for path in (self.codes, self.vectors, self.custom))
         return Stores(kernel=self.kernel, codes=codes, vectors=vectors, custom=custom)
 
@@ -107,5 +107,5 @@ class Load(NamedTuple):
 
 
 def resolved(path: str) -> str:
-    """Return a path in a form that holds in any folder."""
+    """Return a path that is valid in any folder."""
     return str(location_of(path).resolved())

@@ -1,4 +1,4 @@
-"""Memory that work takes, and the refusal of work that takes more than it may."""
+"""Memory that work takes, and the refusal of work that exceeds ``--memory``."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -22,19 +22,19 @@ from mercore.stores.formats.source import Source
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
-AT_ONCE = 2  # batches on remote workers: they work on one while this process merges what came back of the other
+AT_ONCE = 2  # batches on remote workers: one is searched while the other is merged here
 INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
-PAIR_BYTES = 64  # of a pair of a query and a row that a bound leaves
-FEW_QUERIES = 64  # with smaller batches a search takes much longer
+PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
+FEW_QUERIES = 64  # smaller batches make a search much slower
 
 
 def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
-    """Refuse work that needs more than ``memory`` bytes, the interpreter's included.
+    """Refuse work that needs more than ``memory`` bytes, with those of the interpreter.
 
     Raises
     ------
     BudgetError
-        Before any work.
+        If it does.
     """
     total = INTERPRETER_BYTES + needed
     if memory is not None and total > memory:
@@ -54,46 +54,46 @@ def taken_at(execution: Execution, one: int) -> int:
 def fitted(
     settings: SearchSettings, needs: Callable[[SearchSettings], int], memory: int | None, keep: Collection[str]
 ) -> SearchSettings:
-    """Return the first settings, from the given to the thriftiest, that fit ``memory``; say on stderr what shrank.
+    """Return settings shrunk until they fit ``memory``; print them if they shrank.
 
     Parameters
     ----------
     needs : the bytes that a search takes with some settings
     keep : "batch", "threads": settings that the user named, which do not shrink
     """
-    found = settings
-    for found in () if memory is None else _thriftier(settings, needs, keep):
-        if _fits(needs(found), memory):
+    smaller = settings
+    for smaller in () if memory is None else _shrinking(settings, needs, keep):
+        if _fits(needs(smaller), memory):
             break
-    if found != settings and _fits(needs(found), memory):
-        window = "" if found.window is None else f", of parts at once: {found.window}"
-        told = f"queries in a batch: {found.batch}, threads: {found.threads}{window}"
-        click.echo(f"--memory allows no more than this: {told}", err=True)
-    return found
+    if smaller != settings and _fits(needs(smaller), memory):
+        window = "" if smaller.window is None else f", parts at once: {smaller.window}"
+        allowed = f"queries per batch: {smaller.batch}, threads: {smaller.threads}{window}"
+        click.echo(f"--memory allows no more than this: {allowed}", err=True)
+    return smaller
 
 
-def _thriftier(
+def _shrinking(
     settings: SearchSettings, needs: Callable[[SearchSettings], int], keep: Collection[str]
 ) -> Iterator[SearchSettings]:
     """Yield settings that take less and less memory; those that cost little time come first."""
-    found = settings
-    yield found
-    while "batch" not in keep and found.batch > FEW_QUERIES:
-        found = replace(found, batch=found.batch // 2)
-        yield found
-    while (found.window is None or found.window > 1) and needs(replace(found, window=1)) < needs(found):
-        found = replace(found, window=PARTS_AT_ONCE if found.window is None else found.window // 2)
-        yield found
-    while "threads" not in keep and found.threads > 1:
-        found = replace(found, threads=found.threads // 2)
-        yield found
-    while "batch" not in keep and found.batch > 1:
-        found = replace(found, batch=found.batch // 2)
-        yield found
+
+    def halved(name: str, least: int) -> Iterator[SearchSettings]:
+        nonlocal settings
+        while name not in keep and getattr(settings, name) > least:
+            settings = replace(settings, **{name: getattr(settings, name) // 2})
+            yield settings
+
+    yield settings
+    yield from halved("batch", FEW_QUERIES)
+    while (settings.window is None or settings.window > 1) and needs(replace(settings, window=1)) < needs(settings):
+        settings = replace(settings, window=PARTS_AT_ONCE if settings.window is None else settings.window // 2)
+        yield settings
+    yield from halved("threads", 1)
+    yield from halved("batch", 1)
 
 
 def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) -> int:
-    """Return the greatest number of workers, at most one per core, that fits ``memory``; say so if it is smaller."""
+    """Return the number of workers that fits ``memory``; print it if it is below ``cores``."""
     workers = cores
     while workers > 1 and not _fits(needs(workers), memory):
         workers -= 1
@@ -103,21 +103,19 @@ def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) 
 
 
 def ingest_bytes(source: Source) -> int:
-    """Return what ingesting takes beyond the interpreter: blocks, a chunk being encoded, and digests being sorted."""
+    """Return the bytes of an ingest beyond the interpreter: blocks, a chunk, and digests."""
     return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
 
 
 def search_bytes(
     store: CodeStore | Vectors, options: SearchSettings, *, queries: int, reranked: Vectors | None = None
 ) -> int:
-    """Return what searching takes beyond the interpreter: tables or queries, lists of the best, buffers, and answers.
+    """Return the bytes of a search beyond the interpreter.
 
     Parameters
     ----------
-    queries : int
-        Number of queries in all; their answers are held until the end.
-    reranked : Vectors, optional
-        Where the best codes are scored again.
+    queries : number of all queries, whose answers are kept until the end
+    reranked : the vectors by which the best codes are scored again
     """
     kept = max(options.k, options.rerank or 0)
     batch = min(options.batch, queries)
@@ -138,9 +136,9 @@ def search_bytes(
 
 
 def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int) -> int:
-    """Return what an exact search takes: that of every row's scores, and what bounds leave of a window.
+    """Return the bytes of an exact search: to score every row, and to keep pairs that bounds leave.
 
-    A query whose bounds leave a larger share is answered by every row.
+    If the bounds of a query leave more, every row is scored for it.
     """
     most = replace(options, k=min(vectors.rows, options.k + SPARE))
     needed = search_bytes(vectors, most, queries=queries)
@@ -164,7 +162,7 @@ def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettin
 
 
 def _fits(needed: int, memory: int | None) -> bool:
-    """Return whether so many bytes beside the interpreter's are within the memory, if that is given."""
+    """Return whether the interpreter and ``needed`` bytes fit the memory, if that is limited."""
     return memory is None or INTERPRETER_BYTES + needed <= memory
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
-from mercore.jobs.verbs.inputs import kind_of
+from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import FormatError
 from mercore.stores.part_store.header import open_header
@@ -13,14 +13,11 @@ from mercore.stores.vectors import KIND as VECTORS
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckTask:
+class CheckTask(VerbTask):
     """A store of parts whose header is read."""
 
     path: str
     store: PartStore
-
-    def check_limits(self) -> None:
-        """Do nothing: a check holds a few chunks in memory."""
 
     def run(self) -> Report:
         """Read the whole store; return its faults, one sentence each."""

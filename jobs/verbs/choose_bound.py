@@ -1,4 +1,4 @@
-"""The choice that ``--encoder bound`` stands for: bounds are measured on a sample, and the cheapest is taken."""
+"""The choice of ``--encoder bound``: bounds are measured on a sample, and the cheapest is taken."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from mercore.stores.vectors import Vectors, VectorStore
 
 
 def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> EncoderSpec:
-    """Return the bound whose exact search is cheapest, and print the measurements of each.
+    """Return the bound with the cheapest exact search; print the measurements of all bounds.
 
     Raises
     ------
@@ -28,31 +28,31 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> Enco
         If a row is outside the kernel's domain.
     """
     if not isinstance(vectors, VectorStore):
-        check_every_row(vectors, kernel)  # a row of a sample would be named by another number
+        check_every_row(vectors, kernel)  # errors of a sample would name other row numbers
     with waiting("measuring bounds on a sample"):
         measured = choose_bound(vectors, kernel, random_state=random_state)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
     print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
         click.echo(
-            f"bounds rule too little out of {vectors.where} under kernel {kernel.name}: the best leaves "
+            f"bounds rule out too few rows of {vectors.where} under kernel {kernel.name}: the best leaves "
             f"{measured[0].share:.1%} of the rows and is expected to take {measured[0].cost:.1f} ns per row and query, "
-            f"every row's score {every:.1f}. Exact searches will score every row where that is faster; for approximate "
-            "ones use another --encoder.",
+            f"scoring every row {every:.1f}. Exact searches will score every row if that is faster; for approximate "
+            "searches use another --encoder.",
             err=True,
         )
     return measured[0].spec
 
 
 def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
-    """Return the bound that lies at ``codes``, with the given seed, or None if nothing lies there.
+    """Return the bound of existing ``codes``, with the given seed, or None if there are none.
 
-    It is not chosen again: another version of this program may choose another.
+    The bound is not chosen again: another version of mercore may choose another.
 
     Raises
     ------
     ExistsError
-        If something else lies there.
+        If something else exists there.
     """
     try:
         store = open_code_store(codes)

@@ -1,4 +1,4 @@
-"""``mercore encode``: a vector store into a code store, or the parts that are missing or wrong."""
+"""``mercore encode``: a vector store to a code store; parts that are there already are kept."""
 
 import time
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ from mercore.stores.vectors import Vectors, VectorStore
 
 @dataclass(frozen=True, kw_only=True)
 class BoundChoice:
-    """In the place of an encoder: the bound whose exact search is cheapest, as measured on a sample."""
+    """The choice of the bound with the cheapest exact search, in place of an encoder."""
 
     random_state: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(VerbOptions):
-    """What the user said of an encode."""
+    """The options of an encode."""
 
     kernel: KernelOptions
     encoder: EncoderSpec | BoundChoice = AskaSpec()  # noqa: RUF009 - it is frozen
@@ -51,7 +51,7 @@ class EncodeOptions(VerbOptions):
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options that a command line gives by name."""
+        """Return the options of a command line."""
         plain = ("part_rows", "compressor")
         given: dict[str, Any] = {name: values[name] for name in plain if values.get(name) is not None}
         return cls(
@@ -62,7 +62,7 @@ class EncodeOptions(VerbOptions):
         )
 
     def check(self, target: str | None = None) -> None:
-        """Refuse what needs no vectors: the kernel's name, the compressor, and a target that holds something else."""
+        """Refuse an unknown kernel or compressor, and a path that holds something else than codes."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
         self.kernel.check()
@@ -72,7 +72,7 @@ class EncodeOptions(VerbOptions):
 
 
 def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
-    """Return the encoder of that name with the options that belong to it; others are refused."""
+    """Return an encoder with its options; refuse those of other encoders."""
     given = {option: values.get(option) for option in option_names()}
     if name != CHOOSE:
         return spec_of_options(name, given)
@@ -83,7 +83,7 @@ def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeTask:
-    """An encode with its vectors open and its parameters checked; ``plan`` is None until a bound is chosen."""
+    """An encode that is open and checked; ``plan`` is None until a bound is chosen."""
 
     vectors: Vectors
     kernel: Kernel
@@ -93,7 +93,7 @@ class EncodeTask:
 
     @property
     def execution(self) -> Execution:
-        """Where the parts are encoded: on the number of threads that the memory allows."""
+        """The execution, with as many threads as the memory allows."""
         execution, plan = self.options.execution, self.plan
         if execution.remote or execution.threads is not None or plan is None:
             return execution
@@ -101,7 +101,7 @@ class EncodeTask:
         return replace(execution, threads=threads)
 
     def check_limits(self) -> None:
-        """Refuse an encode that exceeds the memory, or codes that the disk has no room for."""
+        """Refuse an encode that exceeds the memory or the free disk."""
         self._check_limits(self.execution)
 
     def _check_limits(self, execution: Execution) -> None:
@@ -109,12 +109,13 @@ class EncodeTask:
             needed = choose_bytes(self.vectors, self.kernel)
             check_budget("choosing a bound", needed, execution.memory, "name an --encoder")
             return
-        check_disk("encoding", self.codes, encoded_bytes(self.plan)["total"] - location_of(self.codes).stored_bytes())
+        size = sum(encoded_bytes(self.plan).values())
+        check_disk("encoding", self.codes, size - location_of(self.codes).stored_bytes())
         needed = taken_at(execution, encode_bytes(self.plan, execution.thread_count))
         check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
 
     def with_bound(self) -> "EncodeTask":
-        """Return the task with a bound chosen on a sample, if one is to be chosen."""
+        """Return the task with its bound, which is chosen on a sample if it is not known yet."""
         if self.plan is not None:
             return self
         assert isinstance(self.options.encoder, BoundChoice)
@@ -123,7 +124,7 @@ class EncodeTask:
         return replace(self, plan=_laid_out(self.vectors, self.kernel, spec, self.options))
 
     def run(self) -> Report:
-        """Encode what is missing or wrong; return what was done."""
+        """Encode the parts that are missing or wrong; return a description of the codes."""
         began = time.perf_counter()
         if self.plan is None:
             return self.with_bound().run()
@@ -137,7 +138,7 @@ class EncodeTask:
 
 
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
-    """Open the vectors, and refuse parameters that do not fit them and a target that holds something else."""
+    """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
     rows = open_vectors(vectors)
     kernel = options.kernel.open(rows)
@@ -147,7 +148,7 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
         if begun is None:
             location_of(codes).check_new()
             smallest = KpcaBoundSpec(n_landmarks=1, n_components=1)
-            _laid_out(rows, kernel, smallest, options)  # refuse now what would be refused of any bound
+            _laid_out(rows, kernel, smallest, options)  # refuses parameters that fit no bound
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
         encoder = begun
     plan = _laid_out(rows, kernel, encoder, options)
@@ -156,24 +157,24 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
 
 
 def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
-    """Return the codes of this very spec that lie at ``codes``, or None if nothing does.
+    """Return the codes of the same spec that exist at ``codes``, or None.
 
     Raises
     ------
     ExistsError
-        If something else lies there; it names what differs.
+        If something else exists there; the message names the difference.
     StorageError
-        If nothing can be made there.
+        If no store can be made there.
     """
-    found = resume(codes, plan.spec, plan.unfitted)
-    if found is None:
+    store = resume(codes, plan.spec, plan.unfitted)
+    if store is None:
         try:
             location_of(codes).check_new()
-        except ExistsError:  # another process made it a moment ago: the same codes, or the error that says so
-            found = resume(codes, plan.spec, plan.unfitted)
-            if found is None:
+        except ExistsError:  # another process has just made it
+            store = resume(codes, plan.spec, plan.unfitted)
+            if store is None:
                 raise
-    return found
+    return store
 
 
 def encode_missing(
@@ -187,12 +188,12 @@ def encode_missing(
         store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
         undone = _restored(store, plan)
         if undone:
-            lease.check()  # fitting took its time
+            lease.check()  # fitting may have taken long
             rows = sum(np.diff(store.store.bounds(part))[0] for part in undone)
             with progress("encode", rows, "rows") as advance:
                 sources = Sources(str(plan.vectors.where), custom_file)
                 encode_parts(client, codes, sources, undone, lease.checked(advance))
-            store.store.sweep()  # a worker that was killed may have left scratch files
+            store.store.sweep()  # killed workers leave scratch files
     return store, len(undone)
 
 
@@ -201,7 +202,7 @@ def _laid_out(vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, options: E
 
 
 def _check_target(codes: str) -> None:
-    """Refuse a path that holds something other than codes, or at which nothing can be made."""
+    """Refuse a path that holds something else than codes, or at which no store can be made."""
     with suppress(NotFoundError):
         try:
             open_code_store(codes)
@@ -214,7 +215,7 @@ def _check_target(codes: str) -> None:
 
 
 def _created(codes: str, plan: EncodePlan) -> CodeStore:
-    """Fit the model and make a code store of it, unless nothing can be made there."""
+    """Fit the model and make a code store with it."""
     location_of(codes).check_new()
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
@@ -223,7 +224,7 @@ def _created(codes: str, plan: EncodePlan) -> CodeStore:
 
 
 def _restored(store: CodeStore, plan: EncodePlan) -> list[int]:
-    """Restore the files around the parts, say what is wrong with any part, and return the parts to be done."""
+    """Restore the files beside the parts, print what is wrong, and return the parts to encode."""
     store.store.sweep()
     for key in store.restore(lambda: plan.model):
         click.echo(f"writing {key} again: it was missing or damaged", err=True)

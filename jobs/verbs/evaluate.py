@@ -7,8 +7,8 @@ import numpy as np
 
 from mercore.jobs.options import Report, parse_ranks, refuse_unused
 from mercore.jobs.resources.execution import available_cores
-from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
-from mercore.pipeline import recall
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
+from mercore.pipeline import recall as definitions
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.batch_search import check_queries
 from mercore.pipeline.search.rerank import true_scores
@@ -24,7 +24,7 @@ BATCH = 4096  # queries that are scored at once
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(VerbOptions):
-    """What the user said of an evaluation; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
+    """The options of an evaluation; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
 
     ranks: str | Iterable[int] | None = None
     vectors: str | None = None
@@ -32,7 +32,7 @@ class EvaluateOptions(VerbOptions):
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
 
     def check(self, target: str | None = None) -> None:
-        """Refuse options of scoring again of which some are missing."""
+        """Refuse options of scoring again if one of them is missing."""
         kernel = self.kernel
         if self.vectors is None:
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
@@ -44,7 +44,7 @@ class EvaluateOptions(VerbOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Rescoring:
-    """The true scores of hits that are to be computed: stored rows int64[nq, k] of the vectors."""
+    """Hits to be scored by the true kernel: stored ``rows`` int64[nq, k] of the vectors."""
 
     vectors: Vectors
     queries: Source
@@ -54,23 +54,15 @@ class Rescoring:
     def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         """Return the true scores, float64[nq, k]."""
         nq = len(self.rows)
-        batches = [(start, min(start + BATCH, nq)) for start in range(0, nq, BATCH)]
-        return np.concatenate(
-            [
-                true_scores(
-                    self.vectors,
-                    self.kernel,
-                    self.queries.read(start, stop),
-                    self.rows[start:stop],
-                    threads=available_cores(),
-                )
-                for start, stop in batches
-            ]
-        )
+        batches = []
+        for start in range(0, nq, BATCH):
+            queries, rows = self.queries.read(start, min(start + BATCH, nq)), self.rows[start : start + BATCH]
+            batches.append(true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores()))
+        return np.concatenate(batches)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateTask:
+class EvaluateTask(VerbTask):
     """An evaluation with both sets of hits open."""
 
     returned: Hits
@@ -79,25 +71,22 @@ class EvaluateTask:
     rescoring: Rescoring | None
     names: Report
 
-    def check_limits(self) -> None:
-        """Do nothing: hits are in memory."""
-
     def run(self) -> Report:
         """Return every definition of recall at every rank."""
         returned = self.returned
         if self.rescoring is not None:
             returned = Hits(scores=self.rescoring.scores(), ids=returned.ids)
-        found = recalls(returned, self.truth, self.ranks, exact_scores=self.rescoring is not None)
-        return {**self.names, "queries": len(returned.ids), "recall": found}
+        recall = recalls(returned, self.truth, self.ranks, exact_scores=self.rescoring is not None)
+        return {**self.names, "queries": len(returned.ids), "recall": recall}
 
 
 def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> EvaluateTask:
-    """Open both sets of hits, and what they are scored again by.
+    """Open both sets of hits, and the inputs to score them again.
 
     Raises
     ------
     MercoreError
-        If something does not exist, or does not belong together.
+        If an input does not exist, or does not fit the others.
     """
     options.check()
     returned = open_hits(hits)
@@ -112,13 +101,13 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
 
 
 def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False) -> list[Report]:
-    """Return each definition of recall at each rank, as mappings."""
-    result = recall.evaluate(returned, truth, ranks, exact_scores=exact_scores)
+    """Return one mapping per definition of recall and rank."""
+    result = definitions.evaluate(returned, truth, ranks, exact_scores=exact_scores)
     return [vars(row) for row in result.recalls]
 
 
 def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring:
-    """Open the vectors and queries of hits, and refuse those that the hits are not of."""
+    """Open the vectors and queries of hits; refuse those of other hits."""
     assert options.vectors is not None
     assert options.queries is not None
     vectors, queries = open_vectors(options.vectors), open_rows(options.queries)

@@ -1,4 +1,4 @@
-"""Exact search: answers batch by batch, kept on disk until all are there, and one certificate per query."""
+"""Exact search, with one certificate per query; answers are kept on disk batch by batch."""
 
 import time
 from collections.abc import Iterator
@@ -13,29 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
-from mercore.jobs.verbs.inputs import (
-    exclusive,
-    executor_for,
-    kind_of,
-    open_kernel_of_search,
-    open_source_vectors,
-)
-from mercore.jobs.verbs.search_task import SearchOptions, SearchTask
-from mercore.pipeline.encode import check_domain, encoder_of, spec_of
+from mercore.jobs.verbs.inputs import exclusive, executor_for
+from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_searched, open_source_vectors
+from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
-from mercore.pipeline.kernels import kernel_from_spec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
-from mercore.pipeline.search.batch_search import SearchSettings, check_queries, check_source
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import content_digest
@@ -44,7 +36,7 @@ from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
 from mercore.stores.results.partial_answers import Answers
-from mercore.stores.rows import open_rows, open_vectors
+from mercore.stores.rows import open_rows
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
 
 
@@ -52,36 +44,31 @@ from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
 class ExactTask(SearchTask):
     """A search for the true neighbours, by bounds if ``codes`` are given.
 
-    ``relaxed`` is the share of near pairs for which relaxed bounds hold; without it bounds hold for all.
+    ``relaxed`` is the share of near pairs for which bounds hold; None means all pairs.
     """
 
     vectors: Vectors
     relaxed: float | None = None
 
     @property
-    def exact(self) -> bool:
-        """Whether bounds prove the answers, or relaxed bounds make them likely."""
-        return True
-
-    @property
     def relaxation(self) -> Relaxation | None:
-        """The cap of the cosine that relaxed bounds assume, and how often it may fail."""
+        """The cap of the cosine that relaxed bounds assume, and the probability that it fails."""
         return relaxation(self.codes.model, self.relaxed) if self.codes and self.relaxed is not None else None
 
     @property
     def beta(self) -> float:
-        """The factor of the residual in a bound (Bourrier et al. 2015, Eq. 28): 1 unless bounds are relaxed."""
+        """The factor of the residual in a bound (Bourrier et al. 2015, Eq. 28): 1 if not relaxed."""
         relaxed = self.relaxation
         return 1.0 if relaxed is None else min(1.0, relaxed.beta)
 
     @cached_property
     def about(self) -> Report:
-        """What the answers depend on, and what a certificate says that it is about."""
+        """The inputs of the answers, which a certificate states."""
         return {
             "exact": self.relaxed is None,
             "relaxed": self.relaxed,
             "kernel": self.kernel.spec(),
-            "ranking": self.kernel.ranking.spec(),  # a certificate holds its scores: a transform ranks as its κ
+            "ranking": self.kernel.ranking.spec(),  # scores of a certificate are of this kernel
             "vectors": self.vectors.fingerprint,
             "queries": content_digest(self.queries),
             "bounds": self.codes.store.header.spec_digest if self.codes else None,
@@ -96,7 +83,8 @@ class ExactTask(SearchTask):
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits.
 
-        With ``out``, hits and a certificate are written, and a search that was killed goes on behind its last batch.
+        With ``out``, hits and a certificate are written, and a killed search resumes after its
+        last batch.
         """
         self.check_limits()
         began = time.perf_counter()
@@ -132,31 +120,21 @@ class ExactTask(SearchTask):
 
 
 def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> ExactTask:
-    """Open all that an exact search reads, and refuse what cannot be searched.
+    """Open the inputs of an exact search, and check them.
 
     Raises
     ------
     InputError
-        If an option is out of range or has no use, or the store holds codes that bound nothing.
+        If an option is out of range or has no use, or the store holds codes that are no bounds.
     """
     refuse_unused("an exact search scores all that its bounds leave", rerank=options.rerank)
     if options.exact:
         refuse_unused("relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed)
-    codes = open_code_store(store) if kind_of(store) == "codes" else None
-    if codes is None:
-        refuse_unused(f"{store} is the vectors", vectors=options.vectors)
-        vectors = open_vectors(store)
-        kernel = open_kernel_of_search(options.kernel, vectors)
-        settings = options.settings()
-        check_domain(vectors, kernel)
-    else:
-        because = f"{store} has its kernel already"
-        refuse_unused(because, gamma=options.kernel.gamma, transform=options.kernel.transform)
+    codes, vectors, kernel, custom = open_searched(store, options)
+    if codes is not None:
         check_bounds(codes)
-        settings = options.settings(custom_kernel_of(codes, options.kernel.name))
         vectors = open_source_vectors(codes, options.vectors)
-        kernel = kernel_from_spec(codes.spec.kernel, settings.custom)
-        check_source(vectors, codes)
+    assert vectors is not None
     _check_relaxed(options.relaxed, codes, store)
     task = ExactTask(
         store=store,
@@ -164,7 +142,7 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         vectors=vectors,
         kernel=kernel,
         queries=open_rows(queries),
-        settings=settings,
+        settings=options.settings(custom),
         execution=options.execution,
         custom_file=options.kernel.file,
         out=options.out,
@@ -174,14 +152,14 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
 
 
 def fit_exact(task: ExactTask, *, batch: int | None) -> ExactTask:
-    """Return an open exact search fitted into memory, or refuse counts and queries that do not fit its vectors."""
+    """Check the settings and queries of an exact search; return it fitted into memory."""
     task.settings.check(task.vectors.rows)
     check_queries(task.queries, task.kernel, task.vectors.dims, task.vectors.where)
     return task.fit(batch=batch)
 
 
 def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) -> ExactAnswers:
-    """Return the exact answers of all queries; batches that an earlier run kept beside ``out`` are read.
+    """Return the exact answers of all queries; batches that an earlier run kept are read.
 
     Parameters
     ----------
@@ -192,7 +170,7 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
     LeaseError
         If the lease is lost: before the next batch is kept.
     IntegrityError
-        If a byte of any store is not the one that was written, also in parts that no query needed.
+        If a store is damaged, also in parts that no query needed.
     """
     kept = _kept_answers(task, out) if out else None
     nq, answers = task.queries.shape[0], []
@@ -200,10 +178,10 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
     with threadpool_limits(1), progress("search", nq, "queries") as advance, task.searching() as exact:
 
         def answer(batch: tuple[int, ExactAnswers | NDArray[Any]]) -> ExactAnswers:
-            number, found = batch
-            if isinstance(found, ExactAnswers):
-                return found
-            proved = exact.prove(found, task.settings.k)
+            number, work = batch
+            if isinstance(work, ExactAnswers):
+                return work
+            proved = exact.prove(work, task.settings.k)
             if lease:
                 lease.check()
             if kept:
@@ -215,31 +193,31 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
             advance(len(proved.ids))
         exact.executor.check_rest()
     if lease:
-        lease.check()  # what comes next is written for good
+        lease.check()  # the hits are written next
     return concatenate_answers(answers)
 
 
 def _kept_answers(task: ExactTask, out: str) -> Answers:
-    """Return the answers that unfinished runs of this very search keep beside ``out``."""
+    """Return the answers that unfinished runs of the same search keep beside ``out``."""
     return Answers(out, task.about | {"batch": task.settings.batch})
 
 
 def _batches(task: ExactTask, kept: Answers | None) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:
-    """Yield the number of each batch with its raw queries, or with the answers that an earlier run kept."""
+    """Yield the number of each batch, with its kept answers or else its raw queries."""
     nq, size = task.queries.shape[0], task.settings.batch
     for number, start in enumerate(range(0, nq, size)):
-        found = kept.get(number) if kept else None
-        yield number, ExactAnswers(**found) if found else task.queries.read(start, min(start + size, nq))
+        arrays = kept.get(number) if kept else None
+        yield number, ExactAnswers(**arrays) if arrays else task.queries.read(start, min(start + size, nq))
 
 
 def summary(proved: ExactAnswers, task: ExactTask) -> Report:
-    """Return the cost of the answers: shares of rows scored, and the queries that needed every row."""
+    """Return the shares of rows scored, and the number of queries that needed every row."""
     share = proved.evaluated / task.vectors.rows
     every = int((proved.evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:
         click.echo(
-            f"the bounds of {task.codes.where} ruled too little out for {every} of {len(share)} queries: "
-            "those were answered by the true kernel of every row",
+            f"the bounds of {task.codes.where} ruled out too few rows for {every} of {len(share)} queries: "
+            "for those every row was scored by the true kernel",
             err=True,
         )
     names = {"median": 0.5, "p90": 0.9, "max": 1.0}
@@ -270,7 +248,7 @@ def _write_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
 
 
 def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> None:
-    """Refuse a share of near pairs for which relaxed bounds cannot hold."""
+    """Refuse a share out of range, and stores whose bounds cannot be relaxed."""
     if share is None:
         return
     if not 0 < share < 1:
@@ -288,7 +266,7 @@ def check_bounds(codes: CodeStore) -> None:
     Raises
     ------
     InputError
-        If they are not.
+        If they are codes of an encoder without bounds.
     """
     if not bounds_scores(spec_of(codes)):
         raise InputError(

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
-from mercore.jobs.verbs.inputs import VerbOptions
+from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
@@ -34,21 +34,21 @@ Points = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(VerbOptions):
-    """What the user said of an export; ``kernel`` is the file of a custom kernel, if the codes are of one."""
+    """The options of an export; ``kernel`` is the file of the custom kernel, if the codes have one."""
 
     queries: str | None = None
     points: str | None = None
     kernel: str | None = None
 
     def check(self, target: str | None = None) -> None:
-        """Refuse one of queries and points without the other, and paths at which nothing can be written.
+        """Refuse queries without points, points without queries, and paths that cannot be written.
 
-        Points that exist may be those that an export wrote before it was killed.
+        Points may exist: a killed export may have written them.
 
         Raises
         ------
         InputError
-            If only one of queries and points is named, or two paths are one.
+            If only one of queries and points is given, or two paths are the same.
         ExistsError, StorageError
             If a file cannot be written.
         """
@@ -64,7 +64,7 @@ class ExportOptions(VerbOptions):
             LocalLocation(Path(points)).check_new()
 
     def check_distinct(self, paths: dict[str, str | None]) -> None:
-        """Refuse two paths, by the names of their options, that lead to one file."""
+        """Refuse two options whose paths lead to the same file."""
         seen: dict[str, str] = {}
         for name, path in paths.items():
             twin = seen.setdefault(real_path(path), name) if path is not None else name
@@ -73,7 +73,7 @@ class ExportOptions(VerbOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportTask:
+class ExportTask(VerbTask):
     """An export with everything open and checked."""
 
     store: CodeStore
@@ -82,11 +82,8 @@ class ExportTask:
     queries: Source | None
     points: str | None
 
-    def check_limits(self) -> None:
-        """Do nothing: no limit is known before faiss has the codes."""
-
     def run(self) -> Report:
-        """Write the points, then the index, so that the same command finishes what was killed in between."""
+        """Write the points, then the index; a killed export is finished by the same command."""
         store, encoder = self.store, self.encoder
         report: Report = {"store": store.where, "rows": store.rows, "written": [self.index]}
         if self.queries is not None and self.points is not None:
@@ -100,14 +97,14 @@ class ExportTask:
 
 
 def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
-    """Open all that an export reads, and refuse what cannot be exported.
+    """Open the inputs of an export, and check them.
 
     Raises
     ------
     InputError
         If the codes are not of product quantisation, faiss is not installed, or the queries do not fit the codes.
     ExistsError, StorageError
-        If something lies where the index or other points are to be, or nothing can be written there.
+        If the index or other points exist already, or cannot be written.
     """
     options.check_distinct({"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points})
     options.check(index)
@@ -129,7 +126,7 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
 
 
 def _check_points(path: str, shape: tuple[int, int]) -> None:
-    """Refuse a file that cannot hold the very points that are to be written."""
+    """Refuse a file of points with another shape or dtype."""
     if Path(path).is_file():
         with suppress(FormatError):
             there = open_npy(path)
@@ -139,7 +136,7 @@ def _check_points(path: str, shape: tuple[int, int]) -> None:
 
 
 def _write_points(path: str, points: Points) -> None:
-    """Write points, unless these very ones are there already."""
+    """Write points, unless the same ones are there already."""
     stream = BytesIO()
     np.save(stream, points, allow_pickle=False)
     if not Path(path).is_file():
@@ -153,7 +150,7 @@ def _other_points(path: str) -> ExistsError:
 
 
 def _codes(store: CodeStore) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return all codes, every byte checked."""
+    """Return all codes; every byte is checked."""
     with progress("export", store.parts, "parts") as advance:
         parts = []
         for receipt in store.receipts:

@@ -1,9 +1,9 @@
-"""``mercore info``: what a store or a file is."""
+"""``mercore info``: the description of a store or a file."""
 
 from dataclasses import dataclass
 
 from mercore.jobs.options import Report
-from mercore.jobs.verbs.inputs import kind_of
+from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
@@ -12,14 +12,11 @@ from mercore.stores.vectors import VectorStore, open_vector_store
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfoTask:
+class InfoTask(VerbTask):
     """A store or file, and its kind."""
 
     path: str
     kind: str
-
-    def check_limits(self) -> None:
-        """Do nothing: a description takes no memory."""
 
     def run(self) -> Report:
         """Return the description."""
@@ -33,7 +30,7 @@ class InfoTask:
 
 
 def open_info(store: str) -> InfoTask:
-    """Find out the kind of a store or file."""
+    """Determine the kind of a store or file."""
     return InfoTask(path=store, kind=kind_of(store))
 
 

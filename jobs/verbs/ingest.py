@@ -20,13 +20,13 @@ from mercore.stores.vector_writer import VectorWriter
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(VerbOptions):
-    """What the user said of an ingest."""
+    """The options of an ingest."""
 
     drop_zero_rows: bool = False
     compressor: str = "none"
 
     def check(self, target: Where | None = None) -> None:
-        """Refuse an unknown compressor, and a target at which no store can be made."""
+        """Refuse an unknown compressor, and a path at which no store can be made."""
         check_compressor(self.compressor)
         if target is not None:
             location_of(target).check_new()
@@ -41,13 +41,13 @@ class IngestTask:
     options: IngestOptions
 
     def check_limits(self) -> None:
-        """Refuse rows that the disk has no room for; compressed rows may take less, and pass."""
+        """Refuse rows that exceed the free disk; compressed rows may take less, so they pass."""
         if self.options.compressor == "none":
-            needed = ingested_bytes(self.source, self.source.shape[0])["total"]
-            check_disk("ingesting", self.target, needed)
+            sizes = ingested_bytes(self.source, self.source.shape[0])
+            check_disk("ingesting", self.target, sum(sizes.values()))
 
     def run(self) -> Report:
-        """Write the vector store; return what is in it."""
+        """Write the vector store; return its description."""
         self.check_limits()
         began = time.perf_counter()
         n, d = self.source.shape
@@ -59,17 +59,12 @@ class IngestTask:
             closing(DistinctCounter(location.spill_folder())) as counter,
             progress("ingest", n, "rows") as advance,
         ):
-            made = ingest_source(
-                self.source,
-                writer,
-                counter,
-                drop_zero_rows=self.options.drop_zero_rows,
-                advance=lease.checked(advance),
-            )
+            drop, checked = self.options.drop_zero_rows, lease.checked(advance)
+            made = ingest_source(self.source, writer, counter, drop_zero_rows=drop, advance=checked)
         return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
 
 def open_ingest(source: str | Sliced, store: Where, options: IngestOptions) -> IngestTask:
-    """Open a file or an array [n, d], and refuse a target at which no store can be made."""
+    """Open a file or an array [n, d], and refuse a path at which no store can be made."""
     options.check(store)
     return IngestTask(source=open_source(source), target=store, options=options)

@@ -1,10 +1,10 @@
-"""What several verbs open: kernels, stores, leases, and the executor of a search."""
+"""Inputs of several verbs: kernels, the kind of a store, leases, and the executor of a search."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Self, cast, get_type_hints
+from typing import Any, Protocol, Self, cast, get_type_hints
 
 import click
 
@@ -13,12 +13,11 @@ from mercore.jobs.options import names_file
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.search.executor import Executor
-from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import open_header
-from mercore.stores.rows import is_store, open_vectors
+from mercore.stores.rows import is_store
 from mercore.stores.vectors import Vectors
 
 
@@ -27,16 +26,27 @@ class VerbOptions:
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options that a command line gives by name; an option that is None has its default."""
+        """Return the options of a command line; an option that is None has its default."""
         given: dict[str, Any] = {}
         types = get_type_hints(cls)
         for field in fields(cast("Any", cls)):
-            group = getattr(types[field.name], "from_values", None)  # KernelOptions and Execution are several options
+            group = getattr(types[field.name], "from_values", None)  # KernelOptions or Execution
             if group is not None:
                 given[field.name] = group(values)
             elif values.get(field.name) is not None:
                 given[field.name] = values[field.name]
         return cls(**given)
+
+
+class VerbTask(Protocol):
+    """A verb with everything open and checked, and nothing computed."""
+
+    def check_limits(self) -> None:
+        """Refuse work that exceeds the memory or the disk; by default nothing does."""
+        return
+
+    def run(self) -> Any:  # noqa: ANN401 - each verb has its own result
+        """Do the work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +69,7 @@ class KernelOptions:
         return self.name if self.name and names_file(self.name) else None
 
     def check(self) -> None:
-        """Refuse a kernel that does not exist, without the rows that it is for."""
+        """Refuse a kernel that does not exist; no rows are read."""
         self._make(load_custom(self.file) if self.file else None)
 
     def open(self, vectors: Vectors) -> Kernel:
@@ -70,25 +80,6 @@ class KernelOptions:
         if not self.name:
             raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
         return make_kernel(self.name, gamma=self.gamma, transform=self.transform, custom=custom)
-
-
-def open_kernel_of_search(options: KernelOptions, vectors: Vectors) -> Kernel:
-    """Return the kernel for a search of vectors, which have none of their own."""
-    if not options.name:
-        raise InputError(
-            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
-        )
-    return options.open(vectors)
-
-
-def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
-    """Return the vectors that ``codes`` were encoded from: at their old path, or at ``moved``."""
-    try:
-        return open_vectors(moved or codes.source_path)
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"{error} {codes.where} was encoded from it: name where it lies now with --vectors."
-        ) from None
 
 
 def kind_of(store: str) -> str:
@@ -110,7 +101,7 @@ def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
 def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[Executor | None]:
     """Yield the executor of a search, or None for threads of this process.
 
-    Processes share the cache of the load; each worker of a cluster has it whole.
+    Processes share the cache of the load; each worker of a cluster has all of it.
     """
     if not execution.remote:
         yield None

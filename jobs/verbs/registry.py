@@ -1,41 +1,33 @@
-"""From the name of a verb to its options and its task: the command line, ``submit`` and ``plan`` open verbs here."""
+"""Options and tasks of verbs by name, for the command line, ``submit`` and ``plan``."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
-MODULES = {"compare": "mercore.jobs.comparison.compare"}  # of verbs whose module is not in this folder
+from mercore.jobs.verbs.inputs import VerbTask
+
+MODULES = {"compare": "mercore.jobs.comparison.compare"}  # verbs with a module in another folder
 
 
 class Options(Protocol):
     """The options of a verb."""
 
     def check(self, target: str | None = None) -> None:
-        """Refuse what can be refused without opening a source; ``target`` is the path that the verb writes."""
-
-
-class Task(Protocol):
-    """A verb with everything open and checked, and nothing computed."""
-
-    def check_limits(self) -> None:
-        """Refuse work that exceeds the memory or the disk."""
-
-    def run(self) -> Any:  # noqa: ANN401 - each verb has its own result
-        """Do the work."""
+        """Refuse options without opening a source; ``target`` is the path that the verb writes."""
 
 
 def options_of(verb: str, values: Mapping[str, object]) -> Options | None:
-    """Return a verb's options from those of its command line, or None if the verb has none."""
+    """Return the options of a verb from its command line, or None if the verb has none."""
     kind = getattr(_module(verb), f"{verb.title()}Options", None)
     return None if kind is None else cast("Options", kind.from_values(values))
 
 
-def open_task(verb: str, arguments: Sequence[str], values: Mapping[str, object]) -> Task:
+def open_task(verb: str, arguments: Sequence[str], values: Mapping[str, object]) -> VerbTask:
     """Open a verb with the arguments and options of its command line."""
     options = options_of(verb, values)
     given = arguments if options is None else [*arguments, options]
-    return cast("Task", getattr(_module(verb), f"open_{verb}")(*given))
+    return cast("VerbTask", getattr(_module(verb), f"open_{verb}")(*given))
 
 
 def _module(verb: str) -> ModuleType:

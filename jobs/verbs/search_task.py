@@ -1,20 +1,24 @@
-"""The options of a search, and what all searches are once their stores are open."""
+"""The options of a search, and the parts that all searches share."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from numpy.typing import NDArray
 
-from mercore.jobs.options import Report, check_whole
+from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
-from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
-from mercore.pipeline.kernels import CustomKernel, Kernel
-from mercore.pipeline.search.batch_search import SearchSettings
-from mercore.stores.codes import CodeStore
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, kind_of
+from mercore.pipeline.encode import check_domain
+from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
+from mercore.pipeline.search.batch_search import SearchSettings, check_source
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
+from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors
 
 DEFAULT_BATCH = 1024
@@ -22,7 +26,7 @@ DEFAULT_BATCH = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(VerbOptions):
-    """What the user said of a search."""
+    """The options of a search."""
 
     k: int = 100
     rerank: int | None = None
@@ -41,7 +45,7 @@ class SearchOptions(VerbOptions):
         self.check_out()
 
     def check_out(self, *read: str | Sliced) -> None:
-        """Refuse to write hits, or the certificate of an exact search, where they cannot be, or over what is read."""
+        """Refuse a file of hits or a certificate that cannot be written, or would replace input."""
         if self.out:
             check_hits_path(self.out, read=read)
             if self.with_bounds:
@@ -49,7 +53,7 @@ class SearchOptions(VerbOptions):
 
     @property
     def with_bounds(self) -> bool:
-        """Whether the search is exact, or relaxed."""
+        """Whether the search is exact or relaxed, so that bounds are used."""
         return self.exact or self.relaxed is not None
 
     def settings(self, custom: CustomKernel | None = None) -> SearchSettings:
@@ -57,18 +61,67 @@ class SearchOptions(VerbOptions):
         return SearchSettings(
             k=int(self.k),
             rerank=None if self.rerank is None else int(self.rerank),
-            batch=DEFAULT_BATCH if self.batch is None else int(self.batch),
+            batch=batch_size(self.batch),
             threads=self.execution.thread_count,
             custom=custom,
         )
+
+
+def batch_size(given: int | None) -> int:
+    """Return the number of queries per batch before it is fitted into memory."""
+    return DEFAULT_BATCH if given is None else int(given)
+
+
+class Opened(NamedTuple):
+    """A store that is open for a search: codes, or vectors; and the kernel."""
+
+    codes: CodeStore | None
+    vectors: Vectors | None
+    kernel: Kernel
+    custom: CustomKernel | None
+
+
+def open_searched(store: str, options: SearchOptions) -> Opened:
+    """Open codes, which have their kernel, or vectors, which need one; refuse options without use.
+
+    Raises
+    ------
+    MercoreError
+        If the store does not exist, or the kernel does not fit it.
+    """
+    kernel = options.kernel
+    if kind_of(store) == "codes":
+        codes = open_code_store(store)
+        custom = custom_kernel_of(codes, kernel.name)
+        refuse_unused(f"{store} has its kernel already", gamma=kernel.gamma, transform=kernel.transform)
+        return Opened(codes, None, kernel_from_spec(codes.spec.kernel, custom), custom)
+    refuse_unused(f"{store} is the vectors", vectors=options.vectors)
+    vectors = open_vectors(store)
+    if not kernel.name:
+        raise InputError(
+            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
+        )
+    opened = kernel.open(vectors)
+    check_domain(vectors, opened)
+    return Opened(None, vectors, opened, None)
+
+
+def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
+    """Return the vectors of which ``codes`` are, from their old path or from ``moved``."""
+    try:
+        vectors = open_vectors(moved or codes.source_path)
+    except NotFoundError as error:
+        raise NotFoundError(f"{error} {codes.where} was encoded from it: name its new path with --vectors.") from None
+    check_source(vectors, codes)
+    return vectors
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTask:
     """A search with all its stores open, whose settings fit the memory.
 
-    ``codes`` is None where vectors are scanned, ``vectors`` is None where none are read; ``needed`` is the memory in
-    bytes beyond the interpreter.
+    ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``needed`` is
+    the memory in bytes beyond the interpreter.
     """
 
     store: str
@@ -87,23 +140,23 @@ class SearchTask:
         raise NotImplementedError
 
     def run(self) -> tuple[Report, Hits]:
-        """Search; return a report and the hits, which are written to ``out`` too if it is given."""
+        """Search; return a report and the hits, which are also written to ``out`` if it is given."""
         raise NotImplementedError
 
     def fit(self, *, batch: int | None) -> Self:
-        """Return the task with settings that fit the memory; the rest of the memory keeps codes between batches.
+        """Return the task with settings that fit the memory; codes are cached in the rest of it.
 
-        ``batch`` is the batch size that the user named, which does not shrink.
+        ``batch`` is the batch size that the user named, if any: it does not shrink.
         """
         memory = self.execution.memory
         keep = {name for name, given in (("batch", batch), ("threads", self.execution.threads)) if given is not None}
 
-        def taken(settings: SearchSettings) -> int:
+        def needs(settings: SearchSettings) -> int:
             batches = AT_ONCE if self.execution.remote else 1
             return taken_at(self.execution, batches * self.bytes_with(settings))
 
-        settings = fitted(self.settings, taken, memory, keep)
-        needed = taken(settings)
+        settings = fitted(self.settings, needs, memory, keep)
+        needed = needs(settings)
         rest = 0 if memory is None else max(0, memory - INTERPRETER_BYTES - needed)
         return replace(self, settings=replace(settings, cache_bytes=rest), needed=needed)
 
@@ -113,24 +166,17 @@ class SearchTask:
         check_budget("searching", self.needed, self.execution.memory, fix)
 
     @property
-    def exact(self) -> bool:
-        """Whether bounds prove the answers, or relaxed bounds make them likely."""
-        return False
-
-    @property
     def scanned(self) -> CodeStore | Vectors:
-        """The store whose every row is looked at."""
-        found = self.codes or self.vectors
-        assert found is not None
-        return found
+        """The store of which every row is scanned."""
+        store = self.codes or self.vectors
+        assert store is not None
+        return store
 
     @property
     def dims(self) -> int:
-        """Dimension of the rows, and so of the queries."""
-        if self.codes is not None:
-            return self.codes.spec.dims
-        assert self.vectors is not None
-        return self.vectors.dims
+        """Dimension of the rows and of the queries."""
+        scanned = self.scanned
+        return scanned.spec.dims if isinstance(scanned, CodeStore) else scanned.dims
 
     @property
     def batch(self) -> NDArray[Any]:
@@ -139,14 +185,14 @@ class SearchTask:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes of the store whose every row is looked at."""
-        if self.codes is not None:
-            return sum(self.codes.store.stored_bytes.values())
-        assert self.vectors is not None
-        return self.vectors.rows * self.vectors.dims * self.vectors.dtype.itemsize
+        """Bytes of the scanned store."""
+        scanned = self.scanned
+        if isinstance(scanned, CodeStore):
+            return sum(scanned.store.stored_bytes.values())
+        return scanned.rows * scanned.dims * scanned.dtype.itemsize
 
     def stores(self, kernel: Kernel) -> Stores:
-        """Return what each remote worker opens."""
+        """Return the stores that each remote worker opens."""
         return Stores(
             kernel=kernel.spec(),
             codes=self.codes.where if self.codes else None,
@@ -161,7 +207,7 @@ class SearchTask:
         return Load(self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window)
 
     def report(self, seconds: float) -> Report:
-        """Return the part of the report that all searches share."""
+        """Return the entries that the reports of all searches share."""
         rows, nq = self.scanned.rows, self.queries.shape[0]
         return {
             "store": self.store,

@@ -1,4 +1,4 @@
-"""``mercore verify``: one verdict per query on anyone's neighbours, and the nearer row where one is refuted."""
+"""``mercore verify``: one verdict per query on hits of any program, with the nearer row if refuted."""
 
 import time
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import ExactTask, check_bounds, fit_exact
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
-from mercore.jobs.verbs.search_task import DEFAULT_BATCH
+from mercore.jobs.verbs.search_task import batch_size
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.pipeline.parallel import in_order
@@ -32,7 +32,7 @@ from mercore.stores.vectors import Vectors, original_ids, stored_rows
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(VerbOptions):
-    """What the user said of a verification; ``bounds`` saves most kernels, ``k`` is the number of ranks to verify."""
+    """The options of a verification: ``k`` ranks are verified, and ``bounds`` save most of the work."""
 
     kernel: KernelOptions
     bounds: str | None = None
@@ -41,7 +41,7 @@ class VerifyOptions(VerbOptions):
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
 
     def check(self, target: str | None = None) -> None:
-        """Refuse a kernel that does not exist and counts that are not whole numbers."""
+        """Refuse a kernel that does not exist, and counts that are not whole numbers."""
         check_whole(k=self.k, batch=self.batch)
         self.kernel.check()
         self.execution.check()
@@ -49,9 +49,9 @@ class VerifyOptions(VerbOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyTask:
-    """A verification with everything open: the exact search beside it, and the claims.
+    """A verification with its exact search open, and the claimed ``ids`` and ``scores`` [nq, k].
 
-    ``ids`` int64[nq, k] and ``scores`` [nq, k] are claimed; ``scores`` is None where none are.
+    ``scores`` is None if none are claimed.
     """
 
     search: ExactTask
@@ -60,11 +60,11 @@ class VerifyTask:
     scores: NDArray[np.floating[Any]] | None
 
     def check_limits(self) -> None:
-        """Refuse a verification that takes more memory than it may."""
+        """Refuse a verification that exceeds the memory."""
         self.search.check_limits()
 
     def run(self) -> Report:
-        """Return a verdict per query, and the nearer row where one is refuted."""
+        """Return a verdict per query, and the nearer row if it is refuted."""
         self.check_limits()
         began = time.perf_counter()
         verdicts = list(self._verdicts())
@@ -106,12 +106,12 @@ class VerifyTask:
 
 
 def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: VerifyOptions) -> VerifyTask:
-    """Open all that a verification reads, and refuse what cannot be verified.
+    """Open the inputs of a verification, and check them.
 
     Raises
     ------
     MercoreError
-        If something does not exist, or does not belong together.
+        If an input does not exist, or does not fit the others.
     """
     options.check()
     name = hits if isinstance(hits, str) else "the array of hits"
@@ -128,7 +128,7 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
         )
     settings = SearchSettings(
         k=claimed.ids.shape[1],
-        batch=DEFAULT_BATCH if options.batch is None else int(options.batch),
+        batch=batch_size(options.batch),
         threads=options.execution.thread_count,
         custom=kernel.ranking if isinstance(kernel.ranking, CustomKernel) else None,
     )
@@ -151,13 +151,13 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
 
 
 def _first(hits: Hits, k: int | None, named: str) -> Hits:
-    """Return the first ``k`` hits of each query, or all; refuse more than there are."""
+    """Return the first ``k`` hits of each query, or all; refuse a ``k`` above their number."""
     if not hits.ids.size:
-        raise InputError(f"{named} holds no ids: expected at least one a query. Fix: name a file of hits.")
+        raise InputError(f"{named} holds no ids: expected at least one per query. Fix: name a file of hits.")
     most = hits.ids.shape[1]
     if k is not None and not 1 <= k <= most:
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {most}, the ids of a query in {named}. Fix: leave -k out."
+            f"k is out of range: found {k}, expected 1 to {most}, the ids per query in {named}. Fix: leave -k out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
 
@@ -165,31 +165,26 @@ def _first(hits: Hits, k: int | None, named: str) -> Hits:
 def _refutation(
     verdicts: Verdicts, query: int, claimed: NDArray[np.int64], better: NDArray[np.int64], scores: NDArray[np.float64]
 ) -> Report:
-    """Return at which rank a claim is wrong, and what belongs there; nothing for one that is right."""
+    """Return the first wrong rank and the row that belongs there, or nothing if all are right."""
     rank = int(verdicts.ranks[query])
     if rank < 0:
         return {}
-    return {
-        "rank": rank + 1,
-        "claimed": int(claimed[rank]),
-        "better": int(better[rank]),
-        "score": float(scores[rank]),
-    }
+    return {"rank": rank + 1, "claimed": int(claimed[rank]), "better": int(better[rank]), "score": float(scores[rank])}
 
 
 def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | None:
-    """Return the bounds of these very vectors under this very kernel."""
+    """Open bounds; refuse those of other vectors or of another kernel."""
     if path is None:
         return None
     codes = open_code_store(path)
     check_bounds(codes)
-    found = f"vectors {codes.spec.source}", f"kernel {canonical_json(codes.spec.kernel)}"
+    actual = f"vectors {codes.spec.source}", f"kernel {canonical_json(codes.spec.kernel)}"
     expected = f"vectors {vectors.fingerprint}", f"kernel {canonical_json(kernel.spec())}"
-    differing = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
+    differing = [pair for pair in zip(actual, expected, strict=True) if pair[0] != pair[1]]
     if differing:
         theirs, ours = (", ".join(words) for words in zip(*differing, strict=True))
         raise InputError(
-            f"{path} bounds others: found {theirs}, expected {ours}. "
+            f"{path} holds bounds of other data: found {theirs}, expected {ours}. "
             f"Fix: mercore encode {vectors.where} BOUNDS --encoder bound"
         )
     return codes

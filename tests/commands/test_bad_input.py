@@ -567,12 +567,12 @@ def vectors_without_a_kernel(folder: Path) -> Words:
     return search_good(folder, store="vectors")
 
 
-@case(2, "their scores are the true ones already")
+@case(2, "which have true scores already")
 def rerank_of_vectors(folder: Path) -> Words:
     return search_good(folder, "--rerank", 10, "--kernel", "chi2", store="vectors")
 
 
-@case(2, "name where it lies now with --vectors")
+@case(2, "name its new path with --vectors")
 def rerank_when_the_vectors_are_gone(folder: Path) -> Words:
     copy = with_header(folder, "codes", lambda mapping: mapping["notes"].update(source_path=str(folder / "gone")))
     return ["search", copy, folder / "good/queries.npy", "-k", 5, "--rerank", 10]

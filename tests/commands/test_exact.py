@@ -279,12 +279,12 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     bounds, options = tmp_path / "bounds", ("--landmarks", 64, "--components", 16)
     made = invoke("encode", tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "bound")
     assert made.code == 0
-    warned = f"bounds rule too little out of {tmp_path / 'vectors'} under kernel cosine: the best leaves "
+    warned = f"bounds rule out too few rows of {tmp_path / 'vectors'} under kernel cosine: the best leaves "
     assert warned in made.err
     bounds = tmp_path / "narrow"
     encode(tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "kpca-bound", *options)
     outcome = invoke("search", bounds, tmp_path / "queries.npy", "-k", 3, "--exact")
-    every = f"the bounds of {bounds} ruled too little out for 5 of 5 queries: those were answered by the true kernel of"
+    every = f"the bounds of {bounds} ruled out too few rows for 5 of 5 queries: for those every row was scored"
     assert outcome.err.startswith(every)
     assert "proved; rows scored by the true kernel: median 100.0000%" in outcome.err
 

@@ -212,11 +212,11 @@ def hits_of_other_queries(folder: Path) -> Words:
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_more_than_the_hits_hold(k: int, folder: Path) -> None:
-    message = f"k is out of range: found {k}, expected 1 to 8, the ids of a query in {folder / 'hits.npz'}. "
+    message = f"k is out of range: found {k}, expected 1 to 8, the ids per query in {folder / 'hits.npz'}. "
     assert_refused(verify(folder, "-k", k), 2, f"{message}Fix: leave -k out.")
 
 
-@case(2, "{}/empty.npz holds no ids: expected at least one a query. Fix: name a file of hits.")
+@case(2, "{}/empty.npz holds no ids: expected at least one per query. Fix: name a file of hits.")
 def hits_without_ids(folder: Path) -> Words:
     return verify(folder, hits="empty.npz")
 
@@ -250,7 +250,8 @@ def verify_by_vectors(folder: Path) -> Words:
 def test_bounds_of_another_kernel(kernel: tuple[object, ...], folder: Path) -> None:
     named = {"chi2": '{"configuration":{},"name":"chi2"}', "rbf": '{"configuration":{"gamma":0.25},"name":"rbf"}'}
     message = (
-        f'{folder}/rbf-bounds bounds others: found kernel {{"configuration":{{"gamma":0.5}},"name":"rbf"}}, '
+        f"{folder}/rbf-bounds holds bounds of other data: "
+        'found kernel {"configuration":{"gamma":0.5},"name":"rbf"}, '
         f"expected kernel {named[str(kernel[0])]}. "
         f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
@@ -262,7 +263,7 @@ def test_bounds_of_other_vectors(folder: Path) -> None:
         json.loads(succeed("info", folder / name, "--json"))["fingerprint"] for name in ("vectors", "others")
     )
     message = (
-        f"{folder}/others-bounds bounds others: found vectors {theirs}, expected vectors {ours}. "
+        f"{folder}/others-bounds holds bounds of other data: found vectors {theirs}, expected vectors {ours}. "
         f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
     assert_refused(verify(folder, "--bounds", folder / "others-bounds"), 2, message)

@@ -179,7 +179,7 @@ def test_the_real_command_says_proved_tied_and_refuted(folder: Path, true: Ids) 
     assert re.fullmatch(rf"3 queries × {ROWS:,} rows in [0-9.]+ m?s: 1 proved, 1 tied, 1 refuted\n", outcome.err)
     assert run(*command, "-k", 4).code == 0
     refused = run(*command, "-k", 9)
-    message = f"k is out of range: found 9, expected 1 to 8, the ids of a query in {folder / 'three.npz'}. "
+    message = f"k is out of range: found 9, expected 1 to 8, the ids per query in {folder / 'three.npz'}. "
     assert (refused.code, refused.out, refused.err) == (2, "", f"mercore: {message}Fix: leave -k out.\n")
 
 

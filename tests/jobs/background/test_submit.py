@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "more to verify than is claimed": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "-k", 6),
-        "k is out of range: found 6, expected 1 to 5, the ids of a query in ",
+        "k is out of range: found 6, expected 1 to 5, the ids per query in ",
     ),
     "hits of other queries": (
         ("verify", "base", "q.npy", "few.npz", *CHI2),
@@ -221,9 +221,9 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
         (("search", "new", "q.npy", *CHI2, "--out", "h.txt"), "h.txt: unknown suffix '.txt' for hits, expected "),
         (
             ("search", "new", "nowhere.npy", *CHI2, "--out", "h.npz"),
-            "nowhere.npy does not exist: expected what search reads. Fix: check the path.",
+            "nowhere.npy does not exist: expected a source of search. Fix: check the path.",
         ),
-        (("verify", "new", "q.npy", "nowhere.npz", *CHI2), "nowhere.npz does not exist: expected what verify reads."),
+        (("verify", "new", "q.npy", "nowhere.npz", *CHI2), "nowhere.npz does not exist: expected a source of verify."),
         (("compare", "new", "q.npy", *COMPARE, "--out", "aska"), "aska holds a Zarr store: expected a folder for a "),
         (("export", "new", "x", "--points", "p.npy"), "--queries and --points go together: found one of them."),
         (("ingest", "new", "base"), "base exists: expected a new path. Fix: name another, or remove it."),

@@ -314,7 +314,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "option twice": (
         {"encoders": ["kpca:components=8,components=9"]},
-        "--encoder kpca:components=8,components=9: components stands there twice. Fix: leave one out.",
+        "--encoder kpca:components=8,components=9: components is given twice. Fix: leave one out.",
     ),
     "encoder twice": (
         {"encoders": [ASKA, ASKA]},

@@ -178,16 +178,16 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Pat
     assert outcome.code == 0
     said = " ".join(outcome.err.split())
     assert re.search(
-        rf"bounds rule too little out of {vectors} under kernel rbf: the best leaves \d+\.\d% of the rows and is "
-        r"expected to take \d+\.\d ns per row and query, every row's score \d+\.\d\. "
-        r"Exact searches will score every row where that is faster; for approximate ones use another --encoder\.",
+        rf"bounds rule out too few rows of {vectors} under kernel rbf: the best leaves \d+\.\d% of the rows and is "
+        r"expected to take \d+\.\d ns per row and query, scoring every row \d+\.\d\. "
+        r"Exact searches will score every row if that is faster; for approximate searches use another --encoder\.",
         said,
     )
     searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")
     assert searched.code == 0
     report = json.loads(searched.out)
     assert report["queries_by_every_row"] == 5
-    assert f"the bounds of {codes} ruled too little out for 5 of 5 queries" in searched.err
+    assert f"the bounds of {codes} ruled out too few rows for 5 of 5 queries" in searched.err
     truth = json.loads(
         succeed("search", vectors, folder / "queries.npy", "-k", 3, "--kernel", "rbf", "--gamma", 0.01, "--json")
     )
