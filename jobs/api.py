@@ -147,7 +147,7 @@ def verify(
     scheduler: str | None = None,
     memory: Size = None,
 ) -> Report:
-    """Return whether the hits of each query are its true nearest rows, in order, or which is nearer.
+    """Return whether the hits of each query are its true nearest rows, or which is nearer.
 
     Raises
     ------
@@ -185,7 +185,10 @@ def evaluate(
         If something does not exist, or does not fit together.
     """
     options = EvaluateOptions(
-        ranks=ranks, vectors=_path(vectors), queries=_path(queries), kernel=_kernel(kernel, gamma, transform)
+        ranks=ranks,
+        vectors=_path(vectors),
+        queries=_path(queries),
+        kernel=_kernel(kernel, gamma, transform),
     )
     return open_evaluate(_path(hits), _path(truth), options).run()
 
@@ -282,8 +285,17 @@ def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundCho
 
 
 def _execution(
-    threads: int | None, processes: int | None, scheduler: str | None, memory: Size, *, option: str = "threads"
+    threads: int | None,
+    processes: int | None,
+    scheduler: str | None,
+    memory: Size,
+    *,
+    option: str = "threads",
 ) -> Execution:
     return Execution(
-        threads=threads, processes=processes, scheduler=scheduler, memory=_bytes(memory), threads_option=option
+        threads=threads,
+        processes=processes,
+        scheduler=scheduler,
+        memory=_bytes(memory),
+        threads_option=option,
     )

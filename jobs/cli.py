@@ -53,7 +53,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
-        """Run the verb. Print errors on stderr; exit with 2 after bad input, with 1 after others."""
+        """Run the verb; print errors on stderr. Exit with 2 after bad input, else with 1."""
         try:
             return super().invoke(ctx)
         except MercoreError as error:
@@ -62,7 +62,11 @@ class Verbs(click.Group):
         except OSError as error:  # an error of stdout has no file name
             if error.errno == errno.EPIPE or error.filename is not None:
                 raise
-            click.echo(f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use --out.", err=True)
+            click.echo(
+                f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use "
+                "--out.",
+                err=True,
+            )
             ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
             fix = "run the same command again; encode keeps the parts that are done"
@@ -76,7 +80,9 @@ def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each ve
         announce_first_use()
     from mercore.jobs.verbs.registry import open_task
 
-    names = [str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)]
+    names = [
+        str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)
+    ]
     arguments = [str(values.pop(name)) for name in names]
     return open_task(verb, arguments, values).run()
 
@@ -104,11 +110,13 @@ COMPRESSOR = click.option(
 )
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="mercore")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact."""
+    """Find kernel nearest neighbours in data larger than memory: encoded, streamed, proved."""
     if sys.stderr is None:  # the parent process closed it
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
     print_notices()
@@ -120,11 +128,18 @@ def main(context: click.Context) -> None:
 @main.command()
 @click.argument("source", type=READ)
 @click.argument("store", type=WRITTEN)
-@click.option("--drop-zero-rows", is_flag=True, help="Leave out rows that are all zero; the others keep their ids.")
+@click.option(
+    "--drop-zero-rows",
+    is_flag=True,
+    help="Leave out rows that are all zero; the others keep their ids.",
+)
 @COMPRESSOR
 @as_json
 def ingest(*, json: bool, **values: object) -> None:
-    """Copy SOURCE (.bvecs .fvecs .ivecs .u8bin .fbin .ibin .npy or a 2-D Zarr array) into the vector store STORE."""
+    """Copy SOURCE into the vector store STORE.
+
+    SOURCE is a .bvecs, .fvecs, .ivecs, .u8bin, .fbin, .ibin or .npy file, or a 2-D Zarr array.
+    """
     _report("ingest", values, json=json)
 
 
@@ -135,7 +150,9 @@ def ingest(*, json: bool, **values: object) -> None:
 @ENCODER
 @click.option("--part-rows", type=int, help="Rows per part. [default: about 1/64 of the rows]")
 @COMPRESSOR
-@click.option("--workers", type=click.IntRange(min=1), help="Number of threads. [default: one per core]")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Number of threads. [default: one per core]"
+)
 @PROCESSES
 @SCHEDULER
 @MEMORY
@@ -149,13 +166,23 @@ def encode(*, json: bool, **values: object) -> None:
 @click.argument("store", type=READ)
 @click.argument("queries", type=READ)
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
-@click.option("--rerank", type=int, metavar="R", help="Score the R best codes of each query again by the true kernel.")
-@click.option("--exact", is_flag=True, help="Find the true k nearest rows and prove it. STORE holds bounds or vectors.")
+@click.option(
+    "--rerank",
+    type=int,
+    metavar="R",
+    help="Score the R best codes of each query again by the true kernel.",
+)
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Find the true k nearest rows and prove it. STORE holds bounds or vectors.",
+)
 @click.option(
     "--relaxed",
     type=FINITE,
     metavar="P",
-    help="Search like --exact, but by bounds that hold for a share P of near pairs only: faster, approximate.",
+    help="Search like --exact, but by bounds that hold for a share P of near pairs only: "
+    "faster, approximate.",
 )
 @click.option(
     "--vectors",
@@ -173,7 +200,8 @@ def encode(*, json: bool, **values: object) -> None:
     "--out",
     type=WRITTEN,
     metavar="HITS",
-    help="Write the hits to a .npz, .parquet, .ivecs (scores: .fvecs) or .ibin file, not to stdout.",
+    help="Write the hits to a .npz, .parquet, .ivecs (scores: .fvecs) or .ibin file, not to "
+    "stdout.",
 )
 @as_json
 def search(*, json: bool, **values: object) -> None:
@@ -197,7 +225,12 @@ def search(*, json: bool, **values: object) -> None:
 @click.argument("queries", type=READ)
 @click.argument("hits", type=READ)
 @KERNEL(required=True)
-@click.option("--bounds", type=READ, metavar="STORE", help="Bounds of the vectors, which save most of the work.")
+@click.option(
+    "--bounds",
+    type=READ,
+    metavar="STORE",
+    help="Bounds of the vectors, which save most of the work.",
+)
 @click.option("-k", type=int, help="Verify the first k hits of each query. [default: all]")
 @BATCH
 @THREADS
@@ -219,9 +252,19 @@ def verify(*, json: bool, **values: object) -> None:
 @main.command()
 @click.argument("hits", type=READ)
 @click.argument("truth", type=READ)
-@click.option("--ranks", help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the ranks of the files]")
-@click.option("--vectors", type=READ, metavar="STORE", help="Score the hits again by the true kernel of these rows.")
-@click.option("--queries", type=READ, metavar="FILE", help="The queries of the hits, for --vectors.")
+@click.option(
+    "--ranks",
+    help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the ranks of the files]",
+)
+@click.option(
+    "--vectors",
+    type=READ,
+    metavar="STORE",
+    help="Score the hits again by the true kernel of these rows.",
+)
+@click.option(
+    "--queries", type=READ, metavar="FILE", help="The queries of the hits, for --vectors."
+)
 @KERNEL(required=False)
 @as_json
 def evaluate(*, json: bool, **values: object) -> None:
@@ -249,9 +292,23 @@ def check(*, json: bool, **values: object) -> None:
 @main.command()
 @click.argument("codes", type=READ)
 @click.argument("index", type=WRITTEN)
-@click.option("--queries", type=READ, metavar="FILE", help="Queries for the index; --points writes their coordinates.")
-@click.option("--points", type=WRITTEN, metavar="NPY", help="Write the queries' coordinates, to search the index with.")
-@click.option("--kernel", metavar="FILE.py", help="The file of the custom kernel, if CODES were made with one.")
+@click.option(
+    "--queries",
+    type=READ,
+    metavar="FILE",
+    help="Queries for the index; --points writes their coordinates.",
+)
+@click.option(
+    "--points",
+    type=WRITTEN,
+    metavar="NPY",
+    help="Write the queries' coordinates, to search the index with.",
+)
+@click.option(
+    "--kernel",
+    metavar="FILE.py",
+    help="The file of the custom kernel, if CODES were made with one.",
+)
 @as_json
 def export(*, json: bool, **values: object) -> None:
     """Write CODES, made by kpca-pq or pq, as INDEX, an IndexPQ of faiss."""
@@ -270,14 +327,17 @@ def export(*, json: bool, **values: object) -> None:
     help="A kernel of encode; may be given several times.",
 )
 @click.option("--gamma", type=FINITE, help="γ of the kernels rbf and exp_chi2.")
-@click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of every kernel κ.")
+@click.option(
+    "--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of every kernel κ."
+)
 @click.option(
     "--encoder",
     "encoders",
     multiple=True,
     required=True,
     metavar="SPEC",
-    help="An encoder, or one with options: kpca-pq:landmarks=512,components=64; may be given several times.",
+    help="An encoder, or one with options: kpca-pq:landmarks=512,components=64; may be given "
+    "several times.",
 )
 @click.option(
     "--bytes",
@@ -285,12 +345,30 @@ def export(*, json: bool, **values: object) -> None:
     help="Give every encoder its largest code of at most this many bytes per row.",
 )
 @click.option(
-    "--operations", type=click.IntRange(min=1), help="Give every encoder a code that costs this many look-ups per row."
+    "--operations",
+    type=click.IntRange(min=1),
+    help="Give every encoder a code that costs this many look-ups per row.",
 )
-@click.option("--seeds", type=int, default=1, show_default=True, help="Runs per encoder, with random states 0, 1, …")
-@click.option("--ranks", help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the number of rows]")
-@click.option("--rerank", type=int, metavar="R", help="Also measure searches that score the R best codes again.")
-@click.option("--workers", type=click.IntRange(min=1), help="Threads that encode. [default: one per core]")
+@click.option(
+    "--seeds",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Runs per encoder, with random states 0, 1, …",
+)
+@click.option(
+    "--ranks",
+    help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the number of rows]",
+)
+@click.option(
+    "--rerank",
+    type=int,
+    metavar="R",
+    help="Also measure searches that score the R best codes again.",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Threads that encode. [default: one per core]"
+)
 @THREADS
 @MEMORY
 @click.option(
@@ -312,9 +390,13 @@ def compare(*, json: bool, **values: object) -> None:
 
 
 @main.command()
-@click.option("--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page.")
+@click.option(
+    "--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page."
+)
 @click.option("--kernel", default="chi2", show_default=True, help="A kernel for histograms.")
-@click.option("--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary.")
+@click.option(
+    "--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary."
+)
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @as_json
 def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:

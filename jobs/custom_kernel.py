@@ -31,14 +31,17 @@ def load_custom(path: str) -> CustomKernel:
         text = Path(path).read_bytes()
     except OSError as error:
         raise NotFoundError(
-            f"{path} cannot be read: {error.strerror}, expected a file that declares a kernel. Fix: check the path."
+            f"{path} cannot be read: {error.strerror}, expected a file that declares a kernel. "
+            "Fix: check the path."
         ) from None
     declared: dict[str, Any] = {"__name__": "mercore_own_kernel", "__file__": path}
     try:
         with redirect_stdout(sys.stderr):  # stdout is for the answer alone
             exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
     except (Exception, SystemExit) as error:  # whatever a user's file raises
-        raise InputError(f"{path} does not run: {type(error).__name__}: {error}. Fix: correct the file.") from error
+        raise InputError(
+            f"{path} does not run: {type(error).__name__}: {error}. Fix: correct the file."
+        ) from error
     _check_declared(path, declared)
     return CustomKernel(
         Declared(
@@ -76,7 +79,9 @@ def custom_kernel_of(codes: CodeStore, name: str | None) -> CustomKernel | None:
     if name and names_file(name) and is_custom(codes.spec.kernel):
         return load_custom(name)
     if name:
-        raise InputError(f"{codes.where} has its kernel already: found --kernel {name}. Fix: leave --kernel out.")
+        raise InputError(
+            f"{codes.where} has its kernel already: found --kernel {name}. Fix: leave --kernel out."
+        )
     return None
 
 
@@ -96,10 +101,20 @@ def _check_declared(path: str, declared: dict[str, Any]) -> None:
             "a positive number: the largest rounding error of K in units of 2^−53",
             "ROUNDING = 300",
         ),
-        "ROWS": (declared.get("ROWS") in NORMALISED, f"one of {', '.join(NORMALISED)}", 'ROWS = "l1"'),
-        "kernel": (callable(declared.get("kernel")), "a function of two rows under numba's njit", "define it"),
+        "ROWS": (
+            declared.get("ROWS") in NORMALISED,
+            f"one of {', '.join(NORMALISED)}",
+            'ROWS = "l1"',
+        ),
+        "kernel": (
+            callable(declared.get("kernel")),
+            "a function of two rows under numba's njit",
+            "define it",
+        ),
     }
     for name, (good, expected, fix) in expectations.items():
         if not good:
             found = repr(declared[name]) if name in declared else "none"
-            raise InputError(f"{path} declares no usable {name}: found {found}, expected {expected}. Fix: {fix}.")
+            raise InputError(
+                f"{path} declares no usable {name}: found {found}, expected {expected}. Fix: {fix}."
+            )

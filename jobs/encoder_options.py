@@ -48,7 +48,9 @@ def spec_of_options(name: str, given: Mapping[str, object]) -> EncoderSpec:
     return ENCODERS[name](**{of_name[option]: value for option, value in values.items()})
 
 
-def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, ...]) -> dict[str, Any]:
+def refuse_options(
+    options: Mapping[str, object], name: str, known: tuple[str, ...]
+) -> dict[str, Any]:
     """Return the given options of encoders; refuse one that ``name`` does not have.
 
     Raises
@@ -56,12 +58,15 @@ def refuse_options(options: Mapping[str, object], name: str, known: tuple[str, .
     InputError
         If there is one; the message names the encoders that have it.
     """
-    given = {option: options[option] for option in option_names() if options.get(option) is not None}
+    given = {
+        option: options[option] for option in option_names() if options.get(option) is not None
+    }
     for option in given:
         if option not in known:
             shown = option.replace("_", "-")
             raise InputError(
-                f"--{shown} has no use here: it belongs to {', '.join(users_of(option))}, found --encoder {name}. "
+                f"--{shown} has no use here: it belongs to {', '.join(users_of(option))}, found "
+                f"--encoder {name}. "
                 f"Fix: leave --{shown} out."
             )
     return given
@@ -88,7 +93,9 @@ def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec
     for option, field in fields_of(kind.name).items():
         if field in given and field in set_by:
             shown = option.replace("_", "-")
-            raise InputError(f"--encoder {text}: --{set_by[field]} sets {shown}. Fix: leave one of them out.")
+            raise InputError(
+                f"--encoder {text}: --{set_by[field]} sets {shown}. Fix: leave one of them out."
+            )
     try:
         if "bytes" in protocol:
             return equal_bytes(kind, given, protocol["bytes"], dims=dims)
@@ -118,17 +125,23 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
         type=click.Choice([*ENCODERS, CHOOSE]),
         default=DEFAULT,
         show_default=True,
-        help=f"The encoder. {CHOOSE} measures a sample and takes the bound with the cheapest exact search.",
+        help=f"The encoder. {CHOOSE} measures a sample and takes the bound with the cheapest "
+        "exact search.",
     )
     others = (
-        click.option(f"--{name.replace('_', '-')}", type=_type_of(name), help=_help_of(name)) for name in option_names()
+        click.option(f"--{name.replace('_', '-')}", type=_type_of(name), help=_help_of(name))
+        for name in option_names()
     )
     return apply_options((choice, *others), verb)
 
 
 def _fields(name: str) -> dict[str, Field[Any]]:
     """Return the field of an encoder's spec per option."""
-    return {field.metadata[OPTION].name: field for field in fields(ENCODERS[name]) if OPTION in field.metadata}
+    return {
+        field.metadata[OPTION].name: field
+        for field in fields(ENCODERS[name])
+        if OPTION in field.metadata
+    }
 
 
 def _type_of(option: str) -> "click.ParamType[Any]":
@@ -165,7 +178,8 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
         if not equals or option not in known:
             expected = ", ".join(other.replace("_", "-") for other in known if other != SEED)
             raise InputError(
-                f"--encoder {text}: found {word!r}, expected option=value with an option of {name}: {expected}. "
+                f"--encoder {text}: found {word!r}, expected option=value with an option of "
+                f"{name}: {expected}. "
                 "Fix: leave it out."
             )
         if known[option] in given:
@@ -180,7 +194,12 @@ def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - each op
     try:
         return kind.convert(value, None, None)
     except click.BadParameter:
-        expected = f"one of {', '.join(kind.choices)}" if isinstance(kind, click.Choice) else "a whole number"
+        expected = (
+            f"one of {', '.join(kind.choices)}"
+            if isinstance(kind, click.Choice)
+            else "a whole number"
+        )
         raise InputError(
-            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. Fix: leave it out."
+            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. "
+            "Fix: leave it out."
         ) from None

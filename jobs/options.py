@@ -51,7 +51,17 @@ class Finite(click.types.FloatParamType):
 
 
 FINITE = Finite()
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+UNITS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 
 
 def parse_bytes(text: str) -> int:
@@ -64,7 +74,9 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if not match or match[2] not in UNITS:
-        raise InputError(f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB")
+        raise InputError(
+            f"{text!r} is not a size: expected a number and a unit, such as 1.5GB or 8GiB"
+        )
     return int(float(match[1]) * UNITS[match[2]])
 
 
@@ -119,7 +131,11 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
     text = ranks if isinstance(ranks, str) else ",".join(map(str, ranks))
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
-        expected = "numbers above 0" if most is None else f"numbers from 1 to {most}, the rows of the store,"
+        expected = (
+            "numbers above 0"
+            if most is None
+            else f"numbers from 1 to {most}, the rows of the store,"
+        )
         raise InputError(f"ranks are {expected} with commas: found {text!r}. Fix: --ranks 1,10,100")
     return sorted({int(word) for word in words})
 
@@ -138,28 +154,46 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
     """Add the options that name a kernel."""
     kernels = "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values())
     takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
-    gammas = " and ".join(f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items())
+    gammas = " and ".join(
+        f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items()
+    )
     options = (
         click.option(
-            "--kernel", type=KernelName(), required=required, help=f"{kernels}; or the FILE.py of a custom one."
+            "--kernel",
+            type=KernelName(),
+            required=required,
+            help=f"{kernels}; or the FILE.py of a custom one.",
         ),
         click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
-        click.option("--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of the kernel κ."),
+        click.option(
+            "--transform",
+            type=FINITE,
+            metavar="S",
+            help="Use exp(S (κ − 1)) in place of the kernel κ.",
+        ),
     )
     return lambda verb: apply_options(options, verb)
 
 
 THREADS = click.option(
-    "--threads", type=int, help="Number of threads. [default: one per core, fewer if --memory needs it]"
+    "--threads",
+    type=int,
+    help="Number of threads. [default: one per core, fewer if --memory needs it]",
 )
 BATCH = click.option(
-    "--batch", type=int, help="Queries per pass over the store. [default: 1024, fewer if --memory needs it]"
+    "--batch",
+    type=int,
+    help="Queries per pass over the store. [default: 1024, fewer if --memory needs it]",
 )
 PROCESSES = click.option(
-    "--processes", type=click.IntRange(min=1), help="Run on this many processes of one thread each, not on threads."
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Run on this many processes of one thread each, not on threads.",
 )
 SCHEDULER = click.option(
-    "--scheduler", metavar="ADDRESS", help="Run on an existing Dask cluster, not on threads: tcp://… or tls://…."
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Run on an existing Dask cluster, not on threads: tcp://… or tls://….",
 )
 MEMORY = click.option(
     "--memory",

@@ -64,7 +64,9 @@ def print_search(report: Report, hits: "Hits") -> None:
     if "written" not in report:
         assert hits.scores is not None
         click.echo("query\trank\tid\tscore")
-        for query, (ids, scores) in enumerate(zip(hits.ids.tolist(), hits.scores.tolist(), strict=True)):
+        for query, (ids, scores) in enumerate(
+            zip(hits.ids.tolist(), hits.scores.tolist(), strict=True)
+        ):
             click.echo(
                 "\n".join(
                     f"{query}\t{rank}\t{row}\t{score:.9g}"
@@ -108,7 +110,9 @@ def print_comparison(report: Report) -> None:
     """
     kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
     for number, kernel in enumerate(kernels):
-        data = f"{report['rows']:,} rows, {report['query_count']:,} queries, k = {report['ranks'][-1]}"
+        data = (
+            f"{report['rows']:,} rows, {report['query_count']:,} queries, k = {report['ranks'][-1]}"
+        )
         click.echo("\n" * bool(number) + f"{kernel}: {data}")
         ranks = [f"R@{rank}" for rank in report["ranks"]]
         table = _table("encoder", "bytes per row", *ranks, "search ns", "encode µs")
@@ -122,15 +126,25 @@ def print_comparison(report: Report) -> None:
 
 def encoder_label(entry: Report) -> str:
     """Return the name of a line or curve: the encoder, and the number of reranked hits."""
-    return f"{entry['encoder']}, {entry['reranked']} reranked" if entry["reranked"] else str(entry["encoder"])
+    return (
+        f"{entry['encoder']}, {entry['reranked']} reranked"
+        if entry["reranked"]
+        else str(entry["encoder"])
+    )
 
 
 def print_run(record: Report, recall: Mapping[int, float], *, known: bool) -> None:
     """Print recalls and times of one run on stderr; ``known``: the run was recorded before."""
     figures = ", ".join(f"R@{rank} {value:.3f}" for rank, value in recall.items())
-    times = [format_seconds(seconds) for seconds in (record["encode_seconds"], record["search"]["seconds"])]
+    times = [
+        format_seconds(seconds)
+        for seconds in (record["encode_seconds"], record["search"]["seconds"])
+    ]
     took = "recorded before" if known else "encoded in {}, searched in {}".format(*times)
-    click.echo(f"{record['kernel_label']}: {record['label']}, seed {record['seed']}: {figures}; {took}", err=True)
+    click.echo(
+        f"{record['kernel_label']}: {record['label']}, seed {record['seed']}: {figures}; {took}",
+        err=True,
+    )
 
 
 def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, batch: int) -> None:
@@ -144,14 +158,20 @@ def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, ba
     for bound in measured:
         fields = vars(bound.spec)
         size = str(fields.get("n_components", fields.get("n_groups")))
-        table.add_row(bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}")
+        table.add_row(
+            bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}"
+        )
     table.add_row("every row", "", "", "100%", f"{every_row:.2f}")
     _print_table(table, err=True)
 
 
 def print_plan(report: Report) -> None:
     """Print a plan: bytes, memory, and the time per number of cores."""
-    fields = {label: format_size(report[name]) for name, label in PLAN_LABELS.items() if report.get(name) is not None}
+    fields = {
+        label: format_size(report[name])
+        for name, label in PLAN_LABELS.items()
+        if report.get(name) is not None
+    }
     if "bytes_of" in report:
         sizes = (f"{name} {format_size(size)}" for name, size in report["bytes_of"].items() if size)
         fields["of which"] = ", ".join(sizes)
@@ -168,7 +188,9 @@ def print_plan(report: Report) -> None:
         fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
     if "search" in report:
         search = report["search"]
-        times = (f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items())
+        times = (
+            f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items()
+        )
         settings = f"k = {search['k']}, batches of {search['batch']}, {search['threads']} threads"
         fields["per query of these codes"] = f"{', '.join(times)} ({settings})"
     _print_fields(fields)
@@ -189,7 +211,9 @@ def print_submitted(report: Report, command: str, *, queued: bool, why: str) -> 
     elif not queued:
         status = f"{before} already: nothing was queued again"
     else:
-        again = "is checked, and what is missing or wrong done again" if before == "done" else "goes on"
+        again = (
+            "is checked, and what is missing or wrong done again" if before == "done" else "goes on"
+        )
         status = f"was {before}{f' ({why})' if why else ''}: {again}"
     click.echo(report["id"])
     click.echo(f"{report['id']} {status}: {command}", err=True)
@@ -200,12 +224,26 @@ def print_status(report: Report) -> None:
     left, peak = report["seconds_left"], report["peak_bytes"]
     fields = {
         **{key: report[key] for key in ("id", "state", "why", "command")},
-        "parts": f"{report['parts_done']:,} of {report['parts']:,}" if report["parts"] is not None else "",
+        "parts": f"{report['parts_done']:,} of {report['parts']:,}"
+        if report["parts"] is not None
+        else "",
         "progress": _progress(report),
         "rate": _rate(report),
         "left": "" if left is None else format_seconds(left),
         "peak memory": format_size(peak) if peak else "",
-        **{key: report[key] for key in ("target", "runs", "exit_code", "submitted", "began", "ended", "log", "report")},
+        **{
+            key: report[key]
+            for key in (
+                "target",
+                "runs",
+                "exit_code",
+                "submitted",
+                "began",
+                "ended",
+                "log",
+                "report",
+            )
+        },
     }
     _print_fields({key: str(value) for key, value in fields.items() if value not in (None, "")})
 
@@ -225,7 +263,9 @@ def jobs_table(reports: Sequence[Report]) -> Table:
         table.add_row(
             report["id"],
             report["state"],
-            _progress(report) if report["parts"] is None else f"{report['parts_done']:,}/{report['parts']:,} parts",
+            _progress(report)
+            if report["parts"] is None
+            else f"{report['parts_done']:,}/{report['parts']:,} parts",
             _rate(report) if report["state"] == "running" else "",
             "" if left is None else format_seconds(left),
             report["target"] or "",
@@ -236,7 +276,9 @@ def jobs_table(reports: Sequence[Report]) -> Table:
 def print_demo(report: Report) -> None:
     """Print the path of the page; the recalls go to stderr."""
     for search, recalls in report["recall"].items():
-        figures = ", ".join(f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls)
+        figures = ", ".join(
+            f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls
+        )
         click.echo(f"{search}: {figures}", err=True)
     click.echo("The page:", err=True)
     click.echo(report["page"])
@@ -270,14 +312,19 @@ def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
     """Return the cells of an encoder's line in the table of a comparison."""
     figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
     spread = entry["seeds"] > 1
-    recall = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks]
+    recall = [
+        f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks
+    ]
     speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
     return [encoder_label(entry), str(entry["bytes_per_row"]), *recall, *speed]
 
 
 def _work(report: Report) -> str:
     """Return how many queries and rows a search had, and its time."""
-    return f"{report['queries']:,} queries × {report['rows']:,} rows in {format_seconds(report['seconds'])}"
+    return (
+        f"{report['queries']:,} queries × {report['rows']:,} rows in "
+        f"{format_seconds(report['seconds'])}"
+    )
 
 
 def _proof(report: Report) -> str:
@@ -285,15 +332,24 @@ def _proof(report: Report) -> str:
     relaxed, claim = report["approximate"], "proved"
     if relaxed is not None:
         missed = f"{relaxed['failure_probability']:.3f}"
-        claim = f"approximate: a neighbour is missed with an estimated probability of at most {missed}"
+        claim = (
+            f"approximate: a neighbour is missed with an estimated probability of at most {missed}"
+        )
     shares = ", ".join(f"{name} {share:.4%}" for name, share in report["rows_scored"].items())
-    return f"{claim}; rows scored by the true kernel: {shares}; {report['queries_with_ties']:,} queries with ties"
+    return (
+        f"{claim}; rows scored by the true kernel: {shares}; "
+        f"{report['queries_with_ties']:,} queries with ties"
+    )
 
 
 def _progress(report: Report) -> str:
     """Return how many units of its work a job has done, "" if it has not said so."""
     progress = report["progress"]
-    return f"{progress['done']:,}/{progress['total']:,} {progress['unit']}" if progress and "unit" in progress else ""
+    return (
+        f"{progress['done']:,}/{progress['total']:,} {progress['unit']}"
+        if progress and "unit" in progress
+        else ""
+    )
 
 
 def _rate(report: Report) -> str:

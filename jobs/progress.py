@@ -8,7 +8,15 @@ from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 Listener = Callable[[dict[str, Any]], None]
@@ -22,7 +30,10 @@ class RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Return the rate, or a dash before there is one."""
         speed = task.finished_speed or task.speed
-        return Text("–" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s", style="progress.data.speed")
+        return Text(
+            "–" if speed is None else f"{speed:,.0f} {task.fields['unit']}/s",
+            style="progress.data.speed",
+        )
 
 
 @contextmanager
@@ -48,7 +59,13 @@ def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]
     )
     with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(verb, total=total, unit=unit)
-        report: dict[str, Any] = {"verb": verb, "unit": unit, "total": int(total), "done": 0, "seconds": 0.0}
+        report: dict[str, Any] = {
+            "verb": verb,
+            "unit": unit,
+            "total": int(total),
+            "done": 0,
+            "seconds": 0.0,
+        }
         began = time.monotonic()
         listen = LISTENER.get()
         if listen:
@@ -56,6 +73,8 @@ def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]
 
         def advance(count: int) -> None:
             bar.advance(task, count)
-            report.update(done=report["done"] + int(count), seconds=round(time.monotonic() - began, 3))
+            report.update(
+                done=report["done"] + int(count), seconds=round(time.monotonic() - began, 3)
+            )
 
         yield advance

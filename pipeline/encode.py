@@ -1,4 +1,4 @@
-"""Encode a vector store part by part: plan it, fit the model, and turn one part's rows into columns."""
+"""Encode a vector store part by part: plan it, fit the model, make columns of rows."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,7 +38,10 @@ class EncodePlan:
         """The spec of the codes."""
         vectors = self.vectors
         return CodeSpec(
-            encoder=to_json(self.encoder), kernel=self.kernel.spec(), source=vectors.fingerprint, dims=vectors.dims
+            encoder=to_json(self.encoder),
+            kernel=self.kernel.spec(),
+            source=vectors.fingerprint,
+            dims=vectors.dims,
         )
 
     @cached_property
@@ -58,12 +61,17 @@ class EncodePlan:
 
 
 def default_part_rows(rows: int) -> int:
-    """Return the rows of a part: about a 64th of the store, a power of two from 4 096 to 1 048 576."""
+    """Return the rows per part: about a 64th of the store, a power of two from 2¹² to 2²⁰."""
     return min(MAX_PART_ROWS, max(MIN_PART_ROWS, 1 << (rows // 64).bit_length()))
 
 
 def plan_encode(
-    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
+    vectors: Vectors,
+    kernel: Kernel,
+    encoder: EncoderSpec,
+    *,
+    part_rows: int | None = None,
+    compressor: str = "none",
 ) -> EncodePlan:
     """Check the parameters and every row against the store, and lay the code store out.
 
@@ -79,7 +87,12 @@ def plan_encode(
 
 
 def lay_out(
-    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, part_rows: int | None = None, compressor: str = "none"
+    vectors: Vectors,
+    kernel: Kernel,
+    encoder: EncoderSpec,
+    *,
+    part_rows: int | None = None,
+    compressor: str = "none",
 ) -> EncodePlan:
     """Check the parameters against the store, and lay the code store out.
 
@@ -94,7 +107,8 @@ def lay_out(
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
-            f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: leave --part-rows out."
+            f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: "
+            "leave --part-rows out."
         )
     check_domain(vectors, kernel)
     layout = Layout(
@@ -127,9 +141,14 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     }
     for what, count in counts.items():
         if count and not _accepts(kernel, samples[what]):
-            fix = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
+            fix = (
+                "mercore ingest --drop-zero-rows"
+                if what == "all-zero"
+                else "clean the source and ingest it again"
+            )
             raise InputError(
-                f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} does not take them. "
+                f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} "
+                "does not take them. "
                 f"Fix: {fix}."
             )
 
@@ -148,7 +167,9 @@ def check_every_row(vectors: Vectors, kernel: Kernel) -> None:
         kernel.prepare(rows, first=row)
 
 
-def encode_part(encoder: Encoder, vectors: Vectors, start: int, stop: int) -> dict[str, NDArray[Any]]:
+def encode_part(
+    encoder: Encoder, vectors: Vectors, start: int, stop: int
+) -> dict[str, NDArray[Any]]:
     """Return the columns of rows [start, stop), computed block by block."""
     out: dict[str, NDArray[Any]] = {}
     for row, rows in blocks(vectors, start, stop, encoder.block_rows):

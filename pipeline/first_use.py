@@ -28,7 +28,9 @@ from mercore.pipeline.scanners.pq import GROUP
 def before_encoding(spec: EncoderSpec) -> None:
     """Compile, in a second process, the functions that encoding needs after fitting."""
     if isinstance(spec, Dictionary):
-        _compile_beside(pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8")
+        _compile_beside(
+            pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8"
+        )
     elif isinstance(spec, Quantizer):
         _compile_beside(assign, "assignment")
     elif isinstance(spec, KpcaBoundSpec):
@@ -60,9 +62,20 @@ def _compile_beside(function: Callable[..., Any], rehearsal: str, **options: obj
 
     The process ends with this one: it reads a pipe whose other end this one holds.
     """
-    if multiprocessing.parent_process() is not None or multiprocessing.cpu_count() < 2 or is_kept(function):
+    if (
+        multiprocessing.parent_process() is not None
+        or multiprocessing.cpu_count() < 2
+        or is_kept(function)
+    ):
         return
-    command = [sys.executable, "-P", "-m", "mercore.pipeline.rehearsal", rehearsal, json.dumps(options)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "mercore.pipeline.rehearsal",
+        rehearsal,
+        json.dumps(options),
+    ]
     with suppress(OSError):
         null = subprocess.DEVNULL
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null)  # noqa: S603 - our own

@@ -116,15 +116,20 @@ def texture(tiles: NDArray[np.uint8], *, block: int = 256) -> NDArray[np.float32
 def _check(tiles: NDArray[np.uint8], workers: int, block: int) -> None:
     """Refuse tiles of another type or shape, and counts below 1."""
     if tiles.dtype != np.uint8:
-        raise InputError(f"tiles have the wrong type: found {tiles.dtype}, expected uint8. Fix: scale to 0…255 first.")
+        raise InputError(
+            f"tiles have the wrong type: found {tiles.dtype}, expected uint8. Fix: scale to "
+            "0…255 first."
+        )
     if tiles.ndim not in (3, 4) or tiles.shape[1:] not in ((SIDE, SIDE), (SIDE, SIDE, 3)):
         expected = f"[n, {SIDE}, {SIDE}] or [n, {SIDE}, {SIDE}, 3]"
         raise ShapeError(
-            f"tiles have the wrong shape: found {list(tiles.shape)}, expected {expected}. Fix: resize them first."
+            f"tiles have the wrong shape: found {list(tiles.shape)}, expected {expected}. Fix: "
+            "resize them first."
         )
     if workers < 1 or block < 1:
         raise ShapeError(
-            f"workers or block is out of range: found {workers} and {block}, expected 1 or more. Fix: raise them."
+            f"workers or block is out of range: found {workers} and {block}, expected 1 or "
+            "more. Fix: raise them."
         )
 
 
@@ -187,7 +192,9 @@ def _blur() -> NDArray[np.float32]:
     frequency = scipy.fft.fftfreq(_WIDE) * SIDE
     response = np.exp(-np.log(2) * (frequency / _CUTOFF) ** 2)
     padding = np.pad(np.eye(SIDE), ((_PAD, _PAD), (0, 0)), mode="symmetric")
-    blurred = scipy.fft.ifft(scipy.fft.fft(padding, axis=0) * response[:, None], axis=0).real[_PAD : _PAD + SIDE]
+    blurred = scipy.fft.ifft(scipy.fft.fft(padding, axis=0) * response[:, None], axis=0).real[
+        _PAD : _PAD + SIDE
+    ]
     # A Gaussian cut to 48 frequencies undershoots by ~1e-9; the squares under a root must not
     # become negative.
     blurred = np.maximum(blurred, 0)

@@ -68,7 +68,9 @@ class _ByConstants:
     Python callers use one dispatcher per value; jitted callers use one for all values.
     """
 
-    def __init__(self, dispatcher: Any, constants: tuple[str, ...], options: dict[str, Any]) -> None:
+    def __init__(
+        self, dispatcher: Any, constants: tuple[str, ...], options: dict[str, Any]
+    ) -> None:
         self.py_func = dispatcher.py_func
         self.__name__, self.__doc__ = self.py_func.__name__, self.py_func.__doc__
         self._of_all = dispatcher  # kept alive here: its numba type holds a weak reference
@@ -86,7 +88,9 @@ class _ByConstants:
     def _for(self, values: tuple[Any, ...]) -> Any:
         """Return the dispatcher for these values; make it if need be."""
         given = self.py_func
-        function = FunctionType(given.__code__, given.__globals__, given.__name__, None, given.__closure__)
+        function = FunctionType(
+            given.__code__, given.__globals__, given.__name__, None, given.__closure__
+        )
         function.__qualname__, function.__module__ = given.__qualname__, given.__module__
         setattr(function, CONSTANTS, dict(zip(self._constants, values, strict=True)))
         suffix = "-".join(str(int(value)) for value in values)

@@ -17,11 +17,13 @@ _idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)
 os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of the threads
 
 
-def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]) -> list[Result]:
+def over_parts(
+    parts: list[int], threads: int, work: Callable[[Iterator[int]], Result]
+) -> list[Result]:
     """Run ``work`` on every thread, each with an iterator that takes the next part that is left.
 
-    Return the results. An error on one thread stops the others at their next part, and is raised. With ``threads`` = 1
-    the work is done on the caller's thread.
+    Return the results. An error on one thread stops the others at their next part, and is raised.
+    With ``threads`` = 1 the work is done on the caller's thread.
     """
     shared = iter(parts)
     if threads == 1 or len(parts) == 1:
@@ -52,7 +54,9 @@ def over_parts(parts: list[int], threads: int, work: Callable[[Iterator[int]], R
             wait(futures)
 
 
-def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Iterator[tuple[int, Value]]:
+def read_ahead(
+    parts: Iterator[int], read: Callable[[int, int], Value]
+) -> Iterator[tuple[int, Value]]:
     """Yield (part, value) while a thread reads the next part; the caller's thread reads the first.
 
     ``read(part, slot)`` may reuse the buffers of slot 0 or 1: a slot is read again only once the
@@ -64,7 +68,10 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
         try:
             while part is not None:
                 after = next(parts, None)
-                here, ahead = ahead, None if after is None else pool.submit(read, after, (turn + 1) % 2)
+                here, ahead = (
+                    ahead,
+                    None if after is None else pool.submit(read, after, (turn + 1) % 2),
+                )
                 yield part, read(part, 0) if here is None else here.result()
                 turn, part = turn + 1, after
         finally:
@@ -72,7 +79,9 @@ def read_ahead(parts: Iterator[int], read: Callable[[int, int], Value]) -> Itera
                 wait([ahead])
 
 
-def in_order(items: Iterable[Item], work: Callable[[Item], Result], workers: int) -> Iterator[Result]:
+def in_order(
+    items: Iterable[Item], work: Callable[[Item], Result], workers: int
+) -> Iterator[Result]:
     """Yield the result of ``work`` for each item, in their order, from ``workers`` threads."""
     if workers == 1:
         yield from map(work, items)

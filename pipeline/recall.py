@@ -51,7 +51,11 @@ class Evaluation:
 
 
 def evaluate(
-    returned: Neighbours, truth: Neighbours, ranks: Iterable[int] | None = None, *, exact_scores: bool = False
+    returned: Neighbours,
+    truth: Neighbours,
+    ranks: Iterable[int] | None = None,
+    *,
+    exact_scores: bool = False,
 ) -> Evaluation:
     """Compute every definition of recall at every rank that the data allow.
 
@@ -125,7 +129,9 @@ def k_recall(returned: Ids, true: Ids, k: int) -> float:
     """
     returned, true = checked_pair(returned, true)
     check_rank(k, returned=returned, true=true)
-    hits = sum(_count_shared(returned[rows, :k], true[rows, :k]) for rows in query_blocks(len(true), 2 * k))
+    hits = sum(
+        _count_shared(returned[rows, :k], true[rows, :k]) for rows in query_blocks(len(true), 2 * k)
+    )
     return hits / (len(true) * k)
 
 
@@ -223,14 +229,19 @@ def tie_aware_recall(returned: Neighbours, true: Neighbours, k: int) -> float:
         present, top_k = true_ids[rows, :k] >= 0, true_scores[rows, :k].astype(precision)
         check_descending(top_k, present, rows.start)
         threshold = np.where(present, top_k, np.inf).min(axis=1, keepdims=True)
-        hits += _count_reaching(returned_ids[rows, :k], scores[rows, :k].astype(precision), threshold)
+        hits += _count_reaching(
+            returned_ids[rows, :k], scores[rows, :k].astype(precision), threshold
+        )
     return hits / (len(true_ids) * k)
 
 
 def _count_found(first: Ids, among: Ids) -> int:
     """Count the queries whose ``first`` [nq, 1] is present and in its row of ``among`` [nq, r]."""
     blocks = query_blocks(*among.shape)
-    return sum(int(((first[rows] == among[rows]) & (first[rows] >= 0)).any(axis=1).sum()) for rows in blocks)
+    return sum(
+        int(((first[rows] == among[rows]) & (first[rows] >= 0)).any(axis=1).sum())
+        for rows in blocks
+    )
 
 
 def _count_shared(returned: Ids, true: Ids) -> int:

@@ -20,7 +20,8 @@ def checked_pair(returned: Ids, true: Ids) -> tuple[Ids, Ids]:
     returned, true = _checked_ids(returned, "returned"), _checked_ids(true, "true")
     if len(returned) != len(true):
         raise ShapeError(
-            f"the two sides answer different numbers of queries: found {len(returned)} returned and {len(true)} true, "
+            f"the two sides answer different numbers of queries: found {len(returned)} returned "
+            f"and {len(true)} true, "
             "expected equal. Fix: give the true neighbours of the queries that were searched."
         )
     return returned, true
@@ -30,17 +31,20 @@ def _checked_ids(ids: Ids, side: str) -> Ids:
     """Return the ids of one side as int64; refuse anything but a table of row numbers."""
     if ids.ndim != 2 or ids.size == 0:
         raise ShapeError(
-            f"the {side} ids are not a table of neighbours: found shape {ids.shape}, expected (nq, k), each ≥ 1. "
+            f"the {side} ids are not a table of neighbours: found shape {ids.shape}, expected "
+            "(nq, k), each ≥ 1. "
             "Fix: give one line of ids per query."
         )
     if not (np.issubdtype(ids.dtype, np.integer) and np.can_cast(ids.dtype, np.int64)):
         raise InputError(
-            f"the {side} ids have the wrong type: found {ids.dtype}, expected int64. Fix: give row numbers, not scores."
+            f"the {side} ids have the wrong type: found {ids.dtype}, expected int64. Fix: give "
+            "row numbers, not scores."
         )
     if int(ids.min()) < -1:
         query, rank = np.argwhere(ids < -1)[0].tolist()
         raise InputError(
-            f"a {side} id is not a row number: found {ids[query, rank]}, expected 0 or more, or -1 for an absent one; "
+            f"a {side} id is not a row number: found {ids[query, rank]}, expected 0 or more, or "
+            "-1 for an absent one; "
             f"query {query}, rank {rank + 1}. Fix: write the file again as int64 ids."
         )
     return ids.astype(np.int64, copy=False)
@@ -52,7 +56,8 @@ def check_rank(rank: int, **sides: Ids) -> None:
     width = ids.shape[1]
     if not 1 <= rank <= width:
         raise ShapeError(
-            f"the rank is out of range: found {rank}, expected 1 to {width}, the {side} neighbours of a query. "
+            f"the rank is out of range: found {rank}, expected 1 to {width}, the {side} "
+            "neighbours of a query. "
             f"Fix: ask for a rank within it, or give more {side} neighbours."
         )
 
@@ -69,7 +74,8 @@ def checked_ranks(ranks: Iterable[int] | None, width: int) -> list[int]:
     if outside or not wanted:
         found = ", ".join(map(str, outside)) or "none"
         raise ShapeError(
-            f"the ranks are out of range: found {found}, expected 1 to {width}, the most neighbours of a query that "
+            f"the ranks are out of range: found {found}, expected 1 to {width}, the most "
+            "neighbours of a query that "
             "either side holds. Fix: ask for ranks within it, or search with a greater k."
         )
     return wanted
@@ -84,7 +90,8 @@ def checked_scores(scores: Scores | None, ids: Ids, side: str) -> Scores:
         )
     if scores.shape != ids.shape:
         raise ShapeError(
-            f"the {side} scores do not fit their ids: found shape {scores.shape}, expected {ids.shape}. "
+            f"the {side} scores do not fit their ids: found shape {scores.shape}, expected "
+            f"{ids.shape}. "
             "Fix: give the scores that belong to these ids."
         )
     for rows in query_blocks(*ids.shape):
@@ -92,7 +99,8 @@ def checked_scores(scores: Scores | None, ids: Ids, side: str) -> Scores:
         if wrong.any():
             query, rank = np.argwhere(wrong)[0].tolist()
             raise InputError(
-                f"a {side} score is not finite: found {scores[rows][query, rank]}, expected a kernel value; "
+                f"a {side} score is not finite: found {scores[rows][query, rank]}, expected a "
+                "kernel value; "
                 f"query {rows.start + query}, rank {rank + 1}. Fix: compute the scores again."
             )
     return scores
@@ -104,7 +112,8 @@ def check_descending(scores: Scores, present: NDArray[np.bool_], first: int) -> 
     if rising.any():
         query, rank = np.argwhere(rising)[0].tolist()
         raise InputError(
-            f"the true scores rise: found {scores[query, rank]} before {scores[query, rank + 1]}, expected "
+            f"the true scores rise: found {scores[query, rank]} before "
+            f"{scores[query, rank + 1]}, expected "
             f"descending kernel values; query {first + query}, rank {rank + 1}. "
             "Fix: give kernel values, best first, not distances."
         )

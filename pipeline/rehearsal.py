@@ -51,8 +51,12 @@ def sparse(*, nq: int, alpha: int, residuals: bool) -> None:
         "residual": np.full(ROWS, 0.1, np.float16),
     }
     queries = np.zeros((nq, 1))
-    groups = query_groups(lambda part: np.ones((ATOMS, len(part)), np.float32), queries, alpha=alpha, int8=True)
-    SparseScanner(groups, metric="distance" if residuals else "product").scan(columns, 0, _full_lists(nq))
+    groups = query_groups(
+        lambda part: np.ones((ATOMS, len(part)), np.float32), queries, alpha=alpha, int8=True
+    )
+    SparseScanner(groups, metric="distance" if residuals else "product").scan(
+        columns, 0, _full_lists(nq)
+    )
 
 
 def pq(*, nq: int, codes: int) -> None:
@@ -77,7 +81,9 @@ def _full_lists(nq: int) -> TopK:
     return lists
 
 
-REHEARSALS: dict[str, Callable[..., None]] = {each.__name__: each for each in (pursuit, assignment, sparse, pq, bounds)}
+REHEARSALS: dict[str, Callable[..., None]] = {
+    each.__name__: each for each in (pursuit, assignment, sparse, pq, bounds)
+}
 
 
 def _end_with_parent() -> None:

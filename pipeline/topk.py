@@ -29,7 +29,9 @@ class TopK:
         """The k-th best score of each query, −inf until there are k rows."""
         return self.scores[:, -1]
 
-    def insert(self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]) -> None:
+    def insert(
+        self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.floating]
+    ) -> None:
         """Insert the pairs (query, row) with their scores; each pair occurs once."""
         insert_pairs(self.scores, self.ids, queries, rows, scores)
 

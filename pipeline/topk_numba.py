@@ -13,14 +13,18 @@ LONGEST_SORTED = 128  # entries: up to this length, moving entries is faster tha
 
 
 @jit
-def insert(scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int) -> None:
+def insert(
+    scores: NDArray[np.floating], ids: NDArray[np.int64], query: int, score: np.floating, row: int
+) -> None:
     """Insert (score, row) into ``scores[query]`` and ``ids[query]`` if it is among the k best.
 
     The last entry is the worst. Short lists are descending; long ones are heaps: see ``sink``.
     """
     k = scores.shape[1]
     last = k - 1
-    if score < scores[query, last] or (score == scores[query, last] and 0 <= ids[query, last] < row):
+    if score < scores[query, last] or (
+        score == scores[query, last] and 0 <= ids[query, last] < row
+    ):
         return
     if k > LONGEST_SORTED:
         sink(scores[query], ids[query], score, row)
@@ -43,7 +47,9 @@ def worse(score: np.floating, row: int, other: np.floating, other_row: int) -> b
 
 
 @jit
-def sink(scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int) -> None:
+def sink(
+    scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int
+) -> None:
     """Replace the worst entry by (score, row), in a binary heap whose root, the worst, comes last.
 
     This touches log2 k entries; moving part of a thousand would touch hundreds of cache lines.
@@ -80,7 +86,10 @@ def insert_pairs(
 
 @jit
 def survivors(
-    block: NDArray[np.float32], least: NDArray[np.float32], rows: NDArray[np.int64], queries: NDArray[np.int64]
+    block: NDArray[np.float32],
+    least: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    queries: NDArray[np.int64],
 ) -> int:
     """Return the number of scores that reach ``least[query]``; list as many pairs as fit."""
     count = 0

@@ -1,4 +1,4 @@
-"""The folder of machine code, and the notice of its first use: without numba, which takes half a second to load."""
+"""The folder of machine code, and the notice of its first use; numba is not loaded."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ NOTICE = "compiling loops for this processor, once"
 
 
 def cache_folder() -> Path:
-    """Return the folder of machine code: ``NUMBA_CACHE_DIR`` if it is set, else the user's cache folder."""
+    """Return the folder of machine code: ``NUMBA_CACHE_DIR``, or the user's cache folder."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     return Path(given) / NAMESPACE if given else user_cache_path(NAMESPACE, appauthor=False) / "jit"
 

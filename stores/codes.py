@@ -84,8 +84,10 @@ class CodeStore:
             model = fit()
             if model_entries(model) != self.store.layout.model:
                 raise IntegrityError(
-                    f"{self.where}: its model is damaged, and fitted again it is another: found different checksums, "
-                    "expected those of its header. Fix: restore the model from a copy, or encode to a new path."
+                    f"{self.where}: its model is damaged, and fitted again it is another: found "
+                    "different checksums, "
+                    "expected those of its header. Fix: restore the model from a copy, or "
+                    "encode to a new path."
                 ) from error
         written = self.store.restore(model)
         self.__dict__.pop("model", None)
@@ -100,7 +102,12 @@ class CodeStore:
 
 
 def create_or_resume(
-    path: Where, spec: CodeSpec, layout: Layout, model: dict[str, NDArray[Any]], *, source_path: Where
+    path: Where,
+    spec: CodeSpec,
+    layout: Layout,
+    model: dict[str, NDArray[Any]],
+    *,
+    source_path: Where,
 ) -> CodeStore:
     """Open the code store of this spec and layout at ``path``, or create it.
 
@@ -117,7 +124,9 @@ def create_or_resume(
         "fix": "Fix: run the same mercore encode again: it redoes what is wrong, and only that.",
     }
     try:
-        return CodeStore(create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model))
+        return CodeStore(
+            create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model)
+        )
     except ExistsError:  # another process has made a store there
         store = resume(path, spec, layout)
         assert store is not None
@@ -138,9 +147,12 @@ def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
         return None
     except FormatError:
         raise ExistsError(
-            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
+            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, "
+            "or remove it."
         ) from None
-    wanted = Header(kind=KIND, spec=to_json(spec), layout=replace(layout, model=stored.layout.model))
+    wanted = Header(
+        kind=KIND, spec=to_json(spec), layout=replace(layout, model=stored.layout.model)
+    )
     if stored.spec_digest != wanted.spec_digest:
         raise ExistsError(
             f"{path} is another store: it differs in {_difference(stored, wanted)}. "
@@ -159,7 +171,9 @@ def open_code_store(path: Where) -> CodeStore:
     """
     header = open_header(path)
     if header.kind != KIND:
-        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the code store.")
+        raise FormatError(
+            f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the code store."
+        )
     return CodeStore(PartStore(path, header))
 
 
@@ -168,7 +182,9 @@ def _difference(stored: Header, wanted: Header) -> str:
     if stored.kind != wanted.kind:
         return f"kind ({stored.kind}, not {wanted.kind})"
     ours, theirs = _parameters(wanted), _parameters(stored)
-    differing = [key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)]
+    differing = [
+        key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)
+    ]
     values = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
     return ", ".join(values) or "its columns"
 

@@ -114,7 +114,10 @@ class _MachineCode(IndexDataCacheFile):
             folder = Path(self._cache_path)
             super().save(key, data)
             for path in folder.glob(self._same_function):
-                if self._source_stamp not in path.name and path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                if (
+                    self._source_stamp not in path.name
+                    and path.stat().st_mtime < time.time() - KEPT_SECONDS
+                ):
                     path.unlink(missing_ok=True)
         self._release()
 

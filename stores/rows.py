@@ -49,10 +49,13 @@ def open_vectors(path: str) -> Vectors:
         return open_vector_store(location)
     if not location.exists():
         raise NotFoundError(
-            f"{path} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {path}"
+            f"{path} does not exist: expected a vector store. Fix: check the path, or mercore "
+            f"ingest SOURCE {path}"
         )
     if not location.is_folder():
-        raise FormatError(f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE")
+        raise FormatError(
+            f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
+        )
     return SourceVectors(open_source(path))
 
 
@@ -67,7 +70,9 @@ class StoredRows:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows [start, stop), dtype[stop − start, d]."""
-        return np.concatenate([rows for _, rows in blocks(self._vectors, start, stop, stop - start)])
+        return np.concatenate(
+            [rows for _, rows in blocks(self._vectors, start, stop, stop - start)]
+        )
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the store."""

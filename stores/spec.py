@@ -34,7 +34,9 @@ def to_json(spec: object) -> dict[str, Any]:
         raise TypeError(f"not a spec: {spec!r}")
     mapping: dict[str, Any] = json.loads(canonical_json(dataclasses.asdict(spec)))
     absent = _absent_values(type(spec))
-    return {key: value for key, value in mapping.items() if key not in absent or value != absent[key]}
+    return {
+        key: value for key, value in mapping.items() if key not in absent or value != absent[key]
+    }
 
 
 def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
@@ -62,7 +64,8 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
     if set(mapping) != set(fields):
         missing, unknown = sorted(set(fields) - set(mapping)), sorted(set(mapping) - set(fields))
         raise FormatError(
-            f"{where}: its fields do not fit {fields['name'].default} version {fields['version'].default}: "
+            f"{where}: its fields do not fit {fields['name'].default} version "
+            f"{fields['version'].default}: "
             f"missing {missing}, unknown {unknown}. "
             "Fix: restore the file from the store that was copied, or write it anew."
         )
@@ -71,4 +74,8 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
 
 def _absent_values(kind: "type[DataclassInstance]") -> dict[str, Any]:
     """Return the fields that may be left out, each with the value that this means."""
-    return {field.name: field.metadata[ABSENT] for field in dataclasses.fields(kind) if ABSENT in field.metadata}
+    return {
+        field.name: field.metadata[ABSENT]
+        for field in dataclasses.fields(kind)
+        if ABSENT in field.metadata
+    }

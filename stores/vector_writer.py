@@ -45,7 +45,10 @@ class VectorWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
@@ -72,10 +75,15 @@ class VectorWriter:
         if self._filled:
             self._flush()
         spec = VectorSpec(
-            **report, dims=self._fields["width"], dtype=self._fields["dtype"], content=digest(self._chunks)
+            **report,
+            dims=self._fields["width"],
+            dtype=self._fields["dtype"],
+            content=digest(self._chunks),
         )
         model = {"dropped": dropped} if dropped.size else {}
-        layout = Layout(rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model))
+        layout = Layout(
+            rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model)
+        )
         header = Header(kind=KIND, spec=to_json(spec), layout=layout)
         write_skeleton(self._draft.location, header, model)
         self._write_receipts(PartStore(self._draft.location, header))
@@ -88,7 +96,9 @@ class VectorWriter:
         def write(part: int) -> None:
             start, stop = store.bounds(part)
             chunks = {"vectors": self._chunks[part]}
-            receipt = Receipt(part=part, start=start, stop=stop, job=store.header.spec_digest, chunks=chunks)
+            receipt = Receipt(
+                part=part, start=start, stop=stop, job=store.header.spec_digest, chunks=chunks
+            )
             store.receipt_file(part).publish(receipt_bytes(receipt, store.layout.parts))
 
         for _ in store.location.each(write, range(store.layout.parts)):

@@ -130,7 +130,9 @@ class VectorCache(WrappedVectors):
         return values
 
 
-def blocks(vectors: Vectors, start: int, stop: int, block_rows: int) -> Iterator[tuple[int, NDArray[Any]]]:
+def blocks(
+    vectors: Vectors, start: int, stop: int, block_rows: int
+) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield (first row, dtype[≤ block_rows, d]) over rows [start, stop), reading each part once.
 
     Blocks end at multiples of ``block_rows`` and at the ends of parts, for any start and stop.
@@ -220,5 +222,8 @@ def open_vector_store(path: Where) -> VectorStore:
     """
     header: Header = open_header(path)
     if header.kind != KIND:
-        raise FormatError(f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the vector store.")
+        raise FormatError(
+            f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the vector "
+            "store."
+        )
     return VectorStore(PartStore(path, header))

@@ -1,4 +1,5 @@
-"""Modules with slow tests come first, and no test touches the state folder of whoever runs the tests."""
+"""Modules with slow tests come first, and no test touches the state folder of whoever runs the
+tests."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ TEN_SECONDS = 10  # and more is what slow tests take that say no number
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the modules of the longest tests, so that no core waits at the end for one of them.
+    """Begin with the modules of the longest tests, so that no core waits at the end for one of
+    them.
 
     A module stays whole: what its tests share is made once on a core.
     """

@@ -1,4 +1,5 @@
-"""The shape of the source: no import circle, no crowded folder, no class name with two meanings, typed options."""
+"""The shape of the source: no import circle, no crowded folder, no class name with two meanings,
+typed options."""
 
 import ast
 import re
@@ -12,7 +13,8 @@ import pytest
 HERE = Path(__file__).parents[1]
 PACKAGES = ("jobs", "pipeline", "stores")
 MOST_ENTRIES = 20
-# Mappings that carry the options of a verb, and keywords of any type; ``options`` of click are not meant.
+# Mappings that carry the options of a verb, and keywords of any type; ``options`` of click are not
+# meant.
 UNTYPED = re.compile(r"Mapping\[str, Any\]|\*\*options\b")
 
 
@@ -53,24 +55,42 @@ def test_a_planted_circle_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "one.py").write_text("from planted import two\n")
-    (package / "two.py").write_text("def late():\n    from planted import three\n    return three\n")
+    (package / "two.py").write_text(
+        "def late():\n    from planted import three\n    return three\n"
+    )
     (package / "three.py").write_text("import planted.one\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert circle_in(imports_of("planted")) == ["planted.one", "planted.two", "planted.three", "planted.one"]
+    assert circle_in(imports_of("planted")) == [
+        "planted.one",
+        "planted.two",
+        "planted.three",
+        "planted.one",
+    ]
 
 
 def test_no_folder_is_crowded() -> None:
     folders = {path.parent for path in sources()}
-    entries = {folder: [each for each in folder.iterdir() if each.name != "__pycache__"] for folder in folders}
-    assert {str(folder): len(found) for folder, found in entries.items() if len(found) > MOST_ENTRIES} == {}
+    entries = {
+        folder: [each for each in folder.iterdir() if each.name != "__pycache__"]
+        for folder in folders
+    }
+    assert {
+        str(folder): len(found) for folder, found in entries.items() if len(found) > MOST_ENTRIES
+    } == {}
 
 
 def test_no_two_classes_have_one_name() -> None:
     trees = (ast.parse(path.read_text()) for path in sources())
-    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
     assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_options_of_verbs_are_typed() -> None:
-    found = {path.name: UNTYPED.findall(path.read_text()) for path in sources() if HERE / "jobs" in path.parents}
+    found = {
+        path.name: UNTYPED.findall(path.read_text())
+        for path in sources()
+        if HERE / "jobs" in path.parents
+    }
     assert {name: lines for name, lines in found.items() if lines} == {}

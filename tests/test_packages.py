@@ -12,20 +12,31 @@ HERE = Path(__file__).parents[1]
 
 
 def test_the_packages_come_from_this_tree_and_not_from_an_older_copy() -> None:
-    assert {Path(str(package.__file__)).resolve().parents[1] for package in (jobs, pipeline, stores)} == {HERE}
+    assert {
+        Path(str(package.__file__)).resolve().parents[1] for package in (jobs, pipeline, stores)
+    } == {HERE}
     assert (Path(str(mercore.__file__)).parent / "py.typed").is_file()
 
 
 def test_no_generic_name_is_installed() -> None:
     installed = {name for name, owners in packages_distributions().items() if "mercore" in owners}
-    assert installed <= {"mercore"} | {name for name in installed if name.startswith("__editable__")}
+    assert installed <= {"mercore"} | {
+        name for name in installed if name.startswith("__editable__")
+    }
 
 
 def test_a_folder_may_hold_files_of_the_names_of_our_packages(tmp_path: Path) -> None:
     for name in ("jobs", "pipeline", "stores"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('a file of the user')\n")
-    program = "import mercore, mercore.jobs.cli, mercore.pipeline, mercore.stores; print('imported')"
-    found = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    program = (
+        "import mercore, mercore.jobs.cli, mercore.pipeline, mercore.stores; print('imported')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert found.stdout == "imported\n"
     command = [str(Path(sys.executable).with_name("mercore")), "--version"]
-    assert "mercore" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert (
+        "mercore"
+        in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    )

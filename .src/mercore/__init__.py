@@ -1,13 +1,24 @@
 """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact.
 
-The verbs of the command line are functions here: ``mercore.ingest``, ``mercore.encode``, ``mercore.search`` and so on.
+The verbs of the command line are functions here: ``mercore.ingest``, ``mercore.encode``,
+``mercore.search`` and so on.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mercore.jobs.api import check, compare, encode, evaluate, export, info, ingest, search, verify
+    from mercore.jobs.api import (
+        check,
+        compare,
+        encode,
+        evaluate,
+        export,
+        info,
+        ingest,
+        search,
+        verify,
+    )
     from mercore.stores.errors import MercoreError
 
 __all__ = [
@@ -28,7 +39,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function or a class
     """Import the API when it is first used, so that ``import mercore`` is fast."""
     if name not in __all__:
         raise AttributeError(f"module 'mercore' has no attribute {name!r}")
-    return getattr(import_module("mercore.stores.errors" if name == "MercoreError" else "mercore.jobs.api"), name)
+    return getattr(
+        import_module("mercore.stores.errors" if name == "MercoreError" else "mercore.jobs.api"),
+        name,
+    )
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from mercore.jobs.background.registry import CANCELLED, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
+from mercore.jobs.background.registry import (
+    CANCELLED,
+    ENDED,
+    QUEUED,
+    RUNNING,
+    Job,
+    JobSpec,
+    Registry,
+)
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import STALLED, current_state
@@ -27,7 +35,9 @@ def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
         If it has ended already.
     """
     if job.state in ENDED:
-        raise InputError(f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs")
+        raise InputError(
+            f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs"
+        )
     registry.change(job.id, cancel=1)
     cancelled = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
     job = registry.change(job.id, when=QUEUED, **cancelled)
@@ -47,7 +57,9 @@ def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
     """
     current = current_state(folder, job)
     if current in (QUEUED, RUNNING):
-        raise InputError(f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs")
+        raise InputError(
+            f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs"
+        )
     if current == STALLED:
         _kill(folder, job)
         registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)

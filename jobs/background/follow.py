@@ -28,7 +28,9 @@ def watch_jobs(folder: StateFolder, registry: Registry) -> None:
             time.sleep(REDRAW_SECONDS)
 
 
-def log_lines(folder: StateFolder, registry: Registry, job_id: str, *, follow: bool) -> Iterator[str]:
+def log_lines(
+    folder: StateFolder, registry: Registry, job_id: str, *, follow: bool
+) -> Iterator[str]:
     """Yield the lines of a job's log; with ``follow``, go on until the job ends."""
     path = folder.log(job_id)
     offset, rest = 0, ""
@@ -47,7 +49,9 @@ def log_lines(folder: StateFolder, registry: Registry, job_id: str, *, follow: b
         yield rest
 
 
-def wait_for(folder: StateFolder, registry: Registry, job_id: str, timeout: float | None) -> tuple[Job, int]:
+def wait_for(
+    folder: StateFolder, registry: Registry, job_id: str, timeout: float | None
+) -> tuple[Job, int]:
     """Wait until a job ends; return it and its exit code, or ``TIMED_OUT`` at the timeout."""
     give_up = time.monotonic() + timeout if timeout is not None else None
     while (job := registry.find(job_id)[0]).state not in ENDED:

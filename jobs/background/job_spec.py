@@ -16,7 +16,13 @@ from mercore.stores.spec import digest
 
 Options = dict[str, Any]
 
-HOW = ("workers", "processes", "scheduler", "threads", "memory")  # how a job runs: no part of its id
+HOW = (
+    "workers",
+    "processes",
+    "scheduler",
+    "threads",
+    "memory",
+)  # how a job runs: no part of its id
 
 
 def given_options(context: click.Context, folder: Path) -> Options:
@@ -34,7 +40,10 @@ def given_options(context: click.Context, folder: Path) -> Options:
         if value is None or context.get_parameter_source(name) is ParameterSource.DEFAULT:
             continue
         if _is_endless(value):
-            raise InputError(f"--{name} is {value}: expected a finite number. Fix: correct it, or leave --{name} out.")
+            raise InputError(
+                f"--{name} is {value}: expected a finite number. Fix: correct it, or leave "
+                f"--{name} out."
+            )
         given[name] = _whole(parameter.type, value, folder)
     return given
 
@@ -74,7 +83,11 @@ def sources_of(verb: click.Command, options: Options) -> list[str]:
 
 def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]:
     kinds = {str(parameter.name): parameter.type for parameter in verb.params}
-    named = {name: kind for name, kind in kinds.items() if isinstance(kind, StorePath) and kind.written == written}
+    named = {
+        name: kind
+        for name, kind in kinds.items()
+        if isinstance(kind, StorePath) and kind.written == written
+    }
     return [options[name] for name in named if options.get(name) is not None]
 
 
@@ -91,17 +104,24 @@ def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
     spec = _read(path)
     verb = spec.pop("verb", None)
     if not isinstance(verb, str) or verb not in verbs:
-        raise InputError(f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Fix: verb = "encode"')
+        raise InputError(
+            f'{path}: verb is {verb!r}, expected one of {", ".join(verbs)}. Fix: verb = "encode"'
+        )
     known = {_key(parameter): parameter for parameter in verbs[verb].params}
     unknown = sorted(set(spec) - set(known))
     if unknown:
         raise InputError(
-            f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. Fix: correct the name."
+            f"{path}: {verb} has no option {', '.join(unknown)}: expected {', '.join(known)}. "
+            "Fix: correct the name."
         )
-    options = {str(known[key].name): _value(path, key, value, known[key]) for key, value in spec.items()}
+    options = {
+        str(known[key].name): _value(path, key, value, known[key]) for key, value in spec.items()
+    }
     missing = [key for key, p in known.items() if isinstance(p, click.Argument) and key not in spec]
     if missing:
-        raise InputError(f"{path}: {', '.join(missing)} is missing, which {verb} needs. Fix: add it.")
+        raise InputError(
+            f"{path}: {', '.join(missing)} is missing, which {verb} needs. Fix: add it."
+        )
     return words_of(verbs[verb], options)
 
 
@@ -121,7 +141,10 @@ def _value(path: str, key: str, value: object, parameter: click.Parameter) -> ob
     if isinstance(parameter, click.Option) and parameter.is_flag:
         good, expected = isinstance(value, bool), "true or false"
     elif isinstance(parameter, click.Option) and parameter.multiple:
-        good, expected = all(map(_is_plain, value if isinstance(value, list) else [value])), "text, or a list of texts"
+        good, expected = (
+            all(map(_is_plain, value if isinstance(value, list) else [value])),
+            "text, or a list of texts",
+        )
     else:
         good, expected = _is_plain(value), "text or a finite number"
     if not good:
@@ -143,7 +166,11 @@ def _is_endless(value: object) -> bool:
 
 def _key(parameter: click.Parameter) -> str:
     """Return the name of a parameter in a TOML file: that of the command line without dashes."""
-    return str(parameter.name) if isinstance(parameter, click.Argument) else _flag(parameter).lstrip("-")
+    return (
+        str(parameter.name)
+        if isinstance(parameter, click.Argument)
+        else _flag(parameter).lstrip("-")
+    )
 
 
 def _flag(parameter: click.Parameter) -> str:
@@ -168,7 +195,11 @@ def whole_path(path: str, folder: Path) -> str:
     if "://" in path:
         return path
     whole = folder / path
-    return real_path(str(whole)) if whole.name == ".." else str(Path(real_path(str(whole.parent)), whole.name))
+    return (
+        real_path(str(whole))
+        if whole.name == ".."
+        else str(Path(real_path(str(whole.parent)), whole.name))
+    )
 
 
 def shown(words: Sequence[str]) -> str:

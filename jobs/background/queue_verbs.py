@@ -1,4 +1,4 @@
-"""The verbs about jobs: ``jobs``, ``status``, ``logs``, ``wait``, ``cancel``, ``resume``, ``runner``."""
+"""The verbs about jobs: ``jobs status logs wait cancel resume runner``."""
 
 import sys
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ COLUMNS = {"position": "place", "heartbeat": "beat", "crashes": "deaths"}
 
 
 class JobSpec(NamedTuple):
-    """What a job does: a verb with its given options, its command line, and the paths that it writes and reads."""
+    """What a job does: a verb with its options, its command line, and the paths of its files."""
 
     verb: str
     options: dict[str, Any]
@@ -166,7 +166,11 @@ class Registry:
     def jobs(self, *states: str) -> list[Job]:
         """Return the jobs in some states, or all without any, in the order of the queue."""
         with self._errors():
-            return self._select(f"state IN ({', '.join('?' * len(states))})", *states) if states else self._select("1")
+            return (
+                self._select(f"state IN ({', '.join('?' * len(states))})", *states)
+                if states
+                else self._select("1")
+            )
 
     def find(self, text: str) -> list[Job]:
         """Return the job whose id is ``text``, alone; else all whose id begins with it."""
@@ -178,7 +182,9 @@ class Registry:
         """Return a setting of all runners, a number."""
         with (
             self._errors(),
-            closing(self._connection.execute("SELECT value FROM settings WHERE name = ?", [name])) as rows,
+            closing(
+                self._connection.execute("SELECT value FROM settings WHERE name = ?", [name])
+            ) as rows,
         ):
             row = rows.fetchone()
         return default if row is None else int(row["value"])
@@ -186,7 +192,9 @@ class Registry:
     def set(self, name: str, value: int) -> None:
         """Change a setting of all runners."""
         with self.transaction():
-            self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, str(value)])
+            self._connection.execute(
+                "INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, str(value)]
+            )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -202,7 +210,9 @@ class Registry:
 
     def _put(self, job_id: str, spec: JobSpec) -> None:
         """Write a job at the end of the queue; its number of runs stays."""
-        (position,) = self._connection.execute("SELECT coalesce(max(place), 0) + 1 FROM jobs").fetchone()
+        (position,) = self._connection.execute(
+            "SELECT coalesce(max(place), 0) + 1 FROM jobs"
+        ).fetchone()
         columns: dict[str, object] = spec._asdict()
         columns |= {name: json.dumps(columns[name]) for name in ("options", "words", "sources")}
         columns |= {"id": job_id, "place": position, "state": QUEUED, "submitted": time.time()}
@@ -216,7 +226,9 @@ class Registry:
         )
 
     def _change(self, job_id: str, **values: Any) -> Job:  # noqa: ANN401
-        columns = [json.dumps(value) if isinstance(value, dict) else value for value in values.values()]
+        columns = [
+            json.dumps(value) if isinstance(value, dict) else value for value in values.values()
+        ]
         names = ", ".join(f"{COLUMNS.get(name, name)} = ?" for name in values)
         self._connection.execute(f"UPDATE jobs SET {names} WHERE id = ?", [*columns, job_id])  # noqa: S608 - our names
         job = self._find(job_id)
@@ -253,14 +265,19 @@ class Registry:
             yield
         except sqlite3.OperationalError as error:
             raise StorageError(
-                f"cannot use {self.path}: {error}. Fix: free space or grant access there, then run the same again."
+                f"cannot use {self.path}: {error}. Fix: free space or grant access there, then "
+                "run the same again."
             ) from error
         except sqlite3.DatabaseError as error:
-            raise FormatError(f"{self.path} is not a registry of jobs: {error}. Fix: move it away.") from error
+            raise FormatError(
+                f"{self.path} is not a registry of jobs: {error}. Fix: move it away."
+            ) from error
 
 
 def _job(row: sqlite3.Row) -> Job:
     """Return the job that a row of the table holds."""
     values = {field.name: row[COLUMNS.get(field.name, field.name)] for field in fields(Job)}
-    values |= {name: json.loads(values[name]) for name in ("options", "words", "sources", "progress")}
+    values |= {
+        name: json.loads(values[name]) for name in ("options", "words", "sources", "progress")
+    }
     return Job(**values | {"cancel": bool(values["cancel"])})

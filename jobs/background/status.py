@@ -32,7 +32,9 @@ def find_job(registry: Registry, text: str) -> Job:
     """
     found = registry.find(text)
     if not found:
-        raise NotFoundError(f"no job is called {text}: expected an id. Fix: mercore jobs lists them.")
+        raise NotFoundError(
+            f"no job is called {text}: expected an id. Fix: mercore jobs lists them."
+        )
     if len(found) > 1:
         ids = ", ".join(job.id for job in found[:5])
         raise InputError(f"{text} names {len(found)} jobs: {ids} … Fix: write more of the id.")
@@ -130,4 +132,8 @@ def _why(folder: StateFolder, job: Job, current: str) -> str:
 
 
 def _iso_time(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    )

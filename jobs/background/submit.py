@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from mercore.jobs.background.job_spec import given_options, job_id, shown, sources_of, words_in, words_of, written_by
+from mercore.jobs.background.job_spec import (
+    given_options,
+    job_id,
+    shown,
+    sources_of,
+    words_in,
+    words_of,
+    written_by,
+)
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
@@ -26,7 +34,8 @@ class Submit(click.Group):
         if args[0].endswith(".toml"):
             if len(args) > 1:
                 raise InputError(
-                    f"{args[1]} has no use here: {args[0]} states the job. Fix: put it into the file, or leave it out."
+                    f"{args[1]} has no use here: {args[0]} states the job. Fix: put it into the "
+                    "file, or leave it out."
                 )
             ctx.meta[BASE] = Path(args[0]).absolute().parent
             args = words_in(args[0], self.commands)
@@ -41,7 +50,11 @@ def submit_group(verbs: Sequence[click.Command]) -> click.Group:
         short_help="Queue a verb as a job, and return its id at once.",
         subcommand_metavar="VERB|FILE.toml …",
     )
-    @click.option("--concurrent", type=click.IntRange(min=1), help="Run up to this many jobs at once from now on.")
+    @click.option(
+        "--concurrent",
+        type=click.IntRange(min=1),
+        help="Run up to this many jobs at once from now on.",
+    )
     @as_json
     def submit(*, concurrent: int | None, json: bool) -> None:
         """Queue a verb as a job and print the job's id; FILE.toml holds a verb and its options.
@@ -79,13 +92,17 @@ def _submitting(verb: click.Command) -> click.Command:
         _print(job, before, as_json=settings["json"])
 
     parameters = [parameter for parameter in verb.params if parameter.name != "json"]
-    return click.Command(verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}")
+    return click.Command(
+        verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}"
+    )
 
 
 def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
     """Return the entry of a job in the registry."""
     target = next(iter(written_by(verb, options)), None)
-    return JobSpec(str(verb.name), options, words_of(verb, options), target, sources_of(verb, options))
+    return JobSpec(
+        str(verb.name), options, words_of(verb, options), target, sources_of(verb, options)
+    )
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
@@ -104,7 +121,9 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
     """
     name = str(verb.name)
     if name == "search" and not options.get("out"):
-        raise InputError("a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz")
+        raise InputError(
+            "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz"
+        )
     from mercore.jobs.verbs.registry import open_task, options_of
     from mercore.stores.location.resolve import location_of
 
@@ -120,15 +139,24 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
         given.check(next(iter(written_by(verb, options)), None))
     for path in sources:
         if path not in to_come and not location_of(path).exists():
-            raise NotFoundError(f"{path} does not exist: expected a source of {name}. Fix: check the path.")
+            raise NotFoundError(
+                f"{path} does not exist: expected a source of {name}. Fix: check the path."
+            )
 
 
 def _print(job: Job, before: Job | None, *, as_json: bool) -> None:
     """Print the id of a job, and whether it is queued."""
-    report = {"id": job.id, "state": job.state, "before": before.state if before else None, "words": job.words}
+    report = {
+        "id": job.id,
+        "state": job.state,
+        "before": before.state if before else None,
+        "words": job.words,
+    }
     if as_json:
         echo_json(report)
         return
     from mercore.jobs.printing import print_submitted
 
-    print_submitted(report, shown(job.words), queued=before != job, why=before.why if before else "")
+    print_submitted(
+        report, shown(job.words), queued=before != job, why=before.why if before else ""
+    )

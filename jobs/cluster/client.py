@@ -15,7 +15,17 @@ from urllib.parse import urlsplit
 
 import click
 import dask
-from distributed import Client, Future, KilledWorker, Nanny, Scheduler, Security, SpecCluster, Worker, wait
+from distributed import (
+    Client,
+    Future,
+    KilledWorker,
+    Nanny,
+    Scheduler,
+    Security,
+    SpecCluster,
+    Worker,
+    wait,
+)
 from distributed.gc import disable_gc_diagnosis
 
 from mercore.jobs.resources.execution import Execution
@@ -32,7 +42,13 @@ Value = TypeVar("Value")
 SLOW_DISK = "Creating scratch directories is taking"
 # the loggers whose levels Dask sets one by one, and that of asyncio for what Dask leaves behind
 LOGGERS = (
-    *("distributed", "distributed.client", "distributed.gc", "distributed.scheduler", "distributed.worker"),
+    *(
+        "distributed",
+        "distributed.client",
+        "distributed.gc",
+        "distributed.scheduler",
+        "distributed.worker",
+    ),
     *("tornado.application", "asyncio"),
 )
 SETTINGS = {
@@ -42,7 +58,9 @@ SETTINGS = {
     "distributed.nanny.pre-spawn-environ": {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), 1),
         **{name: size for name, (_, size) in KEPT.items()},
-        "PYTHONWARNINGS": ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), f"ignore:{SLOW_DISK}"))),
+        "PYTHONWARNINGS": ",".join(
+            filter(None, (os.environ.get("PYTHONWARNINGS"), f"ignore:{SLOW_DISK}"))
+        ),
     },
     "distributed.worker.profile.enabled": False,
 }
@@ -80,7 +98,9 @@ def _no_collection() -> Iterator[None]:
 
 def slots(client: Client) -> list[str]:
     """Return the address of a worker for each of its threads."""
-    return [address for address, threads in sorted(client.nthreads().items()) for _ in range(threads)]
+    return [
+        address for address, threads in sorted(client.nthreads().items()) for _ in range(threads)
+    ]
 
 
 def wait_for(futures: Sequence["Future[Any]"], client: Client, *, first: bool = False) -> None:
@@ -94,13 +114,18 @@ def wait_for(futures: Sequence["Future[Any]"], client: Client, *, first: bool = 
     lost_at: float | None = None
     while True:
         try:
-            wait(futures, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED" if first else "ALL_COMPLETED")
+            wait(
+                futures,
+                timeout=POLL_SECONDS,
+                return_when="FIRST_COMPLETED" if first else "ALL_COMPLETED",
+            )
         except TimeoutError:
             now = time.monotonic()
             lost_at = None if client.nthreads() else lost_at or now
             if lost_at is not None and now - lost_at >= NO_WORKER_SECONDS:
                 raise ClusterError(
-                    f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, expected at least one. "
+                    f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, "
+                    "expected at least one. "
                     "Fix: start workers, then run the same command again: finished parts are kept."
                 ) from None
         else:
@@ -120,7 +145,8 @@ def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:
         # a result is lost with its worker, until its task has run again
         with suppress(TimeoutError):
             values: list[Value] = client.sync(
-                lambda: client.gather(list(futures), asynchronous=True), callback_timeout=NO_WORKER_SECONDS
+                lambda: client.gather(list(futures), asynchronous=True),
+                callback_timeout=NO_WORKER_SECONDS,
             )
             return values
 
@@ -130,7 +156,11 @@ def forget_plugin(client: Client, name: str) -> None:
     if client.status == "running":
         assert client.scheduler is not None
         with suppress(TimeoutError, OSError):
-            client.sync(client.scheduler.unregister_worker_plugin, name=name, callback_timeout=FORGET_SECONDS)
+            client.sync(
+                client.scheduler.unregister_worker_plugin,
+                name=name,
+                callback_timeout=FORGET_SECONDS,
+            )
 
 
 @contextmanager
@@ -146,7 +176,8 @@ def losing(store: str) -> Iterator[None]:
         yield
     except (KilledWorker, CancelledError, OSError) as error:  # OSError: a closed connection
         raise ClusterError(
-            f"the cluster lost a part of {store}: {type(error).__name__}, expected its workers to stay. "
+            f"the cluster lost a part of {store}: {type(error).__name__}, expected its workers "
+            "to stay. "
             "Fix: repair the cluster, then run the same command again: finished parts are kept."
         ) from error
 
@@ -173,7 +204,9 @@ def _client(execution: Execution) -> Iterator[Client]:
             yield client
         return
     cluster = (
-        _threads_here(execution.thread_count) if execution.processes is None else _processes_here(execution.processes)
+        _threads_here(execution.thread_count)
+        if execution.processes is None
+        else _processes_here(execution.processes)
     )
     with cluster, Client(cluster, direct_to_workers=True) as client:
         yield client
@@ -198,7 +231,12 @@ def _processes_here(count: int) -> SpecCluster:
     """
     security = Security.temporary()
     comm = {"protocol": "tls://", "host": LOOPBACK, "security": security}
-    worker = {"worker_class": SilentWorker, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+    worker = {
+        "worker_class": SilentWorker,
+        "nthreads": 1,
+        "memory_limit": 0,
+        "silence_logs": logging.CRITICAL,
+    }
     return SpecCluster(
         scheduler={"cls": SilentScheduler, "options": {"port": 0, **comm}},
         workers={number: {"cls": Nanny, "options": {**worker, **comm}} for number in range(count)},
@@ -214,14 +252,16 @@ def _cluster_at(address: str) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates
         raise ClusterError(
-            f"no Dask scheduler answers at {address}: {_first_line(error)}. Fix: dask scheduler --host 127.0.0.1"
+            f"no Dask scheduler answers at {address}: {_first_line(error)}. Fix: dask scheduler "
+            "--host 127.0.0.1"
         ) from error
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError as error:
             raise ClusterError(
-                f"the cluster at {address} has no worker: expected at least one. Fix: dask worker {address}"
+                f"the cluster at {address} has no worker: expected at least one. Fix: dask "
+                f"worker {address}"
             ) from error
         _print_dashboard(client)
         yield client

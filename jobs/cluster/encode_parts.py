@@ -1,4 +1,4 @@
-"""Encoding with Dask: one future per part, in a sliding window; each worker loads the model once."""
+"""Encoding with Dask: one future per part, in a sliding window; a worker loads the model once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,9 @@ class EncoderPlugin(WorkerPlugin):
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(self.codes)
         self.vector_store = open_vectors(self.sources.vectors)
-        self.encoder = encoder_of(self.code_store, load_custom(self.sources.kernel) if self.sources.kernel else None)
+        self.encoder = encoder_of(
+            self.code_store, load_custom(self.sources.kernel) if self.sources.kernel else None
+        )
         self.encoder.prepare_encoding()
 
     def teardown(self, worker: Worker) -> None:

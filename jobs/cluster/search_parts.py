@@ -103,7 +103,9 @@ class SearchPlugin(WorkerPlugin):
             codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.cache_bytes))
         vectors = WatchedVectors(open_vectors(stores.vectors)) if stores.vectors else None
         kernel = kernel_from_spec(stores.kernel, custom)
-        self.executor = WorkerExecutor(kernel=kernel, vectors=vectors, codes=codes, window=self.load.window)
+        self.executor = WorkerExecutor(
+            kernel=kernel, vectors=vectors, codes=codes, window=self.load.window
+        )
 
     def teardown(self, worker: Worker) -> None:
         """Restore the threads of BLAS."""
@@ -123,7 +125,9 @@ class SearchPlugin(WorkerPlugin):
         return {"name": self.name, "stores": self.stores, "load": self.load}
 
 
-def run_on_worker(key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object) -> Any:  # noqa: ANN401
+def run_on_worker(
+    key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object
+) -> Any:  # noqa: ANN401
     """Call a method of this worker's batch of queries, or without queries of its executor."""
     plugin = get_worker().plugins[key.session]
     assert isinstance(plugin, SearchPlugin)
@@ -181,11 +185,15 @@ class DaskExecutor:
     def check_rest(self) -> None:
         """Read on the workers the parts that no search has read: see ``Executor``."""
         codes = sorted(set(range(self.codes.parts)) - self.checked_codes) if self.codes else []
-        vectors = sorted(set(range(self.vectors.parts)) - self.checked_vectors) if self.vectors else []
+        vectors = (
+            sorted(set(range(self.vectors.parts)) - self.checked_vectors) if self.vectors else []
+        )
         count = RUNS_PER_THREAD * len(slots(self.client))
         runs = zip(np.array_split(codes, count), np.array_split(vectors, count), strict=True)
         tasks = [
-            self.submit("check", *(run.astype(int).tolist() for run in both)) for both in runs if sum(map(len, both))
+            self.submit("check", *(run.astype(int).tolist() for run in both))
+            for both in runs
+            if sum(map(len, both))
         ]
         results(tasks, self.client)
 
@@ -194,11 +202,18 @@ class DaskExecutor:
         return self.submit_for(BatchKey(self.session), None, method, *arguments, worker=worker)
 
     def submit_for(
-        self, key: BatchKey, queries: "Future[Any] | None", method: str, *arguments: object, worker: str | None = None
+        self,
+        key: BatchKey,
+        queries: "Future[Any] | None",
+        method: str,
+        *arguments: object,
+        worker: str | None = None,
     ) -> "Future[Any]":
         """Submit a call of a method of a worker's batch of queries: see ``run_on_worker``."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return self.client.submit(run_on_worker, key, queries, method, *arguments, pure=False, **where)
+        return self.client.submit(
+            run_on_worker, key, queries, method, *arguments, pure=False, **where
+        )
 
 
 class DaskWorker:
@@ -212,14 +227,22 @@ class DaskWorker:
         return cast("TopK", self._result("answer", queries, k, rerank))
 
     def prove(
-        self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None
+        self,
+        queries: NDArray[Any],
+        k: int,
+        *,
+        beta: float,
+        seeds: Ids | None,
+        least: Float32 | None,
     ) -> ExactAnswers:
         """Return the exact answers."""
         return cast("ExactAnswers", self._result("prove", queries, k, beta, seeds, least))
 
     def _result(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
         """Return the result of one call, and remember the parts that its worker has read."""
-        ((result, read),) = results([self.executor.submit(method, *arguments)], self.executor.client)
+        ((result, read),) = results(
+            [self.executor.submit(method, *arguments)], self.executor.client
+        )
         self.executor.checked_codes.update(read.codes)
         self.executor.checked_vectors.update(read.vectors)
         return result
@@ -248,7 +271,9 @@ class DaskBatch:
         vectors = self.executor.vectors
         assert vectors is not None
         parts = range(vectors.parts)
-        top_k = self._merged("nearest_of", [(run, k) for run in self._runs(parts, vectors.part_rows)])
+        top_k = self._merged(
+            "nearest_of", [(run, k) for run in self._runs(parts, vectors.part_rows)]
+        )
         self.executor.checked_vectors.update(parts)
         return top_k
 
@@ -263,7 +288,9 @@ class DaskBatch:
     def scores(self, rows: Ids, queries: Ids) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         order = np.argsort(rows, kind="stable")
-        scored = self._results("scores", [(rows[share], self._short(queries[share])) for share in self._shares(order)])
+        scored = self._results(
+            "scores", [(rows[share], self._short(queries[share])) for share in self._shares(order)]
+        )
         self._remember_parts_of(rows)
         scores = np.empty(len(rows))
         scores[order] = np.concatenate([np.empty(0), *scored])
@@ -280,7 +307,8 @@ class DaskBatch:
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
         fetched = [
-            self.executor.submit("fetch", share, worker=worker) for share, worker in zip(shares, workers, strict=True)
+            self.executor.submit("fetch", share, worker=worker)
+            for share, worker in zip(shares, workers, strict=True)
         ]
 
         def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:
@@ -288,7 +316,12 @@ class DaskBatch:
             pairs = np.split(order, np.searchsorted(positions[order], ends[1:-1]))
             used = [number for number in range(len(fetched)) if len(pairs[number])]
             calls = [
-                (fetched[number], positions[some] - ends[number], self._short(queries[some]), threshold)
+                (
+                    fetched[number],
+                    positions[some] - ends[number],
+                    self._short(queries[some]),
+                    threshold,
+                )
                 for number, some in ((number, pairs[number]) for number in used)
             ]
             scored = self._results("scores_of", calls, [workers[number] for number in used])
@@ -308,14 +341,16 @@ class DaskBatch:
             lists = [self.executor.client.submit(merge, group, pure=False) for group in groups]
         return cast("TopK", results(lists, self.executor.client)[0])
 
-    def _results(self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()) -> list[Any]:
+    def _results(
+        self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
+    ) -> list[Any]:
         """Return the results of calls."""
         return results(self._submit(method, calls, workers), self.executor.client)
 
     def _submit(
         self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
     ) -> list["Future[Any]"]:
-        """Submit calls of a method of the batch; by default, neighbouring calls go to one worker."""
+        """Submit calls of a method; by default, neighbouring calls go to one worker."""
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
         return [
             self.executor.submit_for(self._key, self._sent, method, *arguments, worker=worker)
@@ -344,4 +379,6 @@ class DaskBatch:
     def _remember_parts_of(self, rows: Ids) -> None:
         """Remember the parts of these rows as read, and so checked."""
         assert self.executor.vectors is not None
-        self.executor.checked_vectors.update(np.unique(rows // self.executor.vectors.part_rows).tolist())
+        self.executor.checked_vectors.update(
+            np.unique(rows // self.executor.vectors.part_rows).tolist()
+        )

@@ -1,4 +1,4 @@
-"""The kernels and encoders of a comparison; a text like ``kpca-pq:components=128`` is an encoder."""
+"""The kernels and encoders of a comparison; ``kpca-pq:components=128`` names an encoder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,9 @@ class Similarity:
         return ", ".join([str(self.options.name), *parameters])
 
 
-def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float | None) -> list[Similarity]:
+def parse_kernels(
+    names: Sequence[str], *, gamma: float | None, transform: float | None
+) -> list[Similarity]:
     """Return kernels by name; all get the ``transform``, and those that take one the ``gamma``.
 
     Raises
@@ -45,15 +47,23 @@ def parse_kernels(names: Sequence[str], *, gamma: float | None, transform: float
     _refuse_twice("--kernel", names)
     for name in filter(names_file, names):
         raise InputError(
-            f"--kernel {name} has no use here: compare takes the kernels that have a name, {', '.join(KERNELS)}. "
+            f"--kernel {name} has no use here: compare takes the kernels that have a name, "
+            f"{', '.join(KERNELS)}. "
             "Fix: give the file to encode, search and evaluate."
         )
     takers = [kind.name for kind in KINDS.values() if kind.takes_gamma]
     if gamma is not None and not set(names) & set(takers):
-        raise InputError(f"--gamma has no use here: it belongs to {', '.join(takers)}. Fix: leave --gamma out.")
-    options = [KernelOptions(name=name, gamma=gamma if name in takers else None, transform=transform) for name in names]
+        raise InputError(
+            f"--gamma has no use here: it belongs to {', '.join(takers)}. Fix: leave --gamma out."
+        )
+    options = [
+        KernelOptions(name=name, gamma=gamma if name in takers else None, transform=transform)
+        for name in names
+    ]
     return [
-        Similarity(options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=transform))
+        Similarity(
+            options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=transform)
+        )
         for each in options
     ]
 
@@ -66,11 +76,13 @@ def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int])
     Raises
     ------
     InputError
-        If a text is wrong, means the same as another, or sets the size or the seed of codes although
-        ``--bytes``, ``--operations`` or ``--seeds`` does.
+        If a text is wrong, means the same as another, or sets the size or the seed of codes
+        although ``--bytes``, ``--operations`` or ``--seeds`` does.
     """
     if len(protocol) > 1:
-        raise InputError("--bytes and --operations are two protocols: found both. Fix: give one of them.")
+        raise InputError(
+            "--bytes and --operations are two protocols: found both. Fix: give one of them."
+        )
     _refuse_twice("--encoder", texts)
     specs = {text: parse_spec(text, dims, protocol) for text in texts}
     names = [spec.name for spec in specs.values()]
@@ -79,7 +91,8 @@ def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int])
         if twin != text:
             raise InputError(f"--encoder {text} is the same as {twin}. Fix: name it once.")
     return [
-        Candidate(label=text if names.count(spec.name) > 1 else spec.name, spec=spec) for text, spec in specs.items()
+        Candidate(label=text if names.count(spec.name) > 1 else spec.name, spec=spec)
+        for text, spec in specs.items()
     ]
 
 

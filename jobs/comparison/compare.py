@@ -11,7 +11,14 @@ import click
 
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
-from mercore.jobs.comparison.setup import RECORDED, RECORDS, CompareOptions, Setup, open_setup, read_records
+from mercore.jobs.comparison.setup import (
+    RECORDED,
+    RECORDS,
+    CompareOptions,
+    Setup,
+    open_setup,
+    read_records,
+)
 from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run
@@ -57,7 +64,10 @@ class CompareTask:
             undone = [
                 candidate.spec
                 for candidate in self.candidates
-                if any(setup.run_key(kernel.kernel, spec) not in known for spec in self._seeded(candidate))
+                if any(
+                    setup.run_key(kernel.kernel, spec) not in known
+                    for spec in self._seeded(candidate)
+                )
             ]
             if undone and not (out and exists(folder / setup.truth_file(kernel.kernel))):
                 least = SearchSettings(k=setup.k, batch=1, threads=setup.search.thread_count)
@@ -66,7 +76,9 @@ class CompareTask:
             for spec in undone:
                 options = EncodeOptions(kernel=kernel.options, encoder=spec, execution=setup.encode)
                 codes, plan = str(folder / "codes"), lay_out(store, kernel.kernel, spec)
-                EncodeTask(vectors=store, kernel=kernel.kernel, codes=codes, options=options, plan=plan).check_limits()
+                EncodeTask(
+                    vectors=store, kernel=kernel.kernel, codes=codes, options=options, plan=plan
+                ).check_limits()
 
     def run(self) -> Report:
         """Do the runs that ``out`` does not record yet; return all runs and their summary.
@@ -82,7 +94,9 @@ class CompareTask:
             if not isinstance(self.store, VectorStore):
                 check_every_row(self.store, kernel.kernel)
         with _folder(out) as (folder, lease):
-            runs = [record for kernel in self.kernels for record in self._runs(kernel, folder, lease)]
+            runs = [
+                record for kernel in self.kernels for record in self._runs(kernel, folder, lease)
+            ]
             report: Report = {
                 "vectors": setup.vectors,
                 "rows": setup.rows,
@@ -90,7 +104,9 @@ class CompareTask:
                 "query_count": setup.query_count,
                 "ranks": setup.ranks,
                 **self.options.protocol(),
-                "summary": summarise(runs, [way for way in ("search", "reranked") if way in runs[0]]),
+                "summary": summarise(
+                    runs, [way for way in ("search", "reranked") if way in runs[0]]
+                ),
                 "runs": runs,
             }
             if out:
@@ -107,7 +123,9 @@ class CompareTask:
         for candidate in self.candidates:
             for spec in self._seeded(candidate):
                 key = setup.run_key(kernel.kernel, spec)
-                known = next((record for record in read_records(path) if record["key"] == key), None)
+                known = next(
+                    (record for record in read_records(path) if record["key"] == key), None
+                )
                 record = known or _measure(setup, kernel, spec, folder)
                 if lease:
                     lease.check()
@@ -140,12 +158,14 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
             except InputError as error:
                 raise InputError(f"--encoder {candidate.label}: {error}") from None
         check_queries(open_rows(queries), kernel.kernel, store.dims, vectors)
-    return CompareTask(store=store, setup=setup, kernels=kernels, candidates=candidates, options=options)
+    return CompareTask(
+        store=store, setup=setup, kernels=kernels, candidates=candidates, options=options
+    )
 
 
 @contextmanager
 def _folder(out: str | None) -> Iterator[tuple[Path, LeaseHandle | None]]:
-    """Yield the folder of the runs, swept of scratch files, and its lease; or a temporary folder."""
+    """Yield the folder of the runs, without scratch files, and its lease; or a temporary one."""
     if out is None:
         with tempfile.TemporaryDirectory(prefix="mercore-compare-") as name:
             yield Path(name), None
@@ -201,9 +221,13 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
     }
 
 
-def _search(setup: Setup, codes: str, queries: str, rerank: int | None = None) -> tuple[Report, Hits]:
+def _search(
+    setup: Setup, codes: str, queries: str, rerank: int | None = None
+) -> tuple[Report, Hits]:
     """Search codes."""
-    return open_search(codes, queries, SearchOptions(k=setup.k, rerank=rerank, execution=setup.search)).run()
+    return open_search(
+        codes, queries, SearchOptions(k=setup.k, rerank=rerank, execution=setup.search)
+    ).run()
 
 
 def _recall(setup: Setup, codes: str, truth: Hits, *, rerank: int | None = None) -> Report:

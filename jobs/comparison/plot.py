@@ -19,7 +19,15 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")  # Okabe & Ito's
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#e69f00",
+    "#000000",
+)  # Okabe & Ito's
 MARKS = "os^Dvp*"
 
 
@@ -58,9 +66,19 @@ def draw_recall(panels: Sequence[Panel], form: str) -> bytes:
             _draw_panel(ax, panel)
         for ax in axes[len(panels) :]:
             ax.remove()
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=abreast, frameon=False)
+        figure.legend(
+            *axes[0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=abreast,
+            frameon=False,
+        )
         data = BytesIO()
-        figure.savefig(data, format=form, dpi=150, metadata={"Date": None} if form == "svg" else {"Software": None})
+        figure.savefig(
+            data,
+            format=form,
+            dpi=150,
+            metadata={"Date": None} if form == "svg" else {"Software": None},
+        )
     return data.getvalue()
 
 
@@ -79,11 +97,20 @@ def _draw_panel(ax: "Axes", panel: Panel) -> None:
         drawn += not curve.dashed
         colour, mark = COLOURS[drawn % len(COLOURS)], MARKS[drawn % len(MARKS)]
         means, deviations = np.asarray(curve.means), np.asarray(curve.deviations)
-        (line,) = ax.plot(curve.ranks, means, color=colour, marker=mark, markersize=3.5, linewidth=1.2)
+        (line,) = ax.plot(
+            curve.ranks, means, color=colour, marker=mark, markersize=3.5, linewidth=1.2
+        )
         line.set(label=curve.label, linestyle="--" if curve.dashed else "-")
         if curve.dashed:
             line.set_markerfacecolor("white")
-        ax.fill_between(curve.ranks, means - deviations, means + deviations, color=colour, alpha=0.2, linewidth=0)
+        ax.fill_between(
+            curve.ranks,
+            means - deviations,
+            means + deviations,
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
+        )
     ranks = sorted({rank for curve in panel.curves for rank in curve.ranks})
     ax.set_title(panel.title)
     ax.set_xscale("log")

@@ -52,8 +52,10 @@ class CompareOptions(VerbOptions):
     out: str | None = None
 
     def check(self, target: str | None = None) -> None:
-        """Refuse kernels that do not exist, counts out of range, and a folder that cannot keep a comparison."""
-        check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds, rerank=self.rerank)
+        """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
+        check_whole(
+            bytes=self.bytes, operations=self.operations, seeds=self.seeds, rerank=self.rerank
+        )
         self.similarities()
         self.search_execution().check()
         self.encode_execution().check()
@@ -66,7 +68,11 @@ class CompareOptions(VerbOptions):
 
     def protocol(self) -> dict[str, int]:
         """Return the cost of every code, if the user gave one."""
-        return {key: value for key in ("bytes", "operations") if (value := getattr(self, key)) is not None}
+        return {
+            key: value
+            for key in ("bytes", "operations")
+            if (value := getattr(self, key)) is not None
+        }
 
     def search_execution(self) -> Execution:
         """Return the execution of searches."""
@@ -117,7 +123,11 @@ class Setup:
         return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
 
     def _data(self, kernel: Kernel) -> Report:
-        return {"vectors": self.fingerprint, "queries": self.queries_digest, "kernel": kernel.spec()}
+        return {
+            "vectors": self.fingerprint,
+            "queries": self.queries_digest,
+            "kernel": kernel.spec(),
+        }
 
 
 def check_out_folder(out: str | None) -> None:
@@ -138,17 +148,23 @@ def check_out_folder(out: str | None) -> None:
     folder = Path(out)
     if any(exists(folder / name) for name in ZARR):
         raise ExistsError(
-            f"{out} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."
+            f"{out} holds a Zarr store: expected a folder for a comparison. Fix: name another "
+            "with --out."
         )
     if exists(folder):
         if not folder.is_dir():
-            raise ExistsError(f"{out} is a file: expected a folder for a comparison. Fix: name another with --out.")
+            raise ExistsError(
+                f"{out} is a file: expected a folder for a comparison. Fix: name another with "
+                "--out."
+            )
         check_hits_path(str(folder / "truth.npz"))
         read_records(folder / RECORDED)
         return
     nearest = next(above for above in folder.absolute().parents if exists(above))
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
-        raise StorageError(f"cannot write {out}: {nearest} is no folder to write in. Fix: name another with --out.")
+        raise StorageError(
+            f"cannot write {out}: {nearest} is no folder to write in. Fix: name another with --out."
+        )
 
 
 def read_records(path: Path) -> list[Report]:
@@ -171,7 +187,8 @@ def read_records(path: Path) -> list[Report]:
     except (ValueError, LookupError, TypeError):
         content = "something else"
     raise FormatError(
-        f"{path}: found {content}, expected the runs of a comparison, version {RECORDS['version']}. "
+        f"{path}: found {content}, expected the runs of a comparison, version "
+        f"{RECORDS['version']}. "
         "Fix: remove it, or name another folder with --out."
     )
 
@@ -182,7 +199,9 @@ def open_setup(vectors: str, queries: str, store: Vectors, options: CompareOptio
     if options.ranks is not None:
         ranks = parse_ranks(options.ranks, store.rows)
     search, encode = options.search_execution(), options.encode_execution()
-    SearchSettings(k=ranks[-1], rerank=options.rerank, threads=search.thread_count).check(store.rows)
+    SearchSettings(k=ranks[-1], rerank=options.rerank, threads=search.thread_count).check(
+        store.rows
+    )
     return Setup(
         vectors=vectors,
         queries=queries,

@@ -56,6 +56,8 @@ def _summary(runs: Sequence[Report], way: str) -> Report:
         "ranks": list(recalls[0]),
         "recall_mean": values.mean(axis=0).tolist(),
         "recall_std": deviations.tolist(),
-        "search_ns_per_row_and_query": float(np.mean([record[way]["ns_per_row_and_query"] for record in runs])),
+        "search_ns_per_row_and_query": float(
+            np.mean([record[way]["ns_per_row_and_query"] for record in runs])
+        ),
         "encode_us_per_row": float(np.mean([record["encode_us_per_row"] for record in runs])),
     }

@@ -78,25 +78,37 @@ def run(out: str, *, kernel: str, atoms: int, tiles: int | None) -> Report:
     refuse_url(out, "a demonstration")
     folder = Path(out)
     if folder.exists():
-        raise ExistsError(f"{out} exists: expected a new folder. Fix: remove it, or name another with --out.")
+        raise ExistsError(
+            f"{out} exists: expected a new folder. Fix: remove it, or name another with --out."
+        )
     spec = _chosen(kernel, atoms, tiles)
     held = _cut(tiles)
     spec.check_dictionary(len(held.base))
-    click.echo(f"{len(held.base):,} tiles to search, {len(held.queries)} held out as queries", err=True)
+    click.echo(
+        f"{len(held.base):,} tiles to search, {len(held.queries)} held out as queries", err=True
+    )
     folder.mkdir(parents=True)
     began = time.perf_counter()
     _ingest(TileSource(held.base, "tiles of sample photographs"), folder / "vectors.zarr")
     _ingest(TileSource(held.queries, "held-out tiles"), folder / "queries.zarr")
     gist_seconds = time.perf_counter() - began
-    base, queries, codes = (str(folder / name) for name in ("vectors.zarr", "queries.zarr", "codes.zarr"))
+    base, queries, codes = (
+        str(folder / name) for name in ("vectors.zarr", "queries.zarr", "codes.zarr")
+    )
     encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
     searches = {
         "codes": api.search(codes, queries, k=FOUND, threads=available_cores()),
-        f"codes, {RERANKED} reranked": api.search(codes, queries, k=FOUND, rerank=RERANKED, threads=available_cores()),
-        "every vector": api.search(base, queries, k=FOUND, kernel=kernel, threads=available_cores()),
+        f"codes, {RERANKED} reranked": api.search(
+            codes, queries, k=FOUND, rerank=RERANKED, threads=available_cores()
+        ),
+        "every vector": api.search(
+            base, queries, k=FOUND, kernel=kernel, threads=available_cores()
+        ),
     }
     truth = searches["every vector"][1]
-    recall = {name: recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth}
+    recall = {
+        name: recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth
+    }
     report: Report = {
         "page": str((folder / "index.html").resolve()),
         "kernel": kernel,
@@ -122,7 +134,8 @@ def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
     """Return the spec of the codes; refuse wrong options before any photograph is read."""
     if kernel not in KERNELS:
         raise InputError(
-            f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which need no parameter. "
+            f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which "
+            "need no parameter. "
             "Fix: --kernel chi2"
         )
     spec = AskaSpec(n_atoms=atoms, n_nonzero_coefs=SPARSITY)
@@ -158,7 +171,8 @@ def _gallery(held: tiling.HeldOut, report: Report, found: Hits, truth: Hits) -> 
             f"colour. A GIST is encoded as {SPARSITY} weighted atoms of a dictionary of "
             f"{report['encode']['encoder']['n_atoms']:,} other tiles. "
             "The search used these codes alone.",
-            f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile that "
+            f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile "
+            "that "
             "touches a window was left out of the search, so no tile overlaps a query. The queries "
             "were drawn from the windows in turn, by a fixed seed; these are the first "
             f"{SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
@@ -191,20 +205,29 @@ def _place(place: tiling.TileOrigin) -> str:
     """Return the origin of a tile in words."""
     return (
         f"{PHOTOGRAPHS[place.photograph]}, rows {place.top:.0f}–{place.bottom:.0f}, "
-        f"columns {place.left:.0f}–{place.right:.0f}, scale {place.scale:g}{', mirrored' if place.mirrored else ''}"
+        f"columns {place.left:.0f}–{place.right:.0f}, scale "
+        f"{place.scale:g}{', mirrored' if place.mirrored else ''}"
     )
 
 
 def _recall_table(report: Report) -> Table:
     """Return the table of recall: a row per definition and rank, a column per way of searching."""
     ways = list(report["recall"])
-    values = {way: {(row["definition"], row["rank"]): row["value"] for row in report["recall"][way]} for way in ways}
+    values = {
+        way: {(row["definition"], row["rank"]): row["value"] for row in report["recall"][way]}
+        for way in ways
+    }
     keys = list(values[ways[0]])
     rows = tuple(
-        (DEFINITIONS[definition].format(*[rank] * 3), *(f"{values[way][definition, rank]:.3f}" for way in ways))
+        (
+            DEFINITIONS[definition].format(*[rank] * 3),
+            *(f"{values[way][definition, rank]:.3f}" for way in ways),
+        )
         for definition, rank in keys
     )
-    return Table(title="Recall", header=("against every vector by the true kernel", *ways), rows=rows)
+    return Table(
+        title="Recall", header=("against every vector by the true kernel", *ways), rows=rows
+    )
 
 
 def _size_table(report: Report) -> Table:
@@ -221,9 +244,17 @@ def _speed_table(report: Report) -> Table:
         ("GIST and ingest", report["gist_seconds"], tiles + queries),
         ("encode", report["encode"]["seconds"], tiles),
     ]
-    rows = [(name, f"{seconds:.2f}", f"{seconds / count * 1e6:,.0f} µs per tile") for name, seconds, count in steps]
+    rows = [
+        (name, f"{seconds:.2f}", f"{seconds / count * 1e6:,.0f} µs per tile")
+        for name, seconds, count in steps
+    ]
     for way, figures in report["search"].items():
         seconds = figures["seconds"]
-        rows.append((f"search {way}", f"{seconds:.2f}", f"{seconds / queries * 1e3:,.2f} ms per query"))
-    note = f"{available_cores()} cores; {queries} queries at once; times include loading and compiling."
+        rows.append(
+            (f"search {way}", f"{seconds:.2f}", f"{seconds / queries * 1e3:,.2f} ms per query")
+        )
+    note = (
+        f"{available_cores()} cores; {queries} queries at once; times include loading and "
+        "compiling."
+    )
     return Table(title="Speed", header=("step", "seconds", "each"), rows=tuple(rows), note=note)

@@ -20,8 +20,8 @@ class GalleryRow:
 
     ``query`` is uint8[h, w, 3], ``hits`` uint8[k, h, w, 3]; ``scores`` are k numbers.
     ``neighbours``, k booleans: the hit is among the true nearest neighbours. ``nearest``, k
-    booleans: the hit is the true nearest neighbour. ``place`` and ``hit_places`` (k strings, or none) are the
-    origins of the pictures.
+    booleans: the hit is the true nearest neighbour. ``place`` and ``hit_places`` (k strings, or
+    none) are the origins of the pictures.
     """
 
     query: NDArray[np.uint8]
@@ -66,7 +66,9 @@ def render_gallery(gallery: Gallery) -> str:
     for table in gallery.tables:
         _check_table(table)
     widest = max([1, *(len(row.hits) for row in gallery.rows)])
-    return _template().render(gallery=gallery, rows=[_shown(row) for row in gallery.rows], widest=widest)
+    return _template().render(
+        gallery=gallery, rows=[_shown(row) for row in gallery.rows], widest=widest
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,9 @@ def _shown(row: GalleryRow) -> _Shown:
             zip(row.hits, row.scores, marks, places, strict=True), start=1
         )
     ]
-    return _Shown(query=_data_uri(row.query), place=row.place, hits=hits, n_correct=sum(map(bool, marks)))
+    return _Shown(
+        query=_data_uri(row.query), place=row.place, hits=hits, n_correct=sum(map(bool, marks))
+    )
 
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:
@@ -115,7 +119,11 @@ def _data_uri(pixels: NDArray[np.uint8]) -> str:
 
 def _check_row(number: int, row: GalleryRow) -> None:
     """Refuse a row whose lists are not as long as its hits."""
-    found = {"scores": len(row.scores), "neighbours": len(row.neighbours), "nearest": len(row.nearest)}
+    found = {
+        "scores": len(row.scores),
+        "neighbours": len(row.neighbours),
+        "nearest": len(row.nearest),
+    }
     if row.hit_places:
         found["hit_places"] = len(row.hit_places)
     for name, length in found.items():
@@ -131,7 +139,8 @@ def _check_table(table: Table) -> None:
     for number, row in enumerate(table.rows):
         if len(row) != len(table.header):
             raise ShapeError(
-                f"row {number} of the table “{table.title}” has the wrong number of cells: found {len(row)}, "
+                f"row {number} of the table “{table.title}” has the wrong number of cells: "
+                f"found {len(row)}, "
                 f"expected {len(table.header)}, one per column. "
                 "Fix: fill the empty cells with an empty string."
             )
@@ -140,7 +149,9 @@ def _check_table(table: Table) -> None:
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
     """Load the template of the page from beside this module; it escapes every value."""
-    source = resources.files("mercore.jobs.demo").joinpath("gallery.html.j2").read_text(encoding="utf-8")
+    source = (
+        resources.files("mercore.jobs.demo").joinpath("gallery.html.j2").read_text(encoding="utf-8")
+    )
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -60,23 +60,33 @@ class Tiles:
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> "Tiles":
         """Return the tiles at ``rows`` (int64[m], or a mask bool[n]), in that order."""
-        return replace(self, level=self.level[rows], y=self.y[rows], x=self.x[rows], mirrored=self.mirrored[rows])
+        return replace(
+            self,
+            level=self.level[rows],
+            y=self.y[rows],
+            x=self.x[rows],
+            mirrored=self.mirrored[rows],
+        )
 
     def pixels(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
-        """Return the pixels of tiles ``start`` to ``stop`` (or the last): uint8[stop - start, size, size, 3]."""
+        """Return the pixels of tiles [start, stop), uint8[stop - start, size, size, 3]."""
         part = slice(start, stop)
         level, y, x, mirrored = self.level[part], self.y[part], self.x[part], self.mirrored[part]
         pixels = np.empty((len(level), self.size, self.size, 3), np.uint8)
         for index in np.unique(level):
             rows = np.flatnonzero(level == index)
-            every = np.lib.stride_tricks.sliding_window_view(self.levels[index].pixels, (self.size, self.size), (0, 1))
+            every = np.lib.stride_tricks.sliding_window_view(
+                self.levels[index].pixels, (self.size, self.size), (0, 1)
+            )
             pixels[rows] = every[y[rows], x[rows]].transpose(0, 2, 3, 1)
         pixels[mirrored] = pixels[mirrored, :, ::-1]
         return pixels
 
     def rectangles(self) -> NDArray[np.float64]:
-        """Return top, left, bottom, right of every tile in the pixels of its photograph: float64[n, 4]."""
-        steps = np.array([np.divide(level.shape, level.pixels.shape[:2]) for level in self.levels])[self.level]
+        """Return top, left, bottom and right of every tile in its photograph, float64[n, 4]."""
+        steps = np.array([np.divide(level.shape, level.pixels.shape[:2]) for level in self.levels])[
+            self.level
+        ]
         corner = np.stack([self.y, self.x], axis=1)
         return np.hstack([corner * steps, (corner + self.size) * steps])
 
@@ -119,7 +129,7 @@ def cut_tiles(
     stride: int = 2,
     scales: Sequence[float] = SCALES,
 ) -> Tiles:
-    """Cut every ``size`` × ``size`` tile whose corner lies on a grid of ``stride`` pixels, at every scale.
+    """Cut every tile whose corner lies on a grid of ``stride`` pixels, at every scale.
 
     Parameters
     ----------
@@ -144,14 +154,17 @@ def cut_tiles(
     """
     _check_cut(photographs, size, stride, scales)
     levels = tuple(
-        _level(number, photograph, scale) for number, photograph in enumerate(photographs) for scale in scales
+        _level(number, photograph, scale)
+        for number, photograph in enumerate(photographs)
+        for scale in scales
     )
     grids = [_corners(level, size, stride) for level in levels]
     corners = np.concatenate([np.zeros((0, 2), np.int32), *grids])
     if not len(corners):
         sizes = [list(photograph.shape[:2]) for photograph in photographs]
         raise ShapeError(
-            f"no tile fits: found photographs of {sizes}, expected one of {size} × {size} or more at some scale. "
+            f"no tile fits: found photographs of {sizes}, expected one of {size} × {size} or "
+            "more at some scale. "
             "Fix: larger photographs."
         )
     return Tiles(
@@ -187,7 +200,9 @@ def drop_plain(tiles: Tiles, *, min_texture: float = 0.15, workers: int = 1) -> 
         If the tiles are not 32 × 32, or ``workers`` is below 1.
     """
     if workers < 1:
-        raise ShapeError(f"workers count threads: found {workers}, expected 1 or more. Fix: raise it.")
+        raise ShapeError(
+            f"workers count threads: found {workers}, expected 1 or more. Fix: raise it."
+        )
 
     def rich(start: int) -> NDArray[np.bool_]:
         return texture(tiles.pixels(start, start + _BLOCK)) >= min_texture
@@ -203,7 +218,9 @@ def add_mirror_images(tiles: Tiles) -> Tiles:
     return replace(twice, mirrored=np.concatenate([tiles.mirrored, ~tiles.mirrored]))
 
 
-def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int = 24, window: int = 64) -> HeldOut:
+def hold_out(
+    tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int = 24, window: int = 64
+) -> HeldOut:
     """Hold out ``n_queries`` tiles as queries, and drop every tile that overlaps their windows.
 
     Each photograph is divided into square windows. ``n_windows`` of them are drawn, equally many
@@ -241,35 +258,44 @@ def hold_out(tiles: Tiles, n_queries: int, *, random_state: int, n_windows: int 
     inside, touched = _against_windows(tiles, windows)
     eligible = np.flatnonzero((inside >= 0) & ~tiles.mirrored)
     if len(eligible) < n_queries or touched.all():
-        found = f"{len(eligible)} in {len(windows)} windows and {np.count_nonzero(~touched)} outside"
+        found = (
+            f"{len(eligible)} in {len(windows)} windows and {np.count_nonzero(~touched)} outside"
+        )
         raise ShapeError(
-            f"too few tiles to hold out {n_queries} queries: found {found}, expected at least {n_queries} and 1. "
+            f"too few tiles to hold out {n_queries} queries: found {found}, expected at least "
+            f"{n_queries} and 1. "
             "Fix: fewer queries, a smaller stride or larger photographs."
         )
     drawn = _draw_in_turn(inside[eligible], tiles.level[eligible], n_queries, random)
     return HeldOut(base=tiles.take(~touched), queries=tiles.take(eligible[drawn]), windows=windows)
 
 
-def _check_cut(photographs: Sequence[NDArray[np.uint8]], size: int, stride: int, scales: Sequence[float]) -> None:
+def _check_cut(
+    photographs: Sequence[NDArray[np.uint8]], size: int, stride: int, scales: Sequence[float]
+) -> None:
     """Refuse photographs of another type or shape, and sizes and scales out of range."""
     for number, photograph in enumerate(photographs):
         if photograph.dtype != np.uint8:
             raise InputError(
-                f"photograph {number} has the wrong type: found {photograph.dtype}, expected uint8. "
+                f"photograph {number} has the wrong type: found {photograph.dtype}, expected "
+                "uint8. "
                 "Fix: scale to 0…255."
             )
         if photograph.ndim != 3 or photograph.shape[2] != 3:
             raise ShapeError(
-                f"photograph {number} has the wrong shape: found {list(photograph.shape)}, expected [h, w, 3]. "
+                f"photograph {number} has the wrong shape: found {list(photograph.shape)}, "
+                "expected [h, w, 3]. "
                 "Fix: convert it to RGB."
             )
     if size < 1 or stride < 1:
         raise ShapeError(
-            f"size and stride count pixels: found {size} and {stride}, expected 1 or more. Fix: raise them."
+            f"size and stride count pixels: found {size} and {stride}, expected 1 or more. Fix: "
+            "raise them."
         )
     if not all(0 < scale <= 1 for scale in scales):
         raise InputError(
-            f"scales are shares of the photograph: found {list(scales)}, expected 0 < scale ≤ 1. Fix: lower them."
+            f"scales are shares of the photograph: found {list(scales)}, expected 0 < scale ≤ "
+            "1. Fix: lower them."
         )
 
 
@@ -284,12 +310,16 @@ def _level(number: int, photograph: NDArray[np.uint8], scale: float) -> Level:
 def _corners(level: Level, size: int, stride: int) -> NDArray[np.int32]:
     """Return the top left corners of the level's tiles, row by row: int32[m, 2]."""
     height, width = level.pixels.shape[:2]
-    y, x = (np.arange(0, max(0, side - size + 1), stride, dtype=np.int32) for side in (height, width))
+    y, x = (
+        np.arange(0, max(0, side - size + 1), stride, dtype=np.int32) for side in (height, width)
+    )
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def _draw_windows(tiles: Tiles, n_windows: int, side: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Draw windows from the photographs in turn, among the half of each with most tiles: float64[w, 5]."""
+def _draw_windows(
+    tiles: Tiles, n_windows: int, side: int, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw windows in turn, among the half of each photograph with most tiles: float64[w, 5]."""
     shapes = {level.photograph: level.shape for level in tiles.levels}
     drawn = []
     for order, (photograph, shape) in enumerate(sorted(shapes.items())):
@@ -309,7 +339,9 @@ def _grid(photograph: int, shape: tuple[int, int], side: int) -> NDArray[np.floa
     return np.array(corners, np.float64).reshape(-1, 5)
 
 
-def _against_windows(tiles: Tiles, windows: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _against_windows(
+    tiles: Tiles, windows: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return each tile's window (int64[n], -1: not inside any) and if it touches any (bool[n])."""
     top, left, bottom, right = tiles.rectangles().T
     photographs = tiles.photographs()

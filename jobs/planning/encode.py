@@ -87,7 +87,13 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     memory = INTERPRETER_BYTES + encode_bytes(work, here)
     if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too
         size = sum(encoded_bytes(work).values())
-        return {"path": codes, "bytes": size, "free": location_of(codes).free_bytes(), "memory": memory, "times": []}
+        return {
+            "path": codes,
+            "bytes": size,
+            "free": location_of(codes).free_bytes(),
+            "memory": memory,
+            "times": [],
+        }
     with threadpool_limits(1), waiting("measuring a sample"):
         sample = _sample(work, begun)
         timings = measure(_runs(sample), sample.blocks, SECONDS)
@@ -95,7 +101,12 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     parts = work.unfitted.parts - (begun.store.parts_done if begun else 0)
     fixed = loaded + sample.model_seconds + max(timing.first for timing in timings.values())
     report = _sizes(sample, codes, around)
-    report |= {"memory": memory, "rows": work.vectors.rows, "parts": work.unfitted.parts, "parts_left": parts}
+    report |= {
+        "memory": memory,
+        "rows": work.vectors.rows,
+        "parts": work.unfitted.parts,
+        "parts_left": parts,
+    }
     report["seconds_before_encoding"] = round(fixed, 2)
     seconds = _seconds(sample, timings, around, parts)
     report["times"] = times(here, cores, lambda count: {"seconds": fixed + seconds(count)})
@@ -129,12 +140,22 @@ def _sample(work: EncodePlan, begun: CodeStore | None) -> EncodedSample:
 def _around(sample: EncodedSample) -> dict[str, Any]:
     """Return the seconds to read and write a part, and the bytes of codes per row."""
     vectors, work = sample.plan.vectors, sample.plan
-    reads = [_read(vectors, part) for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()]
+    reads = [
+        _read(vectors, part)
+        for part in np.unique(np.linspace(0, vectors.parts - 1, 5).astype(int)).tolist()
+    ]
     columns = sample.columns
     rows = len(next(iter(columns.values())))
     with TemporaryDirectory(prefix="mercore-plan-") as folder:
-        layout = Layout(rows=WRITES * rows, part_rows=rows, columns=work.unfitted.columns, model=work.layout.model)
-        store = create_or_resume(Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder)).store
+        layout = Layout(
+            rows=WRITES * rows,
+            part_rows=rows,
+            columns=work.unfitted.columns,
+            model=work.layout.model,
+        )
+        store = create_or_resume(
+            Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder)
+        ).store
         began = time.perf_counter()
         receipts = [store.write_part(part, columns) for part in range(WRITES)]
         write = (time.perf_counter() - began) / WRITES
@@ -176,7 +197,9 @@ def _sizes(sample: EncodedSample, codes: str, around: dict[str, Any]) -> Report:
     sizes, layout, location = encoded_bytes(sample.plan), sample.plan.unfitted, location_of(codes)
     for fields in layout.columns:
         if fields["compressor"] != "none":
-            sizes[fields["name"]] = int(around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows)
+            sizes[fields["name"]] = int(
+                around["row_bytes"][fields["name"]] * layout.parts * layout.part_rows
+            )
     return {
         "path": codes,
         "bytes": sum(sizes.values()),
@@ -191,22 +214,35 @@ def _searching(sample: EncodedSample) -> Report:
     work, threads = sample.plan, available_cores()
     rows = min(work.vectors.rows, SEARCHED_ROWS)  # sample codes, repeated
     part_rows = max(1, rows // 16)
-    columns = {name: np.resize(values, (rows, *values.shape[1:])) for name, values in sample.columns.items()}
+    columns = {
+        name: np.resize(values, (rows, *values.shape[1:]))
+        for name, values in sample.columns.items()
+    }
     with TemporaryDirectory(prefix="mercore-plan-") as folder:
-        layout = Layout(rows=rows, part_rows=part_rows, columns=work.unfitted.columns, model=work.layout.model)
-        store = create_or_resume(Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder))
+        layout = Layout(
+            rows=rows, part_rows=part_rows, columns=work.unfitted.columns, model=work.layout.model
+        )
+        store = create_or_resume(
+            Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder)
+        )
         for part in range(store.parts):
             start, stop = store.store.bounds(part)
-            store.store.write_part(part, {name: values[start:stop] for name, values in columns.items()})
+            store.store.write_part(
+                part, {name: values[start:stop] for name, values in columns.items()}
+            )
         queries = sample.rows[:BATCH]
         runs = codes_runs(store, sample.encoder, queries, min(NEIGHBOURS, rows), threads)
-        timings = measure({name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2)
+        timings = measure(
+            {name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2
+        )
     parts = -(-work.vectors.rows // part_rows)
     return {
         "search": {
             "k": min(NEIGHBOURS, rows),
             "batch": len(queries),
             "threads": threads,
-            "seconds_a_query": {name: each.of(parts) / len(queries) for name, each in timings.items()},
+            "seconds_a_query": {
+                name: each.of(parts) / len(queries) for name, each in timings.items()
+            },
         }
     }

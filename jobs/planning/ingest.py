@@ -89,7 +89,9 @@ def _runs(
         rows = Pieces(source, max(1, chunks * chunk // min(PIECES, chunks)))
         target = folder / str(next(turn))
         with (
-            VectorWriter(target, dims=rows.shape[1], dtype=rows.dtype, compressor=compressor) as writer,
+            VectorWriter(
+                target, dims=rows.shape[1], dtype=rows.dtype, compressor=compressor
+            ) as writer,
             closing(DistinctCounter(folder)) as counter,
         ):
             made = ingest(rows, writer, counter, drop_zero_rows=drop)

@@ -27,12 +27,16 @@ def _planning(verb: click.Command, name: str) -> click.Command:
     shared = [parameter for parameter in verb.params if parameter.name != "json"]
     planned = click.Command(
         verb.name,
-        callback=_body(name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]),
+        callback=_body(
+            name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]
+        ),
         params=shared,
         help=f"Plan mercore {verb.name}, with the same arguments and options. Nothing is written.",
     )
     cores = click.option(
-        "--cores", type=click.IntRange(min=1), help="Predict the time on this many cores. [default: 1, 2, 4, 16 and 64]"
+        "--cores",
+        type=click.IntRange(min=1),
+        help="Predict the time on this many cores. [default: 1, 2, 4, 16 and 64]",
     )
     return as_json(cores(planned))
 
@@ -46,7 +50,9 @@ def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
         from mercore.jobs.verbs.registry import open_task
 
         arguments = [str(values.pop(str(name))) for name in names]
-        report = import_module(f"mercore.jobs.planning.{verb}").plan(open_task(verb, arguments, values), cores)
+        report = import_module(f"mercore.jobs.planning.{verb}").plan(
+            open_task(verb, arguments, values), cores
+        )
         echo_json(report) if json else printing.print_plan(report)
         memory = values.get("memory")
         refuse_excess(report, memory if isinstance(memory, int) else None)

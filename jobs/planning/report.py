@@ -22,7 +22,9 @@ def process_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def times(here: int, wanted: int | None, seconds: Callable[[int], dict[str, float]]) -> list[Report]:
+def times(
+    here: int, wanted: int | None, seconds: Callable[[int], dict[str, float]]
+) -> list[Report]:
     """Return one mapping per number of cores: cores, seconds, and whether they are measured.
 
     Parameters

@@ -45,7 +45,12 @@ class FirstParts(CodeStore):
 
 def spread_rows(vectors: Vectors, count: int, pieces: int = 16) -> NDArray[np.int64]:
     """Return up to ``count`` ascending rows, int64: a run in each of ``pieces`` spread parts."""
-    parts = np.unique(np.linspace(0, vectors.parts - 1, min(pieces, vectors.parts)).astype(np.int64))
+    parts = np.unique(
+        np.linspace(0, vectors.parts - 1, min(pieces, vectors.parts)).astype(np.int64)
+    )
     each = -(-min(count, vectors.rows) // len(parts))
-    runs = [np.arange(first, min(first + each, last)) for first, last in map(vectors.bounds, parts.tolist())]
+    runs = [
+        np.arange(first, min(first + each, last))
+        for first, last in map(vectors.bounds, parts.tolist())
+    ]
     return np.concatenate(runs)

@@ -40,9 +40,16 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     report: Report = {"bytes": _answer_bytes(task), "path": task.out or "", "free": None}
     if task.out:
         report["free"] = location_of(task.out).free_bytes()
-    report["memory"] = INTERPRETER_BYTES + task.needed + min(task.settings.cache_bytes, task.scanned_bytes)
+    report["memory"] = (
+        INTERPRETER_BYTES + task.needed + min(task.settings.cache_bytes, task.scanned_bytes)
+    )
     nq, size = task.queries.shape[0], task.settings.batch
-    report |= {"rows": task.scanned.rows, "batch": min(nq, size), "passes": -(-nq // size), "times": []}
+    report |= {
+        "rows": task.scanned.rows,
+        "batch": min(nq, size),
+        "passes": -(-nq // size),
+        "times": [],
+    }
     memory = task.execution.memory
     if memory is None or report["memory"] <= memory:  # measuring would also exceed it
         with threadpool_limits(1), waiting("measuring a sample"):
@@ -50,8 +57,10 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     return report
 
 
-def codes_runs(codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int) -> dict[str, Run]:
-    """Return functions that scan parts: from memory, from the disk, and from memory on one thread."""
+def codes_runs(
+    codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int
+) -> dict[str, Run]:
+    """Return functions that scan parts: from memory, from disk, from memory on one thread."""
     cached = PartCache(CACHE_BYTES)
 
     def run(parts: int, threads: int, cache: PartCache) -> None:
@@ -95,7 +104,9 @@ def _runs(search: SearchTask) -> dict[str, Run]:
         return _exact_runs(search, queries)
     if search.codes is not None:
         encoder = encoder_of(search.codes, settings.custom)
-        return codes_runs(search.codes, encoder, queries, settings.rerank or settings.k, settings.threads)
+        return codes_runs(
+            search.codes, encoder, queries, settings.rerank or settings.k, settings.threads
+        )
 
     def run(parts: int, threads: int) -> None:
         first = _first_rows(search, parts)
@@ -113,9 +124,13 @@ def _exact_runs(search: ExactTask, queries: NDArray[Any]) -> dict[str, Run]:
     def run(parts: int, threads: int) -> None:
         first = _first_rows(search, parts)
         window = search.settings.window
-        scorer = ExactScorer(vectors=first, kernel=search.kernel.ranking, threads=threads, window=window)
+        scorer = ExactScorer(
+            vectors=first, kernel=search.kernel.ranking, threads=threads, window=window
+        )
         bounds = OpenCodes(FirstParts(codes, parts), encoder, cache) if codes and encoder else None
-        ExactSearch(scorer=scorer, bounds=bounds, beta=search.beta).prove(queries, min(k, first.rows))
+        ExactSearch(scorer=scorer, bounds=bounds, beta=search.beta).prove(
+            queries, min(k, first.rows)
+        )
 
     return _three(run, search.settings.threads)
 
@@ -132,7 +147,11 @@ def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
 def _first_rows(search: SearchTask, parts: int) -> FirstRows:
     """Return the vectors of the rows of the first parts."""
     assert search.vectors is not None
-    last = search.codes.store.bounds(parts - 1)[1] if search.codes else search.vectors.bounds(parts - 1)[1]
+    last = (
+        search.codes.store.bounds(parts - 1)[1]
+        if search.codes
+        else search.vectors.bounds(parts - 1)[1]
+    )
     return FirstRows(search.vectors, last)
 
 
@@ -149,7 +168,9 @@ def _forget(search: SearchTask, parts: int) -> None:
 def _kept(search: SearchTask) -> float:
     """Return the share of the store that a second pass finds in memory: all, if it fits."""
     size = search.scanned_bytes
-    return 1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
+    return (
+        1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
+    )
 
 
 def _reranking(search: SearchTask) -> tuple[float, float]:
@@ -165,12 +186,15 @@ def _reranking(search: SearchTask) -> tuple[float, float]:
     share = first.rows / vectors.rows
 
     def seconds(threads: int) -> float:
-        return repeated(lambda: true_scores(first, search.kernel, queries, rows, threads=threads)) / share
+        return (
+            repeated(lambda: true_scores(first, search.kernel, queries, rows, threads=threads))
+            / share
+        )
 
     return seconds(search.settings.threads), seconds(1)
 
 
 def _answer_bytes(search: SearchTask) -> int:
-    """Return the bytes of the hits: 8 per id, and 4 per score, or 8 per score of the true kernel."""
+    """Return the bytes of the hits: 8 per id, 4 per score, or 8 per true score."""
     exact = search.codes is None or isinstance(search, ExactTask) or search.settings.rerank
     return search.queries.shape[0] * search.settings.k * (16 if exact else 12)

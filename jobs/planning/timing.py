@@ -30,12 +30,19 @@ class Timing:
             return self.seconds
         each = self.seconds / self.units
         if self.fewer < self.units:  # a fixed cost is in both runs, so the difference is without it
-            each = min(each, max(0.05 * each, (self.seconds - self.fewer_seconds) / (self.units - self.fewer)))
+            each = min(
+                each,
+                max(0.05 * each, (self.seconds - self.fewer_seconds) / (self.units - self.fewer)),
+            )
         return max(0.0, self.seconds + (units - self.units) * each)
 
 
 def measure(
-    runs: Mapping[str, Run], units: int, seconds: float, *, before: Mapping[str, Run] = MappingProxyType({})
+    runs: Mapping[str, Run],
+    units: int,
+    seconds: float,
+    *,
+    before: Mapping[str, Run] = MappingProxyType({}),
 ) -> dict[str, Timing]:
     """Return the timing of each kind of run, from samples of about ``seconds`` each.
 
@@ -80,7 +87,9 @@ def on_cores(cores: float, one: float, here: tuple[int, float]) -> float:
     count, seconds = here
     if cores == count:
         return seconds
-    serial = 0.0 if count == 1 else min(1.0, max(0.0, (seconds / one - 1 / count) / (1 - 1 / count)))
+    serial = (
+        0.0 if count == 1 else min(1.0, max(0.0, (seconds / one - 1 / count) / (1 - 1 / count)))
+    )
     return one * (serial + (1 - serial) / cores)
 
 

@@ -23,13 +23,14 @@ def check_disk(verb: str, where: Where, needed: int) -> None:
     free = location_of(where).free_bytes()
     if free is not None and needed > free:
         raise BudgetError(
-            f"{verb} would write {needed / 2**30:.2f} GiB: expected at most {free / 2**30:.2f} GiB, "
+            f"{verb} would write {needed / 2**30:.2f} GiB: expected at most {free / 2**30:.2f} "
+            "GiB, "
             f"which is free for {where}. Fix: free space there, or name a path on another disk."
         )
 
 
 def encoded_bytes(plan: EncodePlan) -> dict[str, int]:
-    """Return the bytes of a code store's files by content; compressed columns and an unfitted model count 0."""
+    """Return the bytes of a code store's files; compressed columns and an unfitted model are 0."""
     fitted = "model" in vars(plan)
     layout = plan.layout if fitted else plan.unfitted
     plain = all(fields["compressor"] == "none" for fields in layout.columns)

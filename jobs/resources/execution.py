@@ -57,7 +57,10 @@ class Execution:
         if self.scheduler is not None:
             refuse_unused("an existing cluster has its own workers", **given)
         elif self.processes is not None:
-            refuse_unused("--processes is the number of workers, and each has one thread", **{option: self.threads})
+            refuse_unused(
+                "--processes is the number of workers, and each has one thread",
+                **{option: self.threads},
+            )
             check_range("processes", self.processes, (1, MOST_WORKERS), "leave --processes out.")
         elif self.threads is not None:
             check_range(option, self.threads, (1, MOST_WORKERS), f"leave --{option} out.")
@@ -93,12 +96,14 @@ class Stores:
 
     def resolved(self) -> "Stores":
         """Return the stores with paths that are valid in any folder."""
-        codes, vectors, custom = (path and resolved(path) for path in (self.codes, self.vectors, self.custom))
+        codes, vectors, custom = (
+            path and resolved(path) for path in (self.codes, self.vectors, self.custom)
+        )
         return Stores(kernel=self.kernel, codes=codes, vectors=vectors, custom=custom)
 
 
 class Load(NamedTuple):
-    """The size of a search: all queries, queries per batch, bytes of codes to keep in memory, parts per window."""
+    """The size of a search: queries, queries per batch, bytes of cached codes, parts per window."""
 
     queries: int
     batch: int

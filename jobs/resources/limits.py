@@ -23,7 +23,9 @@ from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
 AT_ONCE = 2  # batches on remote workers: one is searched while the other is merged here
-INTERPRETER_BYTES = 340 << 20  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
+INTERPRETER_BYTES = (
+    340 << 20
+)  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
 PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
 FEW_QUERIES = 64  # smaller batches make a search much slower
 
@@ -39,12 +41,13 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
     total = INTERPRETER_BYTES + needed
     if memory is not None and total > memory:
         raise BudgetError(
-            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory says. Fix: {fix}."
+            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory "
+            f"says. Fix: {fix}."
         )
 
 
 def taken_at(execution: Execution, one: int) -> int:
-    """Return the bytes beyond this process's interpreter if this process and each worker take ``one``.
+    """Return the bytes beyond this interpreter's if this process and each worker take ``one``.
 
     Processes of this machine count, each with its interpreter; workers of a cluster do not.
     """
@@ -52,7 +55,10 @@ def taken_at(execution: Execution, one: int) -> int:
 
 
 def fitted(
-    settings: SearchSettings, needs: Callable[[SearchSettings], int], memory: int | None, keep: Collection[str]
+    settings: SearchSettings,
+    needs: Callable[[SearchSettings], int],
+    memory: int | None,
+    keep: Collection[str],
 ) -> SearchSettings:
     """Return settings shrunk until they fit ``memory``; print them if they shrank.
 
@@ -85,8 +91,12 @@ def _shrinking(
 
     yield settings
     yield from halved("batch", FEW_QUERIES)
-    while (settings.window is None or settings.window > 1) and needs(replace(settings, window=1)) < needs(settings):
-        settings = replace(settings, window=PARTS_AT_ONCE if settings.window is None else settings.window // 2)
+    while (settings.window is None or settings.window > 1) and needs(
+        replace(settings, window=1)
+    ) < needs(settings):
+        settings = replace(
+            settings, window=PARTS_AT_ONCE if settings.window is None else settings.window // 2
+        )
         yield settings
     yield from halved("threads", 1)
     yield from halved("batch", 1)
@@ -104,11 +114,19 @@ def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) 
 
 def ingest_bytes(source: Source) -> int:
     """Return the bytes of an ingest beyond the interpreter: blocks, a chunk, and digests."""
-    return 8 * BLOCK_BYTES + 8 * CHUNK_BYTES + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
+    return (
+        8 * BLOCK_BYTES
+        + 8 * CHUNK_BYTES
+        + 24 * min(source.shape[0], CAPACITY + BLOCK_BYTES // source.shape[1])
+    )
 
 
 def search_bytes(
-    store: CodeStore | Vectors, options: SearchSettings, *, queries: int, reranked: Vectors | None = None
+    store: CodeStore | Vectors,
+    options: SearchSettings,
+    *,
+    queries: int,
+    reranked: Vectors | None = None,
 ) -> int:
     """Return the bytes of a search beyond the interpreter.
 
@@ -125,7 +143,9 @@ def search_bytes(
         lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
     if isinstance(store, CodeStore):
         row = sum(store.store.stored_bytes.values()) / store.rows
-        plain = all(store.store.layout.column(name).is_plain for name in store.store.layout.column_names)
+        plain = all(
+            store.store.layout.column(name).is_plain for name in store.store.layout.column_names
+        )
         read = (2 if plain else 4) * options.threads * int(store.store.layout.part_rows * row)
         model = sum(values.nbytes for values in store.model.values())
         tables = batch * spec_of(store).memory(store.spec.dims).query
@@ -135,7 +155,9 @@ def search_bytes(
     return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
 
 
-def exact_bytes(codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int) -> int:
+def exact_bytes(
+    codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int
+) -> int:
     """Return the bytes of an exact search: to score every row, and to keep pairs that bounds leave.
 
     If the bounds of a query leave more, every row is scored for it.

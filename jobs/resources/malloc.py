@@ -6,7 +6,10 @@ from contextlib import suppress
 
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # as mallopt numbers them
 # Per environment variable: the parameter of mallopt, and the most that glibc adapts it to.
-KEPT = {"MALLOC_MMAP_THRESHOLD_": (MMAP_THRESHOLD, 1 << 25), "MALLOC_TRIM_THRESHOLD_": (TRIM_THRESHOLD, 1 << 26)}
+KEPT = {
+    "MALLOC_MMAP_THRESHOLD_": (MMAP_THRESHOLD, 1 << 25),
+    "MALLOC_TRIM_THRESHOLD_": (TRIM_THRESHOLD, 1 << 26),
+}
 
 
 def keep_freed_blocks() -> None:

@@ -30,5 +30,7 @@ class CheckTask(VerbTask):
 def open_check(store: str) -> CheckTask:
     """Open the header of a store; refuse anything without receipts."""
     if kind_of(store) not in (CODES, VECTORS):
-        raise FormatError(f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE")
+        raise FormatError(
+            f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE"
+        )
     return CheckTask(path=store, store=PartStore(store, open_header(store)))

@@ -35,9 +35,12 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> Enco
     print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
     if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
         click.echo(
-            f"bounds rule out too few rows of {vectors.where} under kernel {kernel.name}: the best leaves "
-            f"{measured[0].share:.1%} of the rows and is expected to take {measured[0].cost:.1f} ns per row and query, "
-            f"scoring every row {every:.1f}. Exact searches will score every row if that is faster; for approximate "
+            f"bounds rule out too few rows of {vectors.where} under kernel {kernel.name}: the "
+            "best leaves "
+            f"{measured[0].share:.1%} of the rows and is expected to take "
+            f"{measured[0].cost:.1f} ns per row and query, "
+            f"scoring every row {every:.1f}. Exact searches will score every row if that is "
+            "faster; for approximate "
             "searches use another --encoder.",
             err=True,
         )
@@ -60,12 +63,14 @@ def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
         return None
     except FormatError:
         raise ExistsError(
-            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. Fix: name another."
+            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. "
+            "Fix: name another."
         ) from None
     spec = spec_of(store)
     if not isinstance(spec, KpcaBoundSpec | BinBoundSpec):
         raise ExistsError(
-            f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are begun, or a new path. "
+            f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are "
+            "begun, or a new path. "
             "Fix: name another."
         )
     click.echo(f"{codes} is begun with {spec.name}: going on with that", err=True)

@@ -53,7 +53,9 @@ class EncodeOptions(VerbOptions):
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Return the options of a command line."""
         plain = ("part_rows", "compressor")
-        given: dict[str, Any] = {name: values[name] for name in plain if values.get(name) is not None}
+        given: dict[str, Any] = {
+            name: values[name] for name in plain if values.get(name) is not None
+        }
         return cls(
             kernel=KernelOptions.from_values(values),
             encoder=encoder_from_values(str(values.get("encoder") or AskaSpec.name), values),
@@ -62,7 +64,7 @@ class EncodeOptions(VerbOptions):
         )
 
     def check(self, target: str | None = None) -> None:
-        """Refuse an unknown kernel or compressor, and a path that holds something else than codes."""
+        """Refuse an unknown kernel or compressor, and a path that holds something else."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
         self.kernel.check()
@@ -97,7 +99,9 @@ class EncodeTask:
         execution, plan = self.options.execution, self.plan
         if execution.remote or execution.threads is not None or plan is None:
             return execution
-        threads = workers_within(lambda n: encode_bytes(plan, n), execution.thread_count, execution.memory)
+        threads = workers_within(
+            lambda n: encode_bytes(plan, n), execution.thread_count, execution.memory
+        )
         return replace(execution, threads=threads)
 
     def check_limits(self) -> None:
@@ -120,7 +124,9 @@ class EncodeTask:
             return self
         assert isinstance(self.options.encoder, BoundChoice)
         self.check_limits()
-        spec = chosen_bound(self.vectors, self.kernel, random_state=self.options.encoder.random_state)
+        spec = chosen_bound(
+            self.vectors, self.kernel, random_state=self.options.encoder.random_state
+        )
         return replace(self, plan=_laid_out(self.vectors, self.kernel, spec, self.options))
 
     def run(self) -> Report:
@@ -180,7 +186,7 @@ def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
 def encode_missing(
     plan: EncodePlan, codes: str, custom_file: str | None, execution: Execution
 ) -> tuple[CodeStore, int]:
-    """Encode the parts that are missing or wrong; return the store and the number of parts done now."""
+    """Encode the parts that are missing or wrong; return the store and the number of them."""
     from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
     from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 
@@ -197,8 +203,12 @@ def encode_missing(
     return store, len(undone)
 
 
-def _laid_out(vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, options: EncodeOptions) -> EncodePlan:
-    return lay_out(vectors, kernel, encoder, part_rows=options.part_rows, compressor=options.compressor)
+def _laid_out(
+    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, options: EncodeOptions
+) -> EncodePlan:
+    return lay_out(
+        vectors, kernel, encoder, part_rows=options.part_rows, compressor=options.compressor
+    )
 
 
 def _check_target(codes: str) -> None:
@@ -208,7 +218,8 @@ def _check_target(codes: str) -> None:
             open_code_store(codes)
         except FormatError:
             raise ExistsError(
-                f"{codes} exists and holds no codes: expected codes that are begun, or a new path. Fix: name another."
+                f"{codes} exists and holds no codes: expected codes that are begun, or a new "
+                "path. Fix: name another."
             ) from None
         return
     location_of(codes).check_new()
@@ -235,5 +246,8 @@ def _restored(store: CodeStore, plan: EncodePlan) -> list[int]:
     wrong = sum(map(bool, undone.values()))
     if 0 < len(undone) < store.parts:
         done = store.parts - len(undone)
-        click.echo(f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong", err=True)
+        click.echo(
+            f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong",
+            err=True,
+        )
     return list(undone)

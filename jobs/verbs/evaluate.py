@@ -24,7 +24,7 @@ BATCH = 4096  # queries that are scored at once
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(VerbOptions):
-    """The options of an evaluation; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
+    """Options of evaluate; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
 
     ranks: str | Iterable[int] | None = None
     vectors: str | None = None
@@ -39,7 +39,9 @@ class EvaluateOptions(VerbOptions):
             because = "it says how to re-score the hits from --vectors"
             refuse_unused(because, queries=self.queries, **unused)
         elif self.queries is None or kernel.name is None:
-            raise InputError("--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both.")
+            raise InputError(
+                "--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,13 @@ class Rescoring:
         nq = len(self.rows)
         batches = []
         for start in range(0, nq, BATCH):
-            queries, rows = self.queries.read(start, min(start + BATCH, nq)), self.rows[start : start + BATCH]
-            batches.append(true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores()))
+            queries, rows = (
+                self.queries.read(start, min(start + BATCH, nq)),
+                self.rows[start : start + BATCH],
+            )
+            batches.append(
+                true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
+            )
         return np.concatenate(batches)
 
 
@@ -100,7 +107,9 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
     )
 
 
-def recalls(returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False) -> list[Report]:
+def recalls(
+    returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False
+) -> list[Report]:
     """Return one mapping per definition of recall and rank."""
     result = definitions.evaluate(returned, truth, ranks, exact_scores=exact_scores)
     return [vars(row) for row in result.recalls]
@@ -114,7 +123,8 @@ def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring:
     kernel, nq = options.kernel.open(vectors), queries.shape[0]
     if len(hits.ids) != nq:
         raise InputError(
-            f"{queries.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. Fix: name their queries."
+            f"{queries.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. "
+            "Fix: name their queries."
         )
     stored = stored_rows(hits.ids, vectors.dropped)
     if stored.max(initial=-1) >= vectors.rows:

@@ -17,7 +17,12 @@ from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
 from mercore.jobs.verbs.inputs import exclusive, executor_for
-from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_searched, open_source_vectors
+from mercore.jobs.verbs.search_task import (
+    SearchOptions,
+    SearchTask,
+    open_searched,
+    open_source_vectors,
+)
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
@@ -53,11 +58,15 @@ class ExactTask(SearchTask):
     @property
     def relaxation(self) -> Relaxation | None:
         """The cap of the cosine that relaxed bounds assume, and the probability that it fails."""
-        return relaxation(self.codes.model, self.relaxed) if self.codes and self.relaxed is not None else None
+        return (
+            relaxation(self.codes.model, self.relaxed)
+            if self.codes and self.relaxed is not None
+            else None
+        )
 
     @property
     def beta(self) -> float:
-        """The factor of the residual in a bound (Bourrier et al. 2015, Eq. 28): 1 if not relaxed."""
+        """The factor of a bound's residual (Bourrier et al. 2015, Eq. 28): 1 if not relaxed."""
         relaxed = self.relaxation
         return 1.0 if relaxed is None else min(1.0, relaxed.beta)
 
@@ -114,7 +123,11 @@ class ExactTask(SearchTask):
         )
         if load.queries <= load.batch:
             load = load._replace(cache_bytes=0)  # one pass reads each part once
-        bounds = OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(load.cache_bytes)) if codes else None
+        bounds = (
+            OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(load.cache_bytes))
+            if codes
+            else None
+        )
         with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
             yield ExactSearch(scorer=scorer, beta=self.beta, bounds=bounds, remote=executor)
 
@@ -129,7 +142,9 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
     """
     refuse_unused("an exact search scores all that its bounds leave", rerank=options.rerank)
     if options.exact:
-        refuse_unused("relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed)
+        refuse_unused(
+            "relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed
+        )
     codes, vectors, kernel, custom = open_searched(store, options)
     if codes is not None:
         check_bounds(codes)
@@ -175,7 +190,11 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
     kept = _kept_answers(task, out) if out else None
     nq, answers = task.queries.shape[0], []
 
-    with threadpool_limits(1), progress("search", nq, "queries") as advance, task.searching() as exact:
+    with (
+        threadpool_limits(1),
+        progress("search", nq, "queries") as advance,
+        task.searching() as exact,
+    ):
 
         def answer(batch: tuple[int, ExactAnswers | NDArray[Any]]) -> ExactAnswers:
             number, work = batch
@@ -202,12 +221,17 @@ def _kept_answers(task: ExactTask, out: str) -> Answers:
     return Answers(out, task.about | {"batch": task.settings.batch})
 
 
-def _batches(task: ExactTask, kept: Answers | None) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:
+def _batches(
+    task: ExactTask, kept: Answers | None
+) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:
     """Yield the number of each batch, with its kept answers or else its raw queries."""
     nq, size = task.queries.shape[0], task.settings.batch
     for number, start in enumerate(range(0, nq, size)):
         arrays = kept.get(number) if kept else None
-        yield number, ExactAnswers(**arrays) if arrays else task.queries.read(start, min(start + size, nq))
+        yield (
+            number,
+            ExactAnswers(**arrays) if arrays else task.queries.read(start, min(start + size, nq)),
+        )
 
 
 def summary(proved: ExactAnswers, task: ExactTask) -> Report:
@@ -216,7 +240,8 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
     every = int((proved.evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:
         click.echo(
-            f"the bounds of {task.codes.where} ruled out too few rows for {every} of {len(share)} queries: "
+            f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
+            f"{len(share)} queries: "
             "for those every row was scored by the true kernel",
             err=True,
         )
@@ -252,11 +277,15 @@ def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> 
     if share is None:
         return
     if not 0 < share < 1:
-        raise InputError(f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99")
+        raise InputError(
+            f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
+        )
     if codes is None or codes.spec.encoder["name"] != KpcaBoundSpec.name:
         raise InputError(
-            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name}, and {store} holds none. "
-            "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
+            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name}, and "
+            f"{store} holds none. "
+            "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder "
+            "kpca-bound makes."
         )
 
 
@@ -270,6 +299,7 @@ def check_bounds(codes: CodeStore) -> None:
     """
     if not bounds_scores(spec_of(codes)):
         raise InputError(
-            f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: expected a store of "
+            f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: "
+            "expected a store of "
             "bounds, or of vectors. Fix: mercore encode VECTORS BOUNDS --encoder bound"
         )

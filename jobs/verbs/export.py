@@ -34,7 +34,7 @@ Points = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(VerbOptions):
-    """The options of an export; ``kernel`` is the file of the custom kernel, if the codes have one."""
+    """Options of export; ``kernel`` is the file of the custom kernel, if the codes have one."""
 
     queries: str | None = None
     points: str | None = None
@@ -54,7 +54,9 @@ class ExportOptions(VerbOptions):
         """
         queries, points = self.queries, self.points
         if (queries is None) != (points is None):
-            raise InputError("--queries and --points go together: found one of them. Fix: name both, or neither.")
+            raise InputError(
+                "--queries and --points go together: found one of them. Fix: name both, or neither."
+            )
         for path in filter(None, (target, points)):
             refuse_url(path, "an index or points")
         self.check_distinct({"INDEX": target, "--queries": queries, "--points": points})
@@ -69,7 +71,10 @@ class ExportOptions(VerbOptions):
         for name, path in paths.items():
             twin = seen.setdefault(real_path(path), name) if path is not None else name
             if twin != name:
-                raise InputError(f"{twin} and {name} are one path: found {path} twice. Fix: name another for {name}.")
+                raise InputError(
+                    f"{twin} and {name} are one path: found {path} twice. Fix: name another for "
+                    f"{name}."
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +107,14 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     Raises
     ------
     InputError
-        If the codes are not of product quantisation, faiss is not installed, or the queries do not fit the codes.
+        If the codes are not of product quantisation, faiss is not installed, or the queries do not
+        fit the codes.
     ExistsError, StorageError
         If the index or other points exist already, or cannot be written.
     """
-    options.check_distinct({"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points})
+    options.check_distinct(
+        {"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points}
+    )
     options.check(index)
     check_faiss()
     store = open_code_store(codes)
@@ -114,15 +122,21 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(
-            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, which faiss knows. "
+            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, "
+            "which faiss knows. "
             "Fix: encode with one of those."
         )
     queries = None
     if options.queries is not None and options.points is not None:
         queries = open_rows(options.queries)
         check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
-        _check_points(options.points, (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]))
-    return ExportTask(store=store, index=index, encoder=encoder, queries=queries, points=options.points)
+        _check_points(
+            options.points,
+            (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]),
+        )
+    return ExportTask(
+        store=store, index=index, encoder=encoder, queries=queries, points=options.points
+    )
 
 
 def _check_points(path: str, shape: tuple[int, int]) -> None:
@@ -146,7 +160,10 @@ def _write_points(path: str, points: Points) -> None:
 
 
 def _other_points(path: str) -> ExistsError:
-    return ExistsError(f"{path} exists and holds other points: expected a new path. Fix: name another, or remove it.")
+    return ExistsError(
+        f"{path} exists and holds other points: expected a new path. Fix: name another, or "
+        "remove it."
+    )
 
 
 def _codes(store: CodeStore) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -26,7 +26,13 @@ class InfoTask(VerbTask):
             return describe_vectors(open_vector_store(self.path))
         source = open_source(self.path)
         rows, dims = source.shape
-        return {"kind": "foreign", "path": self.path, "rows": rows, "dims": dims, "dtype": source.dtype.name}
+        return {
+            "kind": "foreign",
+            "path": self.path,
+            "rows": rows,
+            "dims": dims,
+            "dtype": source.dtype.name,
+        }
 
 
 def open_info(store: str) -> InfoTask:
@@ -43,7 +49,11 @@ def describe_vectors(vectors: VectorStore) -> Report:
         "parts": vectors.parts,
         "bytes": sum(vectors.store.stored_bytes.values()),
         "fingerprint": vectors.fingerprint,
-        **{key: value for key, value in vars(vectors.spec).items() if key not in ("name", "version", "content")},
+        **{
+            key: value
+            for key, value in vars(vectors.spec).items()
+            if key not in ("name", "version", "content")
+        },
     }
 
 

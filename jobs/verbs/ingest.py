@@ -55,7 +55,9 @@ class IngestTask:
         location.check_new()  # before waiting for another process
         with (
             exclusive(self.target) as lease,
-            VectorWriter(self.target, dims=d, dtype=self.source.dtype, compressor=self.options.compressor) as writer,
+            VectorWriter(
+                self.target, dims=d, dtype=self.source.dtype, compressor=self.options.compressor
+            ) as writer,
             closing(DistinctCounter(location.spill_folder())) as counter,
             progress("ingest", n, "rows") as advance,
         ):

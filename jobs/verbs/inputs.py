@@ -60,7 +60,9 @@ class KernelOptions:
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Return the kernel that the options of a command name."""
-        name, gamma, transform = (cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform"))
+        name, gamma, transform = (
+            cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform")
+        )
         return cls(name=name, gamma=gamma, transform=transform)
 
     @property

@@ -10,8 +10,18 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import search_bytes
 from mercore.jobs.verbs.exact import open_exact
 from mercore.jobs.verbs.inputs import executor_for
-from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_searched, open_source_vectors
-from mercore.pipeline.search.batch_search import SearchSettings, check_queries, search_code_store, search_vector_store
+from mercore.jobs.verbs.search_task import (
+    SearchOptions,
+    SearchTask,
+    open_searched,
+    open_source_vectors,
+)
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    check_queries,
+    search_code_store,
+    search_vector_store,
+)
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import Hits, write_hits
@@ -25,10 +35,12 @@ class ScanTask(SearchTask):
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
         reranked = self.vectors if self.codes is not None else None
-        return search_bytes(self.scanned, settings, queries=self.queries.shape[0], reranked=reranked)
+        return search_bytes(
+            self.scanned, settings, queries=self.queries.shape[0], reranked=reranked
+        )
 
     def run(self) -> tuple[Report, Hits]:
-        """Search; return a report and the hits, which are also written to ``out`` if it is given."""
+        """Search; return a report and the hits, which ``out`` gets too if it is given."""
         self.check_limits()
         began = time.perf_counter()
         nq = self.queries.shape[0]
@@ -39,10 +51,14 @@ class ScanTask(SearchTask):
         ):
             settings = replace(self.settings, executor=executor)
             if self.codes is not None:
-                hits = search_code_store(self.codes, self.queries, settings, vectors=self.vectors, advance=advance)
+                hits = search_code_store(
+                    self.codes, self.queries, settings, vectors=self.vectors, advance=advance
+                )
             else:
                 assert self.vectors is not None
-                hits = search_vector_store(self.vectors, self.kernel, self.queries, settings, advance=advance)
+                hits = search_vector_store(
+                    self.vectors, self.kernel, self.queries, settings, advance=advance
+                )
         report = self.report(time.perf_counter() - began)
         if self.out:
             report["written"] = write_hits(self.out, hits)
@@ -64,7 +80,9 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     codes, vectors, kernel, custom = open_searched(store, options)
     if codes is None:
         if options.rerank:
-            raise InputError(f"{store} holds vectors, which have true scores already. Fix: leave --rerank out.")
+            raise InputError(
+                f"{store} holds vectors, which have true scores already. Fix: leave --rerank out."
+            )
     elif options.rerank:
         vectors = open_source_vectors(codes, options.vectors)
     else:

@@ -93,13 +93,16 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     if kind_of(store) == "codes":
         codes = open_code_store(store)
         custom = custom_kernel_of(codes, kernel.name)
-        refuse_unused(f"{store} has its kernel already", gamma=kernel.gamma, transform=kernel.transform)
+        refuse_unused(
+            f"{store} has its kernel already", gamma=kernel.gamma, transform=kernel.transform
+        )
         return Opened(codes, None, kernel_from_spec(codes.spec.kernel, custom), custom)
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     vectors = open_vectors(store)
     if not kernel.name:
         raise InputError(
-            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2"
+            f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found "
+            "none. Fix: --kernel chi2"
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
@@ -111,7 +114,9 @@ def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
     try:
         vectors = open_vectors(moved or codes.source_path)
     except NotFoundError as error:
-        raise NotFoundError(f"{error} {codes.where} was encoded from it: name its new path with --vectors.") from None
+        raise NotFoundError(
+            f"{error} {codes.where} was encoded from it: name its new path with --vectors."
+        ) from None
     check_source(vectors, codes)
     return vectors
 
@@ -140,7 +145,7 @@ class SearchTask:
         raise NotImplementedError
 
     def run(self) -> tuple[Report, Hits]:
-        """Search; return a report and the hits, which are also written to ``out`` if it is given."""
+        """Search; return a report and the hits, which ``out`` gets too if it is given."""
         raise NotImplementedError
 
     def fit(self, *, batch: int | None) -> Self:
@@ -149,7 +154,11 @@ class SearchTask:
         ``batch`` is the batch size that the user named, if any: it does not shrink.
         """
         memory = self.execution.memory
-        keep = {name for name, given in (("batch", batch), ("threads", self.execution.threads)) if given is not None}
+        keep = {
+            name
+            for name, given in (("batch", batch), ("threads", self.execution.threads))
+            if given is not None
+        }
 
         def needs(settings: SearchSettings) -> int:
             batches = AT_ONCE if self.execution.remote else 1

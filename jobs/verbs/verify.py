@@ -1,4 +1,4 @@
-"""``mercore verify``: one verdict per query on hits of any program, with the nearer row if refuted."""
+"""``mercore verify``: one verdict per query on anyone's hits, and the nearer row if refuted."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from mercore.stores.vectors import Vectors, original_ids, stored_rows
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(VerbOptions):
-    """The options of a verification: ``k`` ranks are verified, and ``bounds`` save most of the work."""
+    """Options of verify: ``k`` ranks are verified, and ``bounds`` save most of the work."""
 
     kernel: KernelOptions
     bounds: str | None = None
@@ -73,7 +73,10 @@ class VerifyTask:
         return (
             ({"hits": self.hits} if isinstance(self.hits, str) else {})
             | {"queries": len(verdicts), "k": k, "rows": rows, "seconds": round(seconds, 3)}
-            | {word: sum(verdict["verdict"] == word for verdict in verdicts) for word in (PROVED, TIED, REFUTED)}
+            | {
+                word: sum(verdict["verdict"] == word for verdict in verdicts)
+                for word in (PROVED, TIED, REFUTED)
+            }
             | {"verdicts": verdicts}
         )
 
@@ -92,8 +95,16 @@ class VerifyTask:
             )
             for start in starts
         )
-        with threadpool_limits(1), progress("verify", nq, "queries") as advance, task.searching() as search:
-            every = in_order(batches, lambda batch: verify_batch(search, *batch), search.executor.concurrent_batches)
+        with (
+            threadpool_limits(1),
+            progress("verify", nq, "queries") as advance,
+            task.searching() as search,
+        ):
+            every = in_order(
+                batches,
+                lambda batch: verify_batch(search, *batch),
+                search.executor.concurrent_batches,
+            )
             for start, verdicts in zip(starts, every, strict=True):
                 scores = task.kernel.from_ranking(verdicts.answers.scores.copy())
                 better = original_ids(verdicts.answers.ids, dropped)
@@ -105,7 +116,9 @@ class VerifyTask:
             search.executor.check_rest()
 
 
-def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: VerifyOptions) -> VerifyTask:
+def open_verify(
+    vectors: str, queries: str | Sliced, hits: AnyHits, options: VerifyOptions
+) -> VerifyTask:
     """Open the inputs of a verification, and check them.
 
     Raises
@@ -123,7 +136,8 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
     source = open_rows(queries)
     if source.shape[0] != len(claimed.ids):
         raise InputError(
-            f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as {source.name} has. "
+            f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as "
+            f"{source.name} has. "
             "Fix: name the queries that they are of."
         )
     settings = SearchSettings(
@@ -153,23 +167,35 @@ def open_verify(vectors: str, queries: str | Sliced, hits: AnyHits, options: Ver
 def _first(hits: Hits, k: int | None, named: str) -> Hits:
     """Return the first ``k`` hits of each query, or all; refuse a ``k`` above their number."""
     if not hits.ids.size:
-        raise InputError(f"{named} holds no ids: expected at least one per query. Fix: name a file of hits.")
+        raise InputError(
+            f"{named} holds no ids: expected at least one per query. Fix: name a file of hits."
+        )
     most = hits.ids.shape[1]
     if k is not None and not 1 <= k <= most:
         raise InputError(
-            f"k is out of range: found {k}, expected 1 to {most}, the ids per query in {named}. Fix: leave -k out."
+            f"k is out of range: found {k}, expected 1 to {most}, the ids per query in {named}. "
+            "Fix: leave -k out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
 
 
 def _refutation(
-    verdicts: Verdicts, query: int, claimed: NDArray[np.int64], better: NDArray[np.int64], scores: NDArray[np.float64]
+    verdicts: Verdicts,
+    query: int,
+    claimed: NDArray[np.int64],
+    better: NDArray[np.int64],
+    scores: NDArray[np.float64],
 ) -> Report:
     """Return the first wrong rank and the row that belongs there, or nothing if all are right."""
     rank = int(verdicts.ranks[query])
     if rank < 0:
         return {}
-    return {"rank": rank + 1, "claimed": int(claimed[rank]), "better": int(better[rank]), "score": float(scores[rank])}
+    return {
+        "rank": rank + 1,
+        "claimed": int(claimed[rank]),
+        "better": int(better[rank]),
+        "score": float(scores[rank]),
+    }
 
 
 def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | None:

@@ -1,4 +1,4 @@
-"""ASKA: every row as a few weighted dictionary atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
+"""ASKA: rows as a few weighted atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -59,13 +59,17 @@ class Dictionary(EncoderSpec):
             ABSENT: "omp",
             **option(
                 "pursuit",
-                "Choice of the next atom: ormp takes the one that leaves the smallest residual, omp the one "
+                "Choice of the next atom: ormp takes the one that leaves the smallest residual, "
+                "omp the one "
                 "most correlated with the residual.",
                 choices=PURSUITS,
             ),
         },
     )
-    weights: str = field(default="int8", metadata=option("weights", "int8 (with a scale per row), float16 or float32."))
+    weights: str = field(
+        default="int8",
+        metadata=option("weights", "int8 (with a scale per row), float16 or float32."),
+    )
     metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
 
     size = Size("n_nonzero_coefs", "look-ups", MAX_NONZERO_COEFS)
@@ -84,19 +88,26 @@ class Dictionary(EncoderSpec):
             If a parameter is out of its range.
         """
         if not 1 <= self.n_atoms <= min(MAX_ATOMS, rows):
-            limit = f"{rows} rows in the store" if rows < MAX_ATOMS else f"{MAX_ATOMS}, for an atom is a uint16"
+            limit = (
+                f"{rows} rows in the store"
+                if rows < MAX_ATOMS
+                else f"{MAX_ATOMS}, for an atom is a uint16"
+            )
             raise InputError(
-                f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Fix: --atoms {min(1024, rows)}"
+                f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Fix: "
+                f"--atoms {min(1024, rows)}"
             )
         most = min(self.n_atoms, MAX_NONZERO_COEFS)
         check_range("sparsity", self.n_nonzero_coefs, (1, most), f"--sparsity {min(8, most)}")
         if self.weights not in WEIGHTS:
             raise InputError(
-                f"unknown weights: found {self.weights!r}, expected one of {', '.join(WEIGHTS)}. Fix: --weights int8"
+                f"unknown weights: found {self.weights!r}, expected one of "
+                f"{', '.join(WEIGHTS)}. Fix: --weights int8"
             )
         if self.pursuit not in PURSUITS:
             raise InputError(
-                f"unknown pursuit: found {self.pursuit!r}, expected one of {', '.join(PURSUITS)}. Fix: --pursuit ormp"
+                f"unknown pursuit: found {self.pursuit!r}, expected one of "
+                f"{', '.join(PURSUITS)}. Fix: --pursuit ormp"
             )
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)
@@ -116,7 +127,9 @@ class Dictionary(EncoderSpec):
             ("residual", "float16", None),
         ]
 
-    def draw_dictionary(self, vectors: "Vectors", rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    def draw_dictionary(
+        self, vectors: "Vectors", rng: np.random.Generator
+    ) -> dict[str, NDArray[Any]]:
         """Return the atoms as model arrays."""
         chosen = draw_rows(rng, vectors.rows, self.n_atoms)
         return {"dictionary": read_rows(vectors, chosen), "dictionary_rows": chosen}
@@ -188,7 +201,9 @@ class Aska(Encoder):
         atoms32 = np.ascontiguousarray(atoms32_t.T)
         for first in range(0, m, BLOCK_ROWS):
             last = min(m, first + BLOCK_ROWS)
-            block = self.kernel.block(atoms32[first:last], np.ascontiguousarray(atoms32_t[:, first:]))
+            block = self.kernel.block(
+                atoms32[first:last], np.ascontiguousarray(atoms32_t[:, first:])
+            )
             self._gram[first:last, first:m] = block
             self._gram[last:m, first:last] = block[:, last - first :].T
 
@@ -205,7 +220,9 @@ class Aska(Encoder):
         pursuit_numba.pursue(start, self._gram, recursive, RESIDUAL_TOLERANCE, atoms, weights)
         stored = self._store_weights(weights)
         residual = np.empty(len(rows))
-        weights_numba.residuals(start, self._gram, atoms, float32_weights(stored).astype(np.float64), residual)
+        weights_numba.residuals(
+            start, self._gram, atoms, float32_weights(stored).astype(np.float64), residual
+        )
         return {"atoms": atoms.astype(np.uint16), **stored, "residual": float16_above(residual)}
 
     def table(self, queries: NDArray[Any]) -> Float32:
@@ -213,14 +230,18 @@ class Aska(Encoder):
 
         These are rounded exact scores, so they do not depend on the batch.
         """
-        return self.kernel.exact(self.kernel.prepare(queries, label="query"), self._atoms_t).T.astype(np.float32)
+        return self.kernel.exact(
+            self.kernel.prepare(queries, label="query"), self._atoms_t
+        ).T.astype(np.float32)
 
     def scanner(self, queries: NDArray[Any]) -> "SparseScanner":
         """Return the scanner of raw queries, dtype[nq, d]."""
         from mercore.pipeline.scanners.sparse import SparseScanner, query_groups
 
         spec = self.spec
-        groups = query_groups(self.table, queries, alpha=spec.n_nonzero_coefs, int8=spec.weights == "int8")
+        groups = query_groups(
+            self.table, queries, alpha=spec.n_nonzero_coefs, int8=spec.weights == "int8"
+        )
         return SparseScanner(groups, metric=spec.metric)
 
     def _whole_tiles(self, block: Float32) -> Float32:

@@ -69,12 +69,16 @@ class Size(NamedTuple):
     worth: Fraction = Fraction(1)
 
 
-def option(name: str, text: str, *, choices: tuple[str, ...] = (), shown_default: str | None = None) -> dict[str, Any]:
+def option(
+    name: str, text: str, *, choices: tuple[str, ...] = (), shown_default: str | None = None
+) -> dict[str, Any]:
     """Return the metadata that makes a spec's field a command-line option."""
     return {OPTION: Option(name, text, choices, shown_default)}
 
 
-METRIC = option("metric", "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row.", choices=METRICS)
+METRIC = option(
+    "metric", "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row.", choices=METRICS
+)
 TRAINING_ROWS = option("training_rows", "Rows that the codes are learned from.")
 
 
@@ -111,7 +115,9 @@ class EncoderSpec(ABC):
 
     name: str = ""
     version: int = 1
-    random_state: int = field(default=0, metadata=option("random_state", "Seed of every random choice."))
+    random_state: int = field(
+        default=0, metadata=option("random_state", "Seed of every random choice.")
+    )
 
     size: ClassVar[Size]
     bounds: ClassVar[bool] = False
@@ -143,7 +149,10 @@ class EncoderSpec(ABC):
         """Return the columns of a code as a store lists them."""
         from mercore.stores.part_store.header import column_fields
 
-        return [column_fields(name, dtype, width, compressor) for name, dtype, width in self.code_columns()]
+        return [
+            column_fields(name, dtype, width, compressor)
+            for name, dtype, width in self.code_columns()
+        ]
 
     @abstractmethod
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
@@ -190,7 +199,9 @@ def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why
     """
     least, most = bounds
     if not least <= value <= most:
-        raise InputError(f"{name} is out of range: found {value}, expected {least} to {most}{why}. Fix: {fix}")
+        raise InputError(
+            f"{name} is out of range: found {value}, expected {least} to {most}{why}. Fix: {fix}"
+        )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -203,7 +214,9 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """
     if value not in choices:
         expected = ", ".join(choices)
-        raise InputError(f"unknown {name}: found {value!r}, expected one of {expected}. Fix: leave --{name} out.")
+        raise InputError(
+            f"unknown {name}: found {value!r}, expected one of {expected}. Fix: leave --{name} out."
+        )
 
 
 def check_random_state(random_state: int) -> None:
@@ -215,7 +228,9 @@ def check_random_state(random_state: int) -> None:
         If it is negative.
     """
     if random_state < 0:
-        raise InputError(f"random_state must not be negative: found {random_state}. Fix: --random-state 0")
+        raise InputError(
+            f"random_state must not be negative: found {random_state}. Fix: --random-state 0"
+        )
 
 
 def draw_rows(rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:

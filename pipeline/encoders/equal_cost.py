@@ -37,7 +37,9 @@ def equal_operations(kind: type[EncoderSpec], given: Mapping[str, Any], count: i
     return kind.of_size(int(count * kind.size.worth + Fraction(1, 2)), given)
 
 
-def equal_bytes(kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, *, dims: int) -> EncoderSpec:
+def equal_bytes(
+    kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, *, dims: int
+) -> EncoderSpec:
     """Return the spec of the largest codes of at most ``budget`` bytes per row.
 
     Fields are adapted as in ``equal_operations``; those that are ``given``, and ``dims``, must
@@ -52,7 +54,8 @@ def equal_bytes(kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, 
     least = code_bytes(smallest)
     if least > budget:
         raise InputError(
-            f"no code fits: found at least {least} bytes a row, expected at most {budget}. Fix: --bytes {least}"
+            f"no code fits: found at least {least} bytes a row, expected at most {budget}. Fix: "
+            f"--bytes {least}"
         )
     specs = (kind.of_size(value, given) for value in range(kind.size.most, 0, -1))
     fitting = (spec for spec in specs if spec.size_fits(dims) and code_bytes(spec) <= budget)

@@ -1,4 +1,4 @@
-"""Kernel PCA: rows as E coordinates in the span of M landmarks in feature space (Bourrier et al. 2015, §2.2.1)."""
+"""Kernel PCA: E coordinates in the span of M landmarks (Bourrier et al. 2015, §2.2.1)."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -55,9 +55,13 @@ class Landmarks(EncoderSpec):
         """
         most = min(MAX_LANDMARKS, rows)
         why = ", the rows of the store" if rows < MAX_LANDMARKS else ""
-        check_range("landmarks", self.n_landmarks, (1, most), f"--landmarks {min(1024, rows)}", why=why)
+        check_range(
+            "landmarks", self.n_landmarks, (1, most), f"--landmarks {min(1024, rows)}", why=why
+        )
         fix = f"--components {min(64, self.n_landmarks)}"
-        check_range("components", self.n_components, (1, self.n_landmarks), fix, why=", the landmarks")
+        check_range(
+            "components", self.n_components, (1, self.n_landmarks), fix, why=", the landmarks"
+        )
         check_random_state(self.random_state)
 
     def learn_components(
@@ -67,8 +71,14 @@ class Landmarks(EncoderSpec):
         rng = np.random.default_rng(self.random_state)
         rows = draw_rows(rng, vectors.rows, self.n_landmarks)
         landmarks = read_rows(vectors, rows)
-        eigenvalues, components = principal_components(gram_matrix(kernel, landmarks), self.n_components)
-        return {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues}, components, rng
+        eigenvalues, components = principal_components(
+            gram_matrix(kernel, landmarks), self.n_components
+        )
+        return (
+            {"landmarks": landmarks, "landmark_rows": rows, "eigenvalues": eigenvalues},
+            components,
+            rng,
+        )
 
     def gram_bytes(self, dims: int) -> int:
         """Return the bytes that learning takes: Gram matrix, eigenvectors and landmarks."""
@@ -113,18 +123,22 @@ class KpcaSpec(Landmarks):
         """Return the memory that rows of ``dims`` numbers take."""
         row = 8 * self.n_landmarks + 24 * dims + 16 * self.n_components
         return Memory(
-            fit=self.gram_bytes(dims), shared=self.embedding_bytes(dims, self.n_components), row=row, query=row
+            fit=self.gram_bytes(dims),
+            shared=self.embedding_bytes(dims, self.n_components),
+            row=row,
+            query=row,
         )
 
 
 class Embedding:
-    """The map of rows to ``width`` float32 coordinates: kernel values against landmarks times a projection.
+    """The map of rows to ``width`` float32 coordinates: kernel values times a projection.
 
     Parameters
     ----------
     kernel : Kernel
     landmarks : dtype[M, d], raw rows of the vector store
-    projection : float32[M, width], the components scaled as in Eq. 11, times the linear map that follows
+    projection : float32[M, width], the components scaled as in Eq. 11, times the linear map that
+        follows
     """
 
     def __init__(self, kernel: Kernel, landmarks: NDArray[Any], projection: Float32) -> None:
@@ -159,7 +173,10 @@ class Kpca(Encoder):
         """Return x̃ and R(x) = √(K(x, x) − ‖x̃‖²) of a block of rows (Eq. 11 and 21)."""
         coordinates = self.embedding(rows, first=first)
         left = 1 - np.square(coordinates, dtype=np.float64).sum(axis=1)
-        return {"embedding": coordinates, "residual": np.sqrt(np.maximum(left, 0)).astype(np.float32)}
+        return {
+            "embedding": coordinates,
+            "residual": np.sqrt(np.maximum(left, 0)).astype(np.float32),
+        }
 
     def scanner(self, queries: NDArray[Any]) -> "DenseScanner":
         """Return the scanner of queries by ⟨x̃, ỹ⟩ (Eq. 12)."""
@@ -175,7 +192,7 @@ def gram_matrix(kernel: Kernel, landmarks: NDArray[Any]) -> Float64:
 
 
 def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
-    """Return the greatest eigenvalues σ² of a Gram matrix, float64[E], and u / σ, float64[M, E] (Eq. 11).
+    """Return the greatest eigenvalues σ² of a Gram matrix [E], and u / σ [M, E] (Eq. 11).
 
     Components with a tiny eigenvalue are zero: repeated or dependent landmarks have such
     components. The sign of a component makes its greatest entry positive. The matrix is
@@ -186,7 +203,9 @@ def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
 
     m = len(gram)
     with threadpool_limits(1):  # after the import: SciPy brings a BLAS of its own
-        found, vectors = eigh(gram.T, subset_by_index=(m - count, m - 1), overwrite_a=True, check_finite=False)
+        found, vectors = eigh(
+            gram.T, subset_by_index=(m - count, m - 1), overwrite_a=True, check_finite=False
+        )
     eigenvalues, vectors = found[::-1], vectors[:, ::-1]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(count)])
     kept = eigenvalues > LEAST_EIGENVALUE

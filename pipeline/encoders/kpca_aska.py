@@ -51,7 +51,8 @@ class KpcaAskaSpec(Dictionary, Landmarks):
         embedded = 8 * self.n_landmarks + 24 * dims
         return Memory(
             fit=self.gram_bytes(dims),
-            shared=self.embedding_bytes(dims, self.n_components) + self.dictionary_bytes(dims, self.n_components),
+            shared=self.embedding_bytes(dims, self.n_components)
+            + self.dictionary_bytes(dims, self.n_components),
             row=embedded + 8 * self.n_atoms + 24 * self.n_components,
             query=embedded + 16 * self.n_atoms,
         )
@@ -72,7 +73,9 @@ class EmbeddedCosine(Cosine):
         """Return the coordinates of raw rows, of unit norm or zero, float64[n, E]."""
         coordinates = self._embedding(rows, first=first, label=label).astype(np.float64)
         norms = np.sqrt(np.square(coordinates).sum(axis=1, keepdims=True))
-        return np.asarray(np.divide(coordinates, norms, out=np.zeros_like(coordinates), where=norms > 0))
+        return np.asarray(
+            np.divide(coordinates, norms, out=np.zeros_like(coordinates), where=norms > 0)
+        )
 
     def decimal(self, x: Rows, y: Rows) -> Decimal | None:
         """Return None: coordinates have no formula."""

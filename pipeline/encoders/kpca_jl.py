@@ -1,4 +1,4 @@
-"""Gaussian projections of kernel PCA's coordinates (Johnson & Lindenstrauss, as in Davis et al. 2014, §3.2)."""
+"""Gaussian projections of kernel PCA's coordinates (JL, as in Davis et al. 2014, §3.2)."""
 
 import math
 from dataclasses import dataclass, field
@@ -61,7 +61,9 @@ class KpcaJlSpec(Landmarks):
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return landmarks, eigenvalues, and the components times the Gaussian directions."""
         model, components, rng = self.learn_components(vectors, kernel)
-        directions = rng.standard_normal((self.n_components, self.n_projections)) / math.sqrt(self.n_projections)
+        directions = rng.standard_normal((self.n_components, self.n_projections)) / math.sqrt(
+            self.n_projections
+        )
         return {**model, "projection": (components @ directions).astype(np.float32)}
 
     def encoder(self, kernel: Kernel, model: Model) -> "Projections":

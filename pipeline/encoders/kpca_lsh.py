@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.encoder import OPTION, CodeColumn, Encoder, Memory, Model, Size, check_range, option
+from mercore.pipeline.encoders.encoder import (
+    OPTION,
+    CodeColumn,
+    Encoder,
+    Memory,
+    Model,
+    Size,
+    check_range,
+    option,
+)
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
 
@@ -29,7 +38,9 @@ class KpcaLshSpec(Landmarks):
     name: str = "kpca-lsh"
     version: int = 1
     n_bits: int = field(default=256, metadata=option("bits", "Bits of a code, B."))
-    n_components: int = field(default=AS_BITS, metadata={OPTION: COMPONENTS[OPTION]._replace(shown_default="bits")})
+    n_components: int = field(
+        default=AS_BITS, metadata={OPTION: COMPONENTS[OPTION]._replace(shown_default="bits")}
+    )
 
     size = Size("n_bits", "bits", MAX_BITS, Fraction(300, 8))
 
@@ -83,7 +94,9 @@ class Signs(Encoder):
         """Return the scanner of queries by the share of bits that agree."""
         from mercore.pipeline.scanners.hamming import HammingScanner
 
-        return HammingScanner(_packed(self.embedding(queries, label="query") > 0), self.embedding.width)
+        return HammingScanner(
+            _packed(self.embedding(queries, label="query") > 0), self.embedding.width
+        )
 
 
 def _packed(bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

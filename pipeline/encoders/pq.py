@@ -1,4 +1,4 @@
-"""Product quantisation of coordinates: of kernel PCA's (Bourrier et al. 2015, §4.2), or of the rows themselves."""
+"""Product quantisation of kernel PCA's coordinates (Bourrier et al. 2015, §4.2) or of rows."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -53,7 +53,10 @@ class Quantizer(EncoderSpec):
 
     n_subquantizers: int = field(
         default=8,
-        metadata=option("subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."),
+        metadata=option(
+            "subquantizers",
+            "Bytes of a code, D: each is one of 256 centroids of E / D coordinates.",
+        ),
     )
     metric: str = field(default="distance", metadata=METRIC)
     n_training: int = field(default=1 << 16, metadata=TRAINING_ROWS)
@@ -74,10 +77,13 @@ class Quantizer(EncoderSpec):
             If a parameter is out of its range.
         """
         works = f"--subquantizers {greatest_divisor(width)}"
-        check_range("subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works)
+        check_range(
+            "subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works
+        )
         if width % self.n_subquantizers:
             raise InputError(
-                f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for {width} coordinates. "
+                f"subquantizers share coordinates out evenly: found {self.n_subquantizers} for "
+                f"{width} coordinates. "
                 f"Fix: {fix}."
             )
         check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
@@ -91,7 +97,9 @@ class Quantizer(EncoderSpec):
     def learn(self, vectors: "Vectors", embed: Embed, rng: np.random.Generator) -> Float32:
         """Return codebooks learned from a sample of the vectors."""
         drawn = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
-        return learn_codebooks(embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state)
+        return learn_codebooks(
+            embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state
+        )
 
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
         """Return the bytes that learning takes: the sample, its embedding, and k-means' copies."""
@@ -118,7 +126,8 @@ class PqSpec(Quantizer):
         if not kernel.raw_metrics:
             served = ", ".join(kind.name for kind in KINDS.values() if kind.raw_metrics)
             raise InputError(
-                f"encoder pq ranks rows by their Euclidean distance: found kernel {kernel.name}, expected one of "
+                "encoder pq ranks rows by their Euclidean distance: found kernel "
+                f"{kernel.name}, expected one of "
                 f"{served}. Fix: --encoder kpca-pq"
             )
         if self.metric in METRICS and self.metric not in kernel.raw_metrics:
@@ -131,7 +140,11 @@ class PqSpec(Quantizer):
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the codebooks."""
-        return {"codebooks": self.learn(vectors, prepared_rows(kernel), np.random.default_rng(self.random_state))}
+        return {
+            "codebooks": self.learn(
+                vectors, prepared_rows(kernel), np.random.default_rng(self.random_state)
+            )
+        }
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
@@ -159,7 +172,11 @@ class KpcaPqSpec(Landmarks, Quantizer):
     version: int = 1
     preprocessing: str = field(
         default="permutation",
-        metadata=option("preprocessing", "Map of the coordinates before they are quantised.", choices=PREPROCESSING),
+        metadata=option(
+            "preprocessing",
+            "Map of the coordinates before they are quantised.",
+            choices=PREPROCESSING,
+        ),
     )
 
     size = Quantizer.size
@@ -172,7 +189,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, eigenvalues, the projection with the preprocessing in it, and the codebooks."""
+        """Return landmarks, eigenvalues, the preprocessed projection, and the codebooks."""
         model, components, rng = self.learn_components(vectors, kernel)
         projection = self._preprocess(components, rng).astype(np.float32)
         embed = in_blocks(Embedding(kernel, model["landmarks"], projection))
@@ -187,10 +204,13 @@ class KpcaPqSpec(Landmarks, Quantizer):
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
         row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
-        sample = min(rows, self.n_training) * (8 * dims + 24 * self.n_components)  # prepared block by block
+        sample = min(rows, self.n_training) * (
+            8 * dims + 24 * self.n_components
+        )  # prepared block by block
         return Memory(
             fit=self.gram_bytes(dims) + sample,
-            shared=self.embedding_bytes(dims, self.n_components) + 8 * CENTROIDS * self.n_components,
+            shared=self.embedding_bytes(dims, self.n_components)
+            + 8 * CENTROIDS * self.n_components,
             row=row,
             query=row + self.table_bytes(),
         )
@@ -239,7 +259,7 @@ class Pq(Encoder):
         self._books = lay_out_codebooks(self.codebooks)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
-        """Return the codes of a block of rows: the centroid with the greatest ⟨y, c⟩ − ‖c‖²/2, the first of equals."""
+        """Return the codes of rows: the first centroid with the greatest ⟨y, c⟩ − ‖c‖²/2."""
         from mercore.pipeline.encoders.pq_numba import assign
 
         coordinates = self.embed(rows, first=first)
@@ -259,10 +279,16 @@ class Pq(Encoder):
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
         space (Eq. 6).
         """
-        points = self.embed(queries, label="query").astype(np.float64).reshape(len(queries), len(self.codebooks), -1)
+        points = (
+            self.embed(queries, label="query")
+            .astype(np.float64)
+            .reshape(len(queries), len(self.codebooks), -1)
+        )
         books = self.codebooks.astype(np.float64)
         inner = Cosine().exact  # one order of addition, so that the batch does not matter
-        tables = np.stack([inner(book, np.ascontiguousarray(points[:, j].T)) for j, book in enumerate(books)])
+        tables = np.stack(
+            [inner(book, np.ascontiguousarray(points[:, j].T)) for j, book in enumerate(books)]
+        )
         if self.metric == "distance":
             tables -= np.square(books).sum(axis=2)[:, :, None] / 2
             tables -= np.square(points).sum(axis=2).T[:, None] / 2
@@ -285,11 +311,18 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
         centers = np.unique(part, axis=0)
         if len(centers) > CENTROIDS:
             means = KMeans(CENTROIDS, n_init=1, max_iter=ITERATIONS, random_state=random_state + j)
-            with threadpool_limits(1), warnings.catch_warnings():  # a limit from before the import would not hold
-                warnings.simplefilter("ignore", ConvergenceWarning)  # centroids that fall together do no harm
+            with (
+                threadpool_limits(1),
+                warnings.catch_warnings(),
+            ):  # a limit from before the import would not hold
+                warnings.simplefilter(
+                    "ignore", ConvergenceWarning
+                )  # centroids that fall together do no harm
                 found = means.fit(part)
             centers = found.cluster_centers_.astype(np.float32)
-        books.append(np.concatenate([centers, np.repeat(centers[-1:], CENTROIDS - len(centers), axis=0)]))
+        books.append(
+            np.concatenate([centers, np.repeat(centers[-1:], CENTROIDS - len(centers), axis=0)])
+        )
     return np.concatenate(books)
 
 
@@ -306,7 +339,9 @@ def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
     """Return the embedding of any number of rows, computed block by block."""
 
     def embed(rows: NDArray[Any]) -> Float32:
-        return np.concatenate([embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)])
+        return np.concatenate(
+            [embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)]
+        )
 
     return embed
 

@@ -65,7 +65,9 @@ def raised(best: Any, sums: Any, first: np.float32) -> Any:
 def greater(best: Any, sums: Any, number: np.float32) -> Any:
     """Update each lane's greatest sum and its vector's number by one vector."""
     value, where = best
-    return where_greater(sums, value, sums, value), where_greater(sums, value, splat_float32(number), where)
+    return where_greater(sums, value, sums, value), where_greater(
+        sums, value, splat_float32(number), where
+    )
 
 
 @jit(inline="always")
@@ -74,7 +76,9 @@ def first_greatest(best: Any, lanes: Any) -> np.uint8:
     value, number = best
     centroid = multiply_add(number, splat_float32(np.float32(LANES)), lanes)
     peak = splat_float32(greatest_of(value))
-    return np.uint8(np.int64(least_of(where_attains(value, peak, centroid, splat_float32(NO_CENTROID)))))
+    return np.uint8(
+        np.int64(least_of(where_attains(value, peak, centroid, splat_float32(NO_CENTROID))))
+    )
 
 
 @jit
@@ -96,7 +100,12 @@ def assign(points: Singles, books: Singles, code: NDArray[np.uint8]) -> None:
             b = np.uint64(rows[1]) * stride + j * width
             c = np.uint64(rows[2]) * stride + j * width
             d = np.uint64(rows[3]) * stride + j * width
-            best_a, best_b, best_c, best_d = (start, start), (start, start), (start, start), (start, start)
+            best_a, best_b, best_c, best_d = (
+                (start, start),
+                (start, start),
+                (start, start),
+                (start, start),
+            )
             for tile in range(np.uint64(0), size, TILE):
                 at = book + tile
                 sums_a = sums_b = sums_c = sums_d = tile_of(books, at)

@@ -41,7 +41,13 @@ CACHE = 1 << 18  # Gram entries that stay in the second-level cache: a megabyte
 
 @jit(inline="always")
 def accumulate(
-    gram: Singles, support: Places, factors: Singles, own: np.uint64, count: np.uint64, first: np.uint64 | int, c: Any
+    gram: Singles,
+    support: Places,
+    factors: Singles,
+    own: np.uint64,
+    count: np.uint64,
+    first: np.uint64 | int,
+    c: Any,
 ) -> Any:
     """Return c + G[:, S] f over a tile; ``support[own : own + count]`` are starts of Gram rows."""
     c0, c1, c2, c3 = c
@@ -124,7 +130,9 @@ def most_correlated(
     best, where = splat_float32(np.float32(-1)), zero_float32()
     for first in range(np.uint64(0), size, TILE):
         ask_for(gram, ahead + first)
-        c = magnitudes(accumulate(gram, support, factors, own, count, first, tile_of(start, row + first)))
+        c = magnitudes(
+            accumulate(gram, support, factors, own, count, first, tile_of(start, row + first))
+        )
         peak, other = where_greater(c[0], c[1], c[0], c[1]), where_greater(c[2], c[3], c[2], c[3])
         peak = where_greater(peak, other, peak, other)
         where = where_greater(peak, best, splat_float32(np.float32(np.int64(first))), where)
@@ -133,7 +141,9 @@ def most_correlated(
     store(lanes, LANES, where)
     store(lanes, PAIR, splat_float32(np.float32(1)))
     most, _, first = greatest_lane(lanes)
-    c = magnitudes(accumulate(gram, support, factors, own, count, first, tile_of(start, row + first)))
+    c = magnitudes(
+        accumulate(gram, support, factors, own, count, first, tile_of(start, row + first))
+    )
     return first + first_attaining(c, splat_float32(most))
 
 
@@ -181,7 +191,9 @@ def gain(c: Any, d: Any) -> Any:
 def greater_gain(one: Any, other: Any) -> Any:
     """Return the greater of two fractions n / d, d > 0; of equals, the first."""
     left, right = multiply(other[0], one[1]), multiply(one[0], other[1])
-    return where_greater(left, right, other[0], one[0]), where_greater(left, right, other[1], one[1])
+    return where_greater(left, right, other[0], one[0]), where_greater(
+        left, right, other[1], one[1]
+    )
 
 
 @jit(inline="always")
@@ -226,10 +238,17 @@ def most_lowering(
     for first in range(np.uint64(0), size, TILE):
         ask_for(gram, ahead + first)
         tile = tile_of(start, row + first)
-        c0, c1, c2, c3, v0, v1, v2, v3 = accumulate_both(gram, support, factors, directions, own, count, first, tile)
+        c0, c1, c2, c3, v0, v1, v2, v3 = accumulate_both(
+            gram, support, factors, directions, own, count, first, tile
+        )
         at = base + first
-        one = greater_gain(gain(c0, move_apart(distances, at, v0)), gain(c1, move_apart(distances, at + LANES, v1)))
-        g2, g3 = gain(c2, move_apart(distances, at + PAIR, v2)), gain(c3, move_apart(distances, at + THREE, v3))
+        one = greater_gain(
+            gain(c0, move_apart(distances, at, v0)), gain(c1, move_apart(distances, at + LANES, v1))
+        )
+        g2, g3 = (
+            gain(c2, move_apart(distances, at + PAIR, v2)),
+            gain(c3, move_apart(distances, at + THREE, v3)),
+        )
         one = greater_gain(one, greater_gain(g2, g3))
         left, right = multiply(one[0], best[1]), multiply(best[0], one[1])
         where = where_greater(left, right, splat_float32(np.float32(np.int64(first))), where)
@@ -337,7 +356,12 @@ def singles(count: np.uint64, value: float) -> Singles:
 
 @jit(constants=("order_recursive",))
 def pursue(
-    starts: Singles, grams: Singles, order_recursive: bool, tolerance: float, atoms: NDArray[np.int64], out: Doubles
+    starts: Singles,
+    grams: Singles,
+    order_recursive: bool,
+    tolerance: float,
+    atoms: NDArray[np.int64],
+    out: Doubles,
 ) -> None:
     """Pursue the rows of ``starts`` = K(y, D) [b, m], K(y, y) = 1: fill ``atoms``, ``out`` [b, α].
 
@@ -351,7 +375,11 @@ def pursue(
     b, alpha, size = np.uint64(atoms.shape[0]), np.uint64(atoms.shape[1]), np.uint64(grams.shape[1])
     turns = np.uint64(TURNS if TURNS * alpha * size <= CACHE else 1)
     rows, counts, support = whole_zeros(turns), whole_zeros(turns), whole_zeros(turns * alpha)
-    left, inverse, projections = doubles(turns, 1.0), doubles(turns * alpha * alpha, 0.0), doubles(alpha, 0.0)
+    left, inverse, projections = (
+        doubles(turns, 1.0),
+        doubles(turns * alpha * alpha, 0.0),
+        doubles(alpha, 0.0),
+    )
     factors, directions = singles(turns * alpha, 0.0), singles(turns * alpha, 0.0)
     lanes = singles(THREE, 0.0)
     distances = singles(turns * size if order_recursive else np.uint64(1), 1.0)
@@ -365,16 +393,43 @@ def pursue(
             continue
         if order_recursive:
             atom = most_lowering(
-                start, row * size, gram, support, factors, directions, own, count, size, ahead, distances, base, lanes
+                start,
+                row * size,
+                gram,
+                support,
+                factors,
+                directions,
+                own,
+                count,
+                size,
+                ahead,
+                distances,
+                base,
+                lanes,
             )
         else:
-            atom = most_correlated(start, row * size, gram, support, factors, own, count, size, ahead, lanes)
-        apart = orthogonalise(gram, support, own, count, inverse, own * alpha, alpha, atom, projections)
+            atom = most_correlated(
+                start, row * size, gram, support, factors, own, count, size, ahead, lanes
+            )
+        apart = orthogonalise(
+            gram, support, own, count, inverse, own * alpha, alpha, atom, projections
+        )
         if apart >= DEPENDENT:
             support[own + count], atoms[row, count] = atom * size, atom
             ahead = atom * size
             left[turn] -= take(
-                start, gram, support, factors, directions, own, count, inverse, alpha, row, size, weights
+                start,
+                gram,
+                support,
+                factors,
+                directions,
+                own,
+                count,
+                inverse,
+                alpha,
+                row,
+                size,
+                weights,
             )
             counts[turn] += np.uint64(1)
         if apart < DEPENDENT or counts[turn] == alpha or left[turn] <= tolerance:

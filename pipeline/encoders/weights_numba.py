@@ -33,7 +33,9 @@ def round_keeping_sum(scaled: NDArray[np.float64], limit: int, rounded: NDArray[
 
 
 @jit
-def quantise_int8(weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]) -> None:
+def quantise_int8(
+    weights: NDArray[np.float64], scales: NDArray[np.float64], rounded: NDArray[np.int8]
+) -> None:
     """Set ``rounded`` [b, α] to weights / scale, sums kept; ``scales`` [b] ≈ max |weight| / 127."""
     scaled = np.empty(weights.shape[1])
     for row in range(weights.shape[0]):

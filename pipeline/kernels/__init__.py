@@ -11,7 +11,15 @@ from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection,
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 
-__all__ = ["KERNELS", "KINDS", "CustomKernel", "Kernel", "is_custom", "kernel_from_spec", "make_kernel"]
+__all__ = [
+    "KERNELS",
+    "KINDS",
+    "CustomKernel",
+    "Kernel",
+    "is_custom",
+    "kernel_from_spec",
+    "make_kernel",
+]
 
 KINDS: dict[str, type[Kernel]] = {
     kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon, ExpChi2, Rbf)
@@ -21,7 +29,11 @@ LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over
 
 
 def make_kernel(
-    name: str, *, gamma: float | None = None, transform: float | None = None, custom: CustomKernel | None = None
+    name: str,
+    *,
+    gamma: float | None = None,
+    transform: float | None = None,
+    custom: CustomKernel | None = None,
 ) -> Kernel:
     """Return the named or the custom kernel, transformed by exp(s (κ − 1)) if ``transform`` is s.
 
@@ -33,7 +45,8 @@ def make_kernel(
     for option, value in (("gamma", gamma), ("transform", transform)):
         if value is not None and not LEAST <= value <= MOST:
             raise InputError(
-                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Fix: --{option} 1"
+                f"{option} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Fix: "
+                f"--{option} 1"
             )
     kernel = _untransformed(name, gamma, custom)
     return kernel if transform is None else Transformed(kernel, transform)
@@ -55,7 +68,8 @@ def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None
     kernel = _described(spec, None if named is None else _same(named, custom))
     if kernel is None or kernel.spec() != spec:  # the spec may hold more than this version reads
         raise FormatError(
-            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it."
+            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore "
+            "that wrote it."
         )
     return kernel
 
@@ -84,7 +98,8 @@ def _same(named: Mapping[str, str], custom: CustomKernel | None) -> CustomKernel
         )
     if custom.declared.digest != named["digest"]:
         raise InputError(
-            f"the store's kernel is another: found {custom.declared.file} with digest {custom.declared.digest}, "
+            f"the store's kernel is another: found {custom.declared.file} with digest "
+            f"{custom.declared.digest}, "
             f"expected {expected}. Fix: name the file as it was when the store was encoded."
         )
     return CustomKernel(replace(custom.declared, file=named["file"]))
@@ -107,21 +122,28 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
     if custom is not None:
         if gamma is not None:
             raise InputError(
-                f"kernel {custom.declared.file} takes no gamma: found {gamma}. Fix: leave --gamma out, write it there."
+                f"kernel {custom.declared.file} takes no gamma: found {gamma}. Fix: leave "
+                "--gamma out, write it there."
             )
         return custom
     if name not in KINDS:
-        raise InputError(f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: --kernel chi2")
+        raise InputError(
+            f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: "
+            "--kernel chi2"
+        )
     kind = KINDS[name]
     if not kind.takes_gamma and gamma is not None:
         takers = " or ".join(other.name for other in KINDS.values() if other.takes_gamma)
-        raise InputError(f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use {takers}.")
+        raise InputError(
+            f"kernel {name} takes no gamma: found {gamma}. Fix: leave --gamma out, or use {takers}."
+        )
     make: Callable[..., Kernel] = kind
     if not kind.takes_gamma:
         return make()
     gamma = kind.default_gamma if gamma is None else gamma
     if gamma is None:
         raise InputError(
-            f"kernel {name} needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice."
+            f"kernel {name} needs a gamma: found none. Fix: --gamma G; 1 / (median squared "
+            "distance) is a usual choice."
         )
     return make(gamma)

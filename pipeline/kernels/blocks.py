@@ -6,7 +6,15 @@ import numpy as np
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels import blocks_numba, terms_numba
-from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, TILE_ROWS, VECTOR, Finish, SparseRows
+from mercore.pipeline.kernels.blocks_numba import (
+    CHUNK_ROWS,
+    GROUP,
+    PANEL,
+    TILE_ROWS,
+    VECTOR,
+    Finish,
+    SparseRows,
+)
 from mercore.pipeline.kernels.panels import Columns, Panels
 from mercore.pipeline.simd.aligned import aligned
 

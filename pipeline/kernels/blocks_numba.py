@@ -174,7 +174,9 @@ def put(
 
 
 @jit(error_model="numpy")
-def chi2_panel(rows: SparseRows, panels: Single, place: PanelStart, sums: Single, finish: Finish, out: Single) -> None:
+def chi2_panel(
+    rows: SparseRows, panels: Single, place: PanelStart, sums: Single, finish: Finish, out: Single
+) -> None:
     """Score rows against a panel by Σ 2xy / (x + y) = 2 Σ x − 2 Σ x² / (x + y)."""
     values, squares, dims, counts, totals, _ = rows
     base, v = np.uint64(place.panel), np.uint64(VECTOR)
@@ -187,17 +189,27 @@ def chi2_panel(rows: SparseRows, panels: Single, place: PanelStart, sums: Single
             f = base + np.uint64(dims[k]) * WIDE
             g = base + np.uint64(dims[k + np.uint64(1)]) * WIDE
             a = add(a, two_shares(x, load_float32(panels, f), y, load_float32(panels, g), p, q))
-            b = add(b, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q))
+            b = add(
+                b, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q)
+            )
             f, g = f + v + v, g + v + v
             c = add(c, two_shares(x, load_float32(panels, f), y, load_float32(panels, g), p, q))
-            e = add(e, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q))
+            e = add(
+                e, two_shares(x, load_float32(panels, f + v), y, load_float32(panels, g + v), p, q)
+            )
         store_four(sums, np.uint64(0), (a, b, c, e))
         put(sums, np.uint64(0), totals[i], finish, out, place, i)
 
 
 @jit
 def jensen_shannon_panel(
-    rows: SparseRows, panels: Single, gains: Single, place: PanelStart, sums: Single, finish: Finish, out: Single
+    rows: SparseRows,
+    panels: Single,
+    gains: Single,
+    place: PanelStart,
+    sums: Single,
+    finish: Finish,
+    out: Single,
 ) -> None:
     """Score rows against a panel by Σ ½ [(x + y) log2(x + y) − x log2 x − y log2 y]."""
     values, others, dims, counts, totals, _ = rows
@@ -217,7 +229,13 @@ def jensen_shannon_panel(
 
 @jit
 def intersection_panel(
-    rows: SparseRows, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
+    rows: SparseRows,
+    panels: Single,
+    place: PanelStart,
+    one: np.float32,
+    sums: Single,
+    finish: Finish,
+    out: Single,
 ) -> None:
     """Score rows against a panel by Σ min(x, y) over the non-zero values of a row."""
     values, _, dims, counts, totals, _ = rows
@@ -257,17 +275,33 @@ def store_four(values: Single, at: np.uint64, sums: Any) -> None:
 
 @jit(constants=("terms",))
 def dense_panel(
-    terms: int, X: Single, panels: Single, place: PanelStart, one: np.float32, sums: Single, finish: Finish, out: Single
+    terms: int,
+    X: Single,
+    panels: Single,
+    place: PanelStart,
+    one: np.float32,
+    sums: Single,
+    finish: Finish,
+    out: Single,
 ) -> None:
     """Score rows X [n, d] against a panel by Σ x y, Σ (x − y)² or Σ min(x, y), three at a time.
 
     LLVM keeps three rows and four vectors in 32 registers. If fewer rows are left, the last one is
     repeated.
     """
-    n, deep, base, unit = X.shape[0], np.uint64(X.shape[1]), np.uint64(place.panel), splat_float32(one)
+    n, deep, base, unit = (
+        X.shape[0],
+        np.uint64(X.shape[1]),
+        np.uint64(place.panel),
+        splat_float32(one),
+    )
     x, zero = X.reshape(-1), zero_float32()
     for i in range(0, n, TILE_ROWS):
-        p, q, r = np.uint64(i) * deep, np.uint64(min(i + 1, n - 1)) * deep, np.uint64(min(i + 2, n - 1)) * deep
+        p, q, r = (
+            np.uint64(i) * deep,
+            np.uint64(min(i + 1, n - 1)) * deep,
+            np.uint64(min(i + 2, n - 1)) * deep,
+        )
         a, b, c = (zero, zero, zero, zero), (zero, zero, zero, zero), (zero, zero, zero, zero)
         if terms == SQUARED:
             for k in range(deep):

@@ -94,7 +94,9 @@ class CustomKernel(Kernel):
         """
         return self.declared.rounding * EPS64
 
-    def scores(self, X: Float64, Y: Float64, x_rows: Ids, y_rows: Ids, *, ordered: bool = True) -> Float64:
+    def scores(
+        self, X: Float64, Y: Float64, x_rows: Ids, y_rows: Ids, *, ordered: bool = True
+    ) -> Float64:
         """Return K of pairs, float64[p], each with its lesser row first if ``ordered``.
 
         Raises
@@ -112,7 +114,8 @@ class CustomKernel(Kernel):
         if not np.isfinite(out).all():
             found = out[np.argmin(np.isfinite(out))]
             raise InputError(
-                f"the kernel of {self.declared.file} gives no number: found {found}, expected a finite score of any "
+                f"the kernel of {self.declared.file} gives no number: found {found}, expected a "
+                "finite score of any "
                 "two rows. Fix: look for a division by zero in it."
             )
         return out
@@ -138,7 +141,8 @@ class CustomKernel(Kernel):
         rounded = rows.astype(np.float32).astype(np.float64)
         at = np.arange(len(rows))
         before, mixed, after = (
-            self.scores(X, Y, at, at) for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded))
+            self.scores(X, Y, at, at)
+            for X, Y in ((rows, rows), (rows, rounded), (rounded, rounded))
         )
         squares = before - 2 * mixed + after
         return float(np.sqrt(max(squares.max(), 0.0) + 4 * (self.declared.rounding + 2) * EPS64))
@@ -147,7 +151,11 @@ class CustomKernel(Kernel):
 def _summary(error: Exception) -> str:
     """Return the most informative line of an error's text, without colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.startswith("Failed in")
+    ]
     summary = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]).rstrip(
         "."
     )  # numba shows the call in the next line

@@ -27,13 +27,24 @@ def check_custom(kernel: CustomKernel, rows: Rows) -> None:
     G = _gram(kernel, X)
     unlike, off = float(np.abs(G - G.T).max()), float(np.abs(np.diag(G) - 1).max())
     if unlike > 2 * error:
-        _refuse(kernel, "is not symmetric", f"|K(x, y) − K(y, x)| up to {unlike:.3g}, expected {2 * error:.3g}")
+        _refuse(
+            kernel,
+            "is not symmetric",
+            f"|K(x, y) − K(y, x)| up to {unlike:.3g}, expected {2 * error:.3g}",
+        )
     if off > error:
-        _refuse(kernel, "is not one of a row and itself", f"|K(x, x) − 1| up to {off:.3g}, expected {error:.3g}")
+        _refuse(
+            kernel,
+            "is not one of a row and itself",
+            f"|K(x, x) − 1| up to {off:.3g}, expected {error:.3g}",
+        )
     least = float(np.linalg.eigvalsh((G + G.T) / 2)[0])
     allowed = -n * (error + 10 * n * EPS64)
     if least < allowed:
-        found = f"a Gram matrix of {n} rows with an eigenvalue of {least:.3g}, expected {allowed:.3g} or more"
+        found = (
+            f"a Gram matrix of {n} rows with an eigenvalue of {least:.3g}, expected "
+            f"{allowed:.3g} or more"
+        )
         _refuse(kernel, "is not positive semi-definite", found)
 
 
@@ -46,7 +57,8 @@ def _check_number(kernel: CustomKernel, x: Float64) -> None:
     if not isinstance(value, float | int | np.floating):
         name = type(value).__name__
         raise InputError(
-            f"the kernel of {kernel.declared.file} gives no number: found {name}, expected float. Fix: return K."
+            f"the kernel of {kernel.declared.file} gives no number: found {name}, expected "
+            "float. Fix: return K."
         )
 
 

@@ -11,7 +11,9 @@ Numbers = NDArray[np.int64]
 
 
 @njit(nogil=True)
-def score_pairs(function: Any, X: Values, Y: Values, rows: tuple[Numbers, Numbers], ordered: bool, out: Values) -> None:
+def score_pairs(
+    function: Any, X: Values, Y: Values, rows: tuple[Numbers, Numbers], ordered: bool, out: Values
+) -> None:
     """Set ``out[p]`` to the function of X[rows[0][p]] and Y[rows[1][p]].
 
     The lesser row comes first if ``ordered``.

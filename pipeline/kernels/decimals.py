@@ -75,7 +75,9 @@ def _integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:
     """
     values = np.stack([x, y])
     values = values[:, values.any(axis=0)]
-    (a, b), exponent = (values.tolist(), 0) if values.dtype.kind == "u" else _shifted_mantissas(values)
+    (a, b), exponent = (
+        (values.tolist(), 0) if values.dtype.kind == "u" else _shifted_mantissas(values)
+    )
     common = functools.reduce(operator.or_, a + b, 0)
     zeros = max(0, (common & -common).bit_length() - 1)
     if zeros:
@@ -136,7 +138,7 @@ def _shape(x: Integers, y: Integers) -> Shape:
 
 @functools.lru_cache(maxsize=SHAPES)
 def _jensen_shannon_of_shape(shape: Shape) -> Decimal:
-    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of the rows of a shape divided by their sums.
+    """Return Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)] of rows divided by their sums.
 
     The scale of a row and the order of dimensions do not matter. Different rows that tie mostly
     have the same shape, and logarithms to 130 digits are slow: so scores of shapes are cached.

@@ -1,4 +1,4 @@
-"""Exponential and logarithm of float32 vectors by polynomials: no branch, the same bits on every processor."""
+"""Exponential and logarithm of float32 vectors: the same bits on every processor."""
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
 
@@ -26,10 +26,23 @@ ROUNDER = np.float32(1.5 * 2**23)  # adding it leaves a whole number in the last
 # 1/k! from k = 7 down: beyond it Taylor's series of e^r adds less than 6e-9 where |r| ≤ ½ ln 2.
 E7, E6, E5, E4, E3, E2 = (np.float32(1 / factorial) for factorial in (5040, 720, 120, 24, 6, 2))
 ONE = np.float32(1)
-# log2(1 + f) / f by its polynomial of degree 8 of least |error| · f on [√½ − 1, √2 − 1]: within 1.8e-8 of log2.
-L8, L7, L6 = np.float32(0.12541241943836212), np.float32(-0.21030333638191223), np.float32(0.2173793911933899)
-L5, L4, L3 = np.float32(-0.23851944506168365), np.float32(0.28765666484832764), np.float32(-0.3607212007045746)
-L2, L1, L0 = np.float32(0.48092252016067505), np.float32(-0.7213471531867981), np.float32(1.442694902420044)
+# log2(1 + f) / f by its polynomial of degree 8 of least |error| · f on [√½ − 1, √2 − 1]: within
+# 1.8e-8 of log2.
+L8, L7, L6 = (
+    np.float32(0.12541241943836212),
+    np.float32(-0.21030333638191223),
+    np.float32(0.2173793911933899),
+)
+L5, L4, L3 = (
+    np.float32(-0.23851944506168365),
+    np.float32(0.28765666484832764),
+    np.float32(-0.3607212007045746),
+)
+L2, L1, L0 = (
+    np.float32(0.48092252016067505),
+    np.float32(-0.7213471531867981),
+    np.float32(1.442694902420044),
+)
 
 
 @jit(inline="always")

@@ -133,7 +133,9 @@ class Kernel(ABC):
         return self.exact(X, YT)
 
     @abstractmethod
-    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+    def exact_pairs(
+        self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]
+    ) -> Float64:
         """Return the true scores of pairs (X[x_rows[p]], Y[y_rows[p]]), float64[p].
 
         They have the same bits as those of ``exact``.

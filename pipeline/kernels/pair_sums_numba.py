@@ -79,14 +79,22 @@ def add_four(
             )
     elif terms == CHI2_BY_TWOS:
         for j in range(sums.size):
-            sums[j] = sums[j] + two_chi2_terms(a, p[j], b, q[j], tiny) + two_chi2_terms(c, r[j], e, s[j], tiny)
+            sums[j] = (
+                sums[j]
+                + two_chi2_terms(a, p[j], b, q[j], tiny)
+                + two_chi2_terms(c, r[j], e, s[j], tiny)
+            )
     elif terms == INTERSECTION:
         for j in range(sums.size):
             sums[j] = sums[j] + min(a, p[j]) + min(b, q[j]) + min(c, r[j]) + min(e, s[j])
     elif terms == SQUARED:
         for j in range(sums.size):
             sums[j] = (
-                sums[j] + squared_term(a, p[j]) + squared_term(b, q[j]) + squared_term(c, r[j]) + squared_term(e, s[j])
+                sums[j]
+                + squared_term(a, p[j])
+                + squared_term(b, q[j])
+                + squared_term(c, r[j])
+                + squared_term(e, s[j])
             )
     else:
         add_one(terms, a, p, tiny, sums)

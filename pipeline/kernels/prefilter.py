@@ -49,7 +49,10 @@ class Prefilter:
         row_ids, query_ids = pairs
         raw, scores = np.ascontiguousarray(rows), np.empty(len(row_ids), np.float32)
         raw = raw.view(np.uint16) if raw.dtype == np.float16 else raw
-        form, buffer = (self.sums.terms, self.sums.scaling), aligned(self.queries.shape[1], np.float32)
+        form, buffer = (
+            (self.sums.terms, self.sums.scaling),
+            aligned(self.queries.shape[1], np.float32),
+        )
         prefilter_numba.sum_pairs(form, raw, row_ids, self.queries, query_ids, buffer, scores)
         return self._finished(scores)
 

@@ -78,7 +78,9 @@ def sum_of_terms(terms: int, row: Single, queries: Single, begin: Any) -> Any:
 
 
 @jit(error_model="numpy")
-def sum_pairs(form: tuple[int, int], X: Raw, rows: Ids, Y: Single, queries: Ids, row: Single, out: Single) -> None:
+def sum_pairs(
+    form: tuple[int, int], X: Raw, rows: Ids, Y: Single, queries: Ids, row: Single, out: Single
+) -> None:
     """Set ``out[p]`` to the sum of the terms of ``X[rows[p]]`` and ``Y[queries[p]]``, in float32.
 
     Parameters

@@ -33,7 +33,8 @@ def checked(rows: NDArray[Any], domain: Domain, *, first: int, label: str) -> ND
         if bad.any():
             row = int(np.argmax(bad))
             raise InputError(
-                f"{label} {first + row} {what}: found {_shown(rows[row])}, but kernel {domain.kernel} {expected}. "
+                f"{label} {first + row} {what}: found {_shown(rows[row])}, but kernel "
+                f"{domain.kernel} {expected}. "
                 f"Fix: {fix}."
             )
     return values
@@ -64,7 +65,9 @@ def l2_normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(scaled / np.sqrt(np.square(scaled).sum(axis=1, keepdims=True)))
 
 
-def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
+def _faults(
+    values: NDArray[Any], domain: Domain
+) -> Iterator[tuple[NDArray[np.bool_], str, str, str]]:
     """Yield (rows outside the domain, fault, the kernel's demand, fix), fault by fault."""
     integers = values.dtype.kind != "f"
     if not integers:
@@ -72,7 +75,12 @@ def _faults(values: NDArray[Any], domain: Domain) -> Iterator[tuple[NDArray[np.b
         yield ~finite, "has a NaN or infinite value", "needs finite ones", "clean the data"
     if not integers and not domain.signed:
         negative = np.asarray((values < 0).any(axis=1))
-        yield negative, "has a negative value", "is defined for values ≥ 0", "use cosine or rbf, or shift the data"
+        yield (
+            negative,
+            "has a negative value",
+            "is defined for values ≥ 0",
+            "use cosine or rbf, or shift the data",
+        )
     if not domain.zero_rows:
         zero = ~np.asarray(values.any(axis=1))
         fix = "mercore ingest --drop-zero-rows drops such rows and keeps the ids of the others"

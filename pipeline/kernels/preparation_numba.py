@@ -36,8 +36,18 @@ def greatest(row: Values) -> float:
     a = b = c = d = e = f = g = h = row[0]
     done = row.size - row.size % LANES
     for k in range(0, done, LANES):
-        a, b, c, d = larger(row[k], a), larger(row[k + 1], b), larger(row[k + 2], c), larger(row[k + 3], d)
-        e, f, g, h = larger(row[k + 4], e), larger(row[k + 5], f), larger(row[k + 6], g), larger(row[k + 7], h)
+        a, b, c, d = (
+            larger(row[k], a),
+            larger(row[k + 1], b),
+            larger(row[k + 2], c),
+            larger(row[k + 3], d),
+        )
+        e, f, g, h = (
+            larger(row[k + 4], e),
+            larger(row[k + 5], f),
+            larger(row[k + 6], g),
+            larger(row[k + 7], h),
+        )
     peak = larger(larger(larger(a, b), larger(c, d)), larger(larger(e, f), larger(g, h)))
     for k in range(done, row.size):
         peak = larger(row[k], peak)
@@ -46,7 +56,7 @@ def greatest(row: Values) -> float:
 
 @jit
 def pairwise_sum(values: Values, start: int, count: int) -> float:
-    """Return the sum of ``values[start : start + count]`` as NumPy adds a contiguous row, to the bit."""
+    """Return the sum of ``values[start : start + count]`` to the bit as NumPy adds a row."""
     if count <= LONGEST:
         return short_sum(values, start, count)
     half = count // 2

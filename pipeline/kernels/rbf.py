@@ -52,7 +52,9 @@ class Rbf(SumKernel):
         """Return the true scores, float64[n, m]."""
         return _exp(-self.gamma * self.sums(X, YT))
 
-    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+    def exact_pairs(
+        self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]
+    ) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         return _exp(-self.gamma * self.pair_sums(X, Y, x_rows, y_rows))
 
@@ -62,7 +64,7 @@ class Rbf(SumKernel):
         return -self.gamma, True
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return the bound of ``block_error`` for a shallower sum, with rounded queries and exact float32 rows.
+        """Return ``block_error`` for a shallower sum, with rounded queries and exact rows.
 
         It includes squares of differences that underflow: a large γ makes them count.
         """
@@ -79,7 +81,9 @@ class Rbf(SumKernel):
         exp(−t) < 0.86.
         """
         d = X.shape[1]
-        reach = EPS32 * float(np.sqrt(np.square(X).sum(1).max()) + np.sqrt(np.square(Y).sum(1).max()))
+        reach = EPS32 * float(
+            np.sqrt(np.square(X).sum(1).max()) + np.sqrt(np.square(Y).sum(1).max())
+        )
         moved = np.sqrt(self.gamma) * reach
         return float(0.37 * (d + 8) * EPS32 + 0.86 * moved + moved**2 + 4 * EPS32) * 1.01
 

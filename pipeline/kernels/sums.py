@@ -50,7 +50,9 @@ class SumKernel(Kernel):
         pair_sums_numba.cross(chosen, np.ascontiguousarray(X), np.ascontiguousarray(YT), TINY, out)
         return out
 
-    def pair_sums(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+    def pair_sums(
+        self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]
+    ) -> Float64:
         """Return the sums of the kernel's terms of pairs, float64[p]."""
         from mercore.pipeline.kernels import pair_sums_numba
 
@@ -95,7 +97,9 @@ class SumKernel(Kernel):
         """Return the true scores, float64[n, m]."""
         return self.sums(X, YT)
 
-    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+    def exact_pairs(
+        self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]
+    ) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         return self.pair_sums(X, Y, x_rows, y_rows)
 
@@ -149,7 +153,7 @@ class _Histogram(SumKernel):
         return 0
 
     def exact_error(self, dims: int) -> float:
-        """Return the roundings in units of u: of the d − 1 additions, of the terms, and of the rows.
+        """Return the roundings in units of u: of d − 1 additions, of terms, and of rows.
 
         The terms are ≥ 0, sum to K ≤ 1, and grow with each value: rows that are off by a factor 1 +
         ε move K by at most that factor. 1 % more is for products of roundings, for underflow, and
@@ -160,7 +164,7 @@ class _Histogram(SumKernel):
 
 
 class Chi2(_Histogram):
-    """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with the factor that K(x, x) = 1 needs).
+    """K(x, y) = Σ 2xy / (x + y) (Bourrier et al. 2015, Eq. 19, with a factor for K(x, x) = 1).
 
     Blocks compute it as 2 Σ x − 2 Σ x² / (x + y): one operation less, and two terms share a
     division.
@@ -277,18 +281,18 @@ class _Inner(SumKernel):
         return finished_block(self.terms, X, YT, (1.0, 0.0, False, scale, -math.inf))
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| and Σ|xy| ≤ ‖x‖‖y‖ = 1, rows rounded once each."""
+        """Return (d + 4) u · 1.01: |fl(Σ xy) − Σ xy| ≤ γ_d Σ|xy| ≤ γ_d, rows rounded once each."""
         return float((X.shape[1] + 4) * EPS32 * 1.01)
 
     def exact_error(self, dims: int) -> float:
-        """Return the roundings in units of u: d for the products and their sum, for Σ|xy| ≤ 1, and those of two rows.
+        """Return the roundings in units of u: d for the sum, as Σ|xy| ≤ 1, and those of two rows.
 
         1 % more is for products of roundings, and for underflow.
         """
         return float((dims + 2 * self.row_roundings(dims)) * EPS64 * 1.01)
 
     def prefilter_error(self, queries: Float64) -> float:
-        """Return the roundings in units of u: of the sum for Σ|xy| ≤ 1, of the row, and of the query.
+        """Return the roundings in units of u: of the sum, as Σ|xy| ≤ 1, the row and the query.
 
         The row's are half of those of a sum, because it is divided by a root; 4 are for the root,
         two products and the query.
@@ -357,7 +361,9 @@ def _number_of(terms: str) -> int:
     return number
 
 
-def finished_block(terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]) -> Float32:
+def finished_block(
+    terms: str, X: Float32, YT: Columns, finish: tuple[float, float, bool, float, float]
+) -> Float32:
     """Return the scores of a block, float32[n, m]; ``finish`` makes a score of a sum."""
     from mercore.pipeline.kernels import blocks, blocks_numba
 

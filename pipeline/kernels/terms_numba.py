@@ -12,7 +12,15 @@ import numpy as np
 
 from mercore.pipeline.jit import jit
 from mercore.pipeline.kernels.elementary_numba import log2_vector
-from mercore.pipeline.simd.vectors import add, divide, lesser, multiply, multiply_add, splat_float32, subtract
+from mercore.pipeline.simd.vectors import (
+    add,
+    divide,
+    lesser,
+    multiply,
+    multiply_add,
+    splat_float32,
+    subtract,
+)
 
 Real = float | np.floating
 
@@ -103,7 +111,9 @@ def with_terms(terms: int, total: Any, x: Any, y: Any) -> Any:
 
 
 @jit(inline="always")
-def two_shares(x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, second_squares: Any) -> Any:
+def two_shares(
+    x: Any, y: Any, second_x: Any, second_y: Any, squares: Any, second_squares: Any
+) -> Any:
     """Return x²/(x + y) + x₂²/(x₂ + y₂) with one division."""
     s, t = add(x, y), add(second_x, second_y)
     return divide(multiply_add(squares, t, multiply(second_squares, s)), multiply(s, t))

@@ -54,16 +54,20 @@ class Transformed(Kernel):
         """Return the true scores, float64[n, m]."""
         return self._apply(self.kernel.exact(X, YT))
 
-    def exact_pairs(self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]) -> Float64:
+    def exact_pairs(
+        self, X: Float64, Y: Float64, x_rows: NDArray[np.int64], y_rows: NDArray[np.int64]
+    ) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         return self._apply(self.kernel.exact_pairs(X, Y, x_rows, y_rows))
 
     def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return exp(s ε) − 1 for κ's error ε, and the rounding of the exponent, at most 2s + 4 units of it; K ≤ 1.
+        """Return exp(s ε) − 1 for κ's error ε, plus 2s + 4 units for the exponent; K ≤ 1.
 
         Both scores lie in [0, 1], so a bound above 1 need not be tight.
         """
-        carried = float(np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32))))
+        carried = float(
+            np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32)))
+        )
         return (carried + 4 * EPS32) * 1.01
 
     def exact_error(self, dims: int) -> float:
@@ -92,7 +96,7 @@ class Transformed(Kernel):
 
 
 class ExpChi2(Transformed):
-    """K(x, y) = exp(−γ Σ (x − y)²/(x + y)) of rows that sum to one: the transform of chi2 with s = 2γ."""
+    """K(x, y) = exp(−γ Σ (x − y)²/(x + y)): the transform of chi2 with s = 2γ."""
 
     name = "exp_chi2"
     description = "exp(−γ Σ (x − y)² / (x + y))"

@@ -71,7 +71,9 @@ def pack_queries(  # noqa: PLR0913
     return PackedQueries(words, begin, _in_panels(terms, wide), wide, form)
 
 
-def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, out: Float32) -> None:
+def bound_block(
+    rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, out: Float32
+) -> None:
     """Set ``out`` to the bounds; each depends on its row and its query alone, to the bit.
 
     Parameters
@@ -88,7 +90,11 @@ def bound_block(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQuerie
 
 
 def bound_hits(
-    rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, least: Float32, hits: PairBuffer
+    rows: NDArray[np.uint8],
+    numbers: Float32,
+    queries: PackedQueries,
+    least: Float32,
+    hits: PairBuffer,
 ) -> int:
     """List the pairs with bounds ≥ ``least`` float32[nq] as far as they fit; return their number.
 
@@ -106,12 +112,21 @@ def _bound(rows: NDArray[np.uint8], numbers: Float32, queries: PackedQueries, si
     assert words.shape[1] == form.depth
     stride = form.depth + LANES
     n = min(CHUNK_ROWS, len(rows))
-    room = SparseWords(np.empty(n * stride, np.int32), np.empty(n * stride, np.uint32), np.empty(n, np.uint64), stride)
+    room = SparseWords(
+        np.empty(n * stride, np.int32),
+        np.empty(n * stride, np.uint32),
+        np.empty(n, np.uint64),
+        stride,
+    )
     return int(bound_rows(form.minimum, words, np.ascontiguousarray(numbers), queries, room, sink))
 
 
 def _sink(
-    queries: PackedQueries, hits: PairBuffer, *, out: Float32 | None = None, least: Float32 | None = None
+    queries: PackedQueries,
+    hits: PairBuffer,
+    *,
+    out: Float32 | None = None,
+    least: Float32 | None = None,
 ) -> Sink:
     """Return the outputs, with scratch space for a tile."""
     limits = np.full(queries.start.size, np.inf, np.float32)

@@ -60,7 +60,9 @@ class BoundScanner:
         self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * self.nq)))
         self._packed = pack_queries(
             codes,
-            start=None if bias == 0 else np.asarray(-bias * codes.sum(axis=1, dtype=np.int32), np.int32),
+            start=None
+            if bias == 0
+            else np.asarray(-bias * codes.sum(axis=1, dtype=np.int32), np.int32),
             step=terms.step,
             const=terms.constant,
             factors=terms.factors,
@@ -77,7 +79,9 @@ class BoundScanner:
                 take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
             else:
                 stop = start + SCANNED_ROWS
-                pairs = self._reaching(codes[start:stop], terms[start:stop], best.kth.astype(np.float32))
+                pairs = self._reaching(
+                    codes[start:stop], terms[start:stop], best.kth.astype(np.float32)
+                )
                 best.insert(pairs.queries, pairs.rows + (first + start), pairs.bounds)
             start = stop
 
@@ -108,7 +112,9 @@ class BoundScanner:
             lists.append(pairs._replace(rows=pairs.rows + (first + start)))
             total += len(pairs.queries)
             if total > stop:  # else no query has too many; counting in each block is slow
-                counts = np.bincount(np.concatenate([each.queries for each in lists]), minlength=self.nq)
+                counts = np.bincount(
+                    np.concatenate([each.queries for each in lists]), minlength=self.nq
+                )
                 given_up |= give_up(counts, stop)
                 least = np.where(given_up, np.float32(np.inf), least)
         return joined(lists), given_up
@@ -117,7 +123,9 @@ class BoundScanner:
         """Return the pairs of a block of rows with bounds of at least ``least[query]``."""
         room = max(1024, len(codes) * self.nq // ROOM)
         while True:
-            hits = PairBuffer(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
+            hits = PairBuffer(
+                np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
+            )
             count = bound_hits(codes, terms, self._packed, least, hits)
             if count <= room:
                 return Pairs(hits.queries[:count], hits.rows[:count], hits.bounds[:count])

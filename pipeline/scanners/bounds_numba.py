@@ -71,10 +71,15 @@ def finish(
         number, at = np.uint64(first) * step, v
         factor, const = load_float32(terms, begin + v), load_float32(terms, begin + v + wide)
         lines = load_lines(terms, begin + v + wide + wide, wide, form.factors)
-        limit, last = load_float32(least, np.uint64(lane) + v), load_float32(terms, begin + v + step * wide)
+        limit, last = (
+            load_float32(least, np.uint64(lane) + v),
+            load_float32(terms, begin + v + step * wide),
+        )
         for _ in range(n):
             scaled = multiply(to_float32(load_dots(sums, at)), splat_float32(numbers[number]))
-            bound = add_line_products(multiply_add(scaled, factor, const), numbers, number + ONE, lines)
+            bound = add_line_products(
+                multiply_add(scaled, factor, const), numbers, number + ONE, lines
+            )
             if form.minimum:
                 bound = add(bound, lesser(splat_float32(numbers[number + step - ONE]), last))
             store(bounds, at, bound)
@@ -104,14 +109,20 @@ def list_marked(
             if j >= n * width:  # marks of an earlier call
                 break
             if count < rows.size:
-                rows[count], queries[count], values[count] = first + j // width, lane + j % width, bounds[j]
+                rows[count], queries[count], values[count] = (
+                    first + j // width,
+                    lane + j % width,
+                    bounds[j],
+                )
             mask &= mask - ONE
             count += 1
     return count
 
 
 @jit
-def copy_bounds(bounds: Single, first: int, n: int, nq: int, lane: int, width: int, out: Single) -> None:
+def copy_bounds(
+    bounds: Single, first: int, n: int, nq: int, lane: int, width: int, out: Single
+) -> None:
     """Copy the bounds of n rows from ``first`` on and a panel to ``out`` [n · nq], flat."""
     used = np.uint64(min(width, nq - lane))
     for i in range(n):
@@ -128,7 +139,9 @@ def is_sparse(x: Words, begin: int, end: int, lanes: int) -> bool:
 
 
 @jit(constants=("minimum",))
-def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink) -> int:
+def bound_rows(
+    minimum: bool, X: Words, numbers: Single, queries: PackedQueries, room: SparseWords, sink: Sink
+) -> int:
     """Write the bounds of X [n, depth] and a batch of queries; return the number of pairs listed.
 
     ``numbers`` are those of ``bound_block``; ``room`` holds 256 rows, or n if that is less.
@@ -141,7 +154,9 @@ def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries,
     x, flat, bounds, count = X.reshape(-1), numbers.reshape(-1), sums.view(np.float32), ZERO
     for first in range(0, n, CHUNK_ROWS):
         last = min(n, first + CHUNK_ROWS)
-        few = is_sparse(x, first * depth, (first + min(last - first, SAMPLE_ROWS)) * depth, start.size)
+        few = is_sparse(
+            x, first * depth, (first + min(last - first, SAMPLE_ROWS)) * depth, start.size
+        )
         if few:
             gather(x, first, last - first, depth, room)
         lane = ZERO
@@ -150,9 +165,13 @@ def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries,
             for i in range(first, last, ROOM // width):
                 rows = min(last - i, ROOM // width)
                 if few and lane < wide:
-                    sparse_wide(room, i - first, i - first + rows, depth, minimum, words, start, lane, sums)
+                    sparse_wide(
+                        room, i - first, i - first + rows, depth, minimum, words, start, lane, sums
+                    )
                 elif few:
-                    sparse_narrow(room, i - first, i - first + rows, depth, minimum, words, start, lane, sums)
+                    sparse_narrow(
+                        room, i - first, i - first + rows, depth, minimum, words, start, lane, sums
+                    )
                 elif lane < wide:
                     wide_sums(x, i, i + rows, depth, minimum, words, start, lane, sums)
                 else:
@@ -161,6 +180,8 @@ def bound_rows(minimum: bool, X: Words, numbers: Single, queries: PackedQueries,
                 if out.size:
                     copy_bounds(bounds, i, rows, form.nq, lane, width, out)
                 else:
-                    count = list_marked(bounds, four, i, rows, lane, width, hit_rows, hit_queries, hit_bounds, count)
+                    count = list_marked(
+                        bounds, four, i, rows, lane, width, hit_rows, hit_queries, hit_bounds, count
+                    )
             lane += width
     return count

@@ -40,7 +40,12 @@ def add_four_rows(sums: Any, x: Words, at: Any, w: Any, y: Any, minimum: bool) -
 def four_rows(first: int, last: int, deep: Any) -> Any:
     """Return the starts of four rows from ``first`` on; past ``last``, the last row is repeated."""
     p, q = np.uint64(min(first, last - 1)) * deep, np.uint64(min(first + 1, last - 1)) * deep
-    return p, q, np.uint64(min(first + 2, last - 1)) * deep, np.uint64(min(first + 3, last - 1)) * deep
+    return (
+        p,
+        q,
+        np.uint64(min(first + 2, last - 1)) * deep,
+        np.uint64(min(first + 3, last - 1)) * deep,
+    )
 
 
 @jit(inline="always")
@@ -54,7 +59,15 @@ def store_four(sums: Words, at: np.uint64, width: np.uint64, four: Any) -> None:
 
 @jit(constants=("minimum",))
 def wide_sums(
-    x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
+    x: Words,
+    first: int,
+    last: int,
+    depth: int,
+    minimum: bool,
+    words: Words,
+    start: Words,
+    lane: int,
+    sums: Words,
 ) -> None:
     """Set ``sums`` [rows · 32] for rows ``first`` to ``last`` of x, flat, and 32 lanes."""
     deep = np.uint64(depth)
@@ -83,7 +96,15 @@ def wide_sums(
 
 @jit(constants=("minimum",))
 def narrow_sums(
-    x: Words, first: int, last: int, depth: int, minimum: bool, words: Words, start: Words, lane: int, sums: Words
+    x: Words,
+    first: int,
+    last: int,
+    depth: int,
+    minimum: bool,
+    words: Words,
+    start: Words,
+    lane: int,
+    sums: Words,
 ) -> None:
     """Set ``sums`` [rows · 16] for rows ``first`` to ``last`` of x, flat, and 16 lanes."""
     deep = np.uint64(depth)

@@ -49,7 +49,11 @@ class DenseScanner:
 
     def scores(self, rows: Float32) -> Float32:
         """Return the scores of rows, float32[n, nq]; each depends on its pair alone, to the bit."""
-        scores = one_by_one(rows, self.points) if self._columns is None else products(rows, self._columns)
+        scores = (
+            one_by_one(rows, self.points)
+            if self._columns is None
+            else products(rows, self._columns)
+        )
         return scores if self.offsets is None else np.add(scores, self.offsets, out=scores)
 
 

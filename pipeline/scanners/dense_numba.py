@@ -24,7 +24,9 @@ def widen(halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
 
 
 @jit
-def score_point(rows: NDArray[np.float32], point: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+def score_point(
+    rows: NDArray[np.float32], point: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
     """Set ``out`` [n] to inner products of rows, flat [n · E], and a point [E]; 32 divides n.
 
     Each has the same bits as in ``blocks_numba.dense_panel``.

@@ -43,9 +43,15 @@ class HammingScanner:
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
         unrolled = self.count <= MOST_WORDS
-        scan = one_scan(self.count) if self.alone and unrolled else batch_scan(self.count if unrolled else 0)
+        scan = (
+            one_scan(self.count)
+            if self.alone and unrolled
+            else batch_scan(self.count if unrolled else 0)
+        )
         for words in whole_words(columns["code"]):
-            scan(words, self.count, self.queries, self.table, self.bits, first, best.scores, best.ids)
+            scan(
+                words, self.count, self.queries, self.table, self.bits, first, best.scores, best.ids
+            )
             first += words.size // self.count
 
 

@@ -41,7 +41,9 @@ def pad_rows(codes: NDArray[np.uint8], width: int, masks: Words, words: Words) -
     at the end. A row is copied with the bytes behind it, which the next row overwrites.
     """
     count, n = (width + 7) // 8, codes.size // width
-    fitting = max(0, (codes.size - 8 * masks.size) // width + 1) if codes.size >= 8 * masks.size else 0
+    fitting = (
+        max(0, (codes.size - 8 * masks.size) // width + 1) if codes.size >= 8 * masks.size else 0
+    )
     for row in range(np.uint64(fitting)):
         begin, at = row * np.uint64(width), row * np.uint64(count)
         prefetch(codes, begin + np.uint64(8 * AHEAD))
@@ -83,10 +85,24 @@ def batch_scan(count: int) -> Callable[..., None]:
             for begin in range(0, nq, EIGHT):
                 end = min(nq, begin + EIGHT)
                 group = queries[begin * width : (begin + EIGHT) * width]
-                set_limits(scores[begin:end], ids[begin:end], first + start, table.size - 1, bits, limits)
-                n_listed = list_near(words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits)
+                set_limits(
+                    scores[begin:end], ids[begin:end], first + start, table.size - 1, bits, limits
+                )
+                n_listed = list_near(
+                    words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits
+                )
                 near = words, rows[:n_listed], hits
-                take(near, group, EIGHT, table, bits, first, limits, scores[begin:end], ids[begin:end])
+                take(
+                    near,
+                    group,
+                    EIGHT,
+                    table,
+                    bits,
+                    first,
+                    limits,
+                    scores[begin:end],
+                    ids[begin:end],
+                )
             tile = min(TILE, 2 * tile)
 
     return scan
@@ -125,9 +141,22 @@ def one_scan(count: int) -> Callable[..., None]:
                     rows[n_listed], hits[n_listed] = i, near
                     n_listed += np.uint64(1)
             if whole < np.uint64(stop):
-                rows[n_listed], hits[n_listed] = whole, (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1)
+                rows[n_listed], hits[n_listed] = (
+                    whole,
+                    (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1),
+                )
                 n_listed += np.uint64(1)
-            take((words, rows[:n_listed], hits), query[:count], 1, table, bits, first, limits, scores, ids)
+            take(
+                (words, rows[:n_listed], hits),
+                query[:count],
+                1,
+                table,
+                bits,
+                first,
+                limits,
+                scores,
+                ids,
+            )
             tile = min(TILE, 2 * tile)
 
     return scan
@@ -135,7 +164,14 @@ def one_scan(count: int) -> Callable[..., None]:
 
 @jit(inline="always")
 def list_near(
-    words: Words, width: Any, start: Any, stop: Any, queries: Words, limits: Any, rows: Words, hits: Words
+    words: Words,
+    width: Any,
+    start: Any,
+    stop: Any,
+    queries: Words,
+    limits: Any,
+    rows: Words,
+    hits: Words,
 ) -> Any:
     """List the first of each four rows with a pair within its limit; bit 8 j + q: row j, lane q."""
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(ROWS)
@@ -150,7 +186,12 @@ def list_near(
             b = add_distances(b, words[at + width + w], query)
             c = add_distances(c, words[at + two * width + w], query)
             d = add_distances(d, words[at + three * width + w], query)
-        near_a, near_b, near_c, near_d = at_most(a, most), at_most(b, most), at_most(c, most), at_most(d, most)
+        near_a, near_b, near_c, near_d = (
+            at_most(a, most),
+            at_most(b, most),
+            at_most(c, most),
+            at_most(d, most),
+        )
         if near_a | near_b | near_c | near_d:
             low, high = near_a | near_b << eight, near_c | near_d << eight
             rows[n_listed], hits[n_listed] = i, low | high << (two * eight)
@@ -175,7 +216,12 @@ def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
 
 @jit
 def set_limits(
-    scores: NDArray[np.float32], ids: NDArray[np.int64], row: int, most: int, bits: int, limits: NDArray[np.int64]
+    scores: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    row: int,
+    most: int,
+    bits: int,
+    limits: NDArray[np.int64],
 ) -> None:
     """Set the limits of up to eight queries for rows from ``row`` on; unused lanes get −1."""
     k = scores.shape[1]
@@ -210,4 +256,6 @@ def take(
                 distance += population(words[row * width + w] ^ queries[w * lanes + query])
             if distance <= limits[query]:
                 insert(scores, ids, query, table[distance], first + row)
-                limits[query] = limit(scores[query, k - 1], ids[query, k - 1], first + row + 1, most, bits)
+                limits[query] = limit(
+                    scores[query, k - 1], ids[query, k - 1], first + row + 1, most, bits
+                )

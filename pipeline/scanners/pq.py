@@ -71,7 +71,10 @@ class PqScanner:
         codes = np.ascontiguousarray(columns["code"])
         if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != self.n_codes:
             found = f"{codes.dtype}{list(codes.shape)}"
-            raise ShapeError(f"codes are {found}: expected uint8[n, {self.n_codes}]. Fix: scan with their own tables.")
+            raise ShapeError(
+                f"codes are {found}: expected uint8[n, {self.n_codes}]. Fix: scan with their "
+                "own tables."
+            )
         for group in self.groups:
             group.scan(codes, first, best)
 
@@ -133,7 +136,9 @@ class Group(ABC):
         """Score all rows in float32."""
 
     @abstractmethod
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+    def scan_filtered(
+        self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK
+    ) -> int:
         """Score in float32 the pairs that may be among the k best; return their number."""
 
 
@@ -157,11 +162,15 @@ class One(Group):
         scan = scan_one if codes.shape[1] % 8 else scan_one_by_words
         scan(codes, self.table, first, top_k.scores[self.queries], top_k.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+    def scan_filtered(
+        self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK
+    ) -> int:
         """Score in float32 the rows that may be among the k best; return their number."""
         limits = float(self.ceilings[0]), float(quantised.inverses[0])
         scores, ids = top_k.scores[self.queries], top_k.ids[self.queries]
-        return int(scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids))
+        return int(
+            scan_one_filtered(codes, quantised.table, self.table, *limits, first, scores, ids)
+        )
 
 
 class PqBatch(Group):
@@ -185,12 +194,28 @@ class PqBatch(Group):
         """Score all rows in float32."""
         scan_batch(codes, self.table, first, top_k.scores[self.queries], top_k.ids[self.queries])
 
-    def scan_filtered(self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK) -> int:
+    def scan_filtered(
+        self, codes: NDArray[np.uint8], quantised: Quantised, first: int, top_k: TopK
+    ) -> int:
         """Score in float32 the pairs that may be among the k best; return their number."""
         wide = self.count > NARROW
-        limits, scores, ids = (self.ceilings, quantised.inverses), top_k.scores[self.queries], top_k.ids[self.queries]
+        limits, scores, ids = (
+            (self.ceilings, quantised.inverses),
+            top_k.scores[self.queries],
+            top_k.ids[self.queries],
+        )
         return int(
-            scan_filtered(wide, codes.shape[1] == 8, codes, quantised.table, self.table, *limits, first, scores, ids)
+            scan_filtered(
+                wide,
+                codes.shape[1] == 8,
+                codes,
+                quantised.table,
+                self.table,
+                *limits,
+                first,
+                scores,
+                ids,
+            )
         )
 
 
@@ -219,10 +244,22 @@ def inverses(ceilings: Float64, kth: NDArray[np.floating]) -> Float64:
 
 def _check(tables: Float32) -> None:
     """Refuse tables that cannot be scanned."""
-    fits = tables.ndim == 3 and 1 <= len(tables) <= MOST_CODES and tables.shape[1] == ENTRIES and tables.shape[2] > 0
+    fits = (
+        tables.ndim == 3
+        and 1 <= len(tables) <= MOST_CODES
+        and tables.shape[1] == ENTRIES
+        and tables.shape[2] > 0
+    )
     if not fits or tables.dtype != np.float32:
-        found, expected = f"{tables.dtype}{list(tables.shape)}", f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}"
-        raise ShapeError(f"tables are {found}: expected {expected}. Fix: pass one column per query.")
+        found, expected = (
+            f"{tables.dtype}{list(tables.shape)}",
+            f"float32[M, {ENTRIES}, nq], 1 ≤ M ≤ {MOST_CODES}",
+        )
+        raise ShapeError(
+            f"tables are {found}: expected {expected}. Fix: pass one column per query."
+        )
     most = np.abs(tables).max(axis=1).astype(np.float64).sum(axis=0).max()
     if not most < np.finfo(np.float32).max / 2:
-        raise InputError(f"scores reach {most:g}: expected what float32 holds. Fix: scale the tables down.")
+        raise InputError(
+            f"scores reach {most:g}: expected what float32 holds. Fix: scale the tables down."
+        )

@@ -128,7 +128,10 @@ def scan_one_by_words(
 
 @jit
 def quantise(
-    table: NDArray[np.float32], tops: NDArray[np.float64], inverses: NDArray[np.float64], out: NDArray[np.uint8]
+    table: NDArray[np.float32],
+    tops: NDArray[np.float64],
+    inverses: NDArray[np.float64],
+    out: NDArray[np.uint8],
 ) -> None:
     """Set ``out`` [M · 256, lanes] to u of each entry; lanes without a query keep their values.
 
@@ -218,7 +221,16 @@ def reaching_of(fixed: int) -> Any:
 
 @jit(inline="always")
 def listed(
-    codes: Any, M: Any, start: int, stop: int, table: Any, vectors: Any, lanes: Any, rows: Any, bits: Any, at: int
+    codes: Any,
+    M: Any,
+    start: int,
+    stop: int,
+    table: Any,
+    vectors: Any,
+    lanes: Any,
+    rows: Any,
+    bits: Any,
+    at: int,
 ) -> int:
     """List rows within a lane's limit from ``at`` on, a bit per lane; ``vectors``: limits, 0."""
     slot, begin, end, four = at, np.uint64(start), np.uint64(stop), np.uint64(4)
@@ -233,7 +245,12 @@ def listed(
             sum_b = added(sum_b, table, codes, a + M, j, lanes)
             sum_c = added(sum_c, table, codes, a + M + M, j, lanes)
             sum_d = added(sum_d, table, codes, a + M + M + M, j, lanes)
-        hits = at_most(sum_a, limit), at_most(sum_b, limit), at_most(sum_c, limit), at_most(sum_d, limit)
+        hits = (
+            at_most(sum_a, limit),
+            at_most(sum_b, limit),
+            at_most(sum_c, limit),
+            at_most(sum_d, limit),
+        )
         if hits[0] | hits[1] | hits[2] | hits[3]:
             for row in range(4):
                 if hits[row]:
@@ -309,7 +326,9 @@ def rescore(
             panel, column = query // PANEL, query % PANEL
             total = table[panel, codes[row, 0], column]
             for j in range(np.uint64(1), np.uint64(codes.shape[1])):
-                total = total + table[panel, j * np.uint64(ENTRIES) + np.uint64(codes[row, j]), column]
+                total = (
+                    total + table[panel, j * np.uint64(ENTRIES) + np.uint64(codes[row, j]), column]
+                )
             count += 1
             if total >= scores[query, -1]:
                 insert(scores, ids, query, total, first + row)

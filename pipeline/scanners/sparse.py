@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.sparse_filter import PackedTable, QuantisedTable, Rows
 from mercore.pipeline.scanners.sparse_layout import GROUP
-from mercore.pipeline.scanners.sparse_numba import PANEL, half_squares, scan_batch, scan_one, widen_weights
+from mercore.pipeline.scanners.sparse_numba import (
+    PANEL,
+    half_squares,
+    scan_batch,
+    scan_one,
+    widen_weights,
+)
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.topk import TopK
 
@@ -31,7 +37,12 @@ class SparseScanner:
 
     def __init__(self, groups: list["QueryGroup"], *, metric: str) -> None:
         self.groups = groups
-        self.names: tuple[str, ...] = ("atoms", "weights", "scale", *(["residual"] if metric == "distance" else []))
+        self.names: tuple[str, ...] = (
+            "atoms",
+            "weights",
+            "scale",
+            *(["residual"] if metric == "distance" else []),
+        )
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""
@@ -42,7 +53,9 @@ class SparseScanner:
             warm = bool(np.isfinite(best.kth).all())
             most = BLOCK_ROWS if len(self.groups) > 1 else max(BLOCK_ROWS, start)  # one pass
             stop = min(n, start + (most if warm else max(FIRST_ROWS, k)))
-            block = Block({name: values[start:stop] for name, values in columns.items()}, first + start)
+            block = Block(
+                {name: values[start:stop] for name, values in columns.items()}, first + start
+            )
             for group in self.groups:
                 group.scan(block, best)
             start = stop
@@ -63,7 +76,9 @@ class Block:
     def tiles(self) -> Iterator[tuple[NDArray[np.uint16], Float32, Float32 | None, int]]:
         """Yield tiles that stay in the cache: atoms, float32 weights, biases and the first row."""
         for start in range(0, len(self.columns["atoms"]), TILE_ROWS):
-            tile = {name: values[start : start + TILE_ROWS] for name, values in self.columns.items()}
+            tile = {
+                name: values[start : start + TILE_ROWS] for name, values in self.columns.items()
+            }
             if "scale" in tile:
                 weights = np.empty(tile["weights"].shape, np.float32)
                 widen_weights(tile["weights"], tile["scale"].view(np.uint16), weights)

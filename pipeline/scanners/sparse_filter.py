@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.sparse_filter_numba import ANY, EIGHT, EIGHT_NARROW, row_sums, scan_filtered
+from mercore.pipeline.scanners.sparse_filter_numba import (
+    ANY,
+    EIGHT,
+    EIGHT_NARROW,
+    row_sums,
+    scan_filtered,
+)
 from mercore.pipeline.scanners.sparse_layout import FAINT, FLOAT32_ROUNDING, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_one_numba import scan_one_filtered
 from mercore.pipeline.simd.aligned import aligned
@@ -48,12 +54,19 @@ class QuantisedTable:
 
     def __init__(self, table: Float32, rows: Rows) -> None:
         m, count = table.shape
-        least, most = table.min(axis=0).astype(np.float64), np.abs(table).max(axis=0).astype(np.float64)
+        least, most = (
+            table.min(axis=0).astype(np.float64),
+            np.abs(table).max(axis=0).astype(np.float64),
+        )
         if rows.residuals is not None:
             least, most = np.full(count, least.min()), np.full(count, max(most.max(), FAINT))
         lowest = float(np.divide(least, most, out=np.zeros_like(most), where=most > 0).min())
         base = min(2.0, lowest / max(1 - lowest, 0.1)) if lowest >= 0 else -0.5  # z / L
-        self.usual = 0.0 if rows.residuals is None else float(np.median(rows.residuals.view(np.float16))) ** 2 / 2
+        self.usual = (
+            0.0
+            if rows.residuals is None
+            else float(np.median(rows.residuals.view(np.float16))) ** 2 / 2
+        )
         self.levels = levels_for(rows, base, self.usual, float(most.max()))
         self.zero = int(base * self.levels)
         reach = self.levels + self.zero if lowest >= 0 else -self.zero  # the peak, in steps
@@ -82,7 +95,11 @@ class QuantisedTable:
         limits = half, zero, levels, np.float32(unit), per_step, usual
         codes = rows.atoms, rows.weights, rows.halves, rows.residuals
         scores, ids = top_k.scores[queries], top_k.ids[queries]
-        return int(scan_filtered(self.way, *codes, limits, self.bytes, table, units * fine, rows.first, scores, ids))
+        return int(
+            scan_filtered(
+                self.way, *codes, limits, self.bytes, table, units * fine, rows.first, scores, ids
+            )
+        )
 
 
 def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
@@ -93,9 +110,14 @@ def levels_for(rows: Rows, base: float, usual: float, peak: float) -> int:
     weights, (n, alpha) = rows.weights, rows.weights.shape
     magnitudes, totals = np.empty((2, n), np.int16)
     row_sums(weights.reshape(-1), alpha, 0, n, magnitudes, totals)
-    positive, negative = (magnitudes + totals.astype(np.float64)) / 2, (magnitudes - totals.astype(np.float64)) / 2
+    positive, negative = (
+        (magnitudes + totals.astype(np.float64)) / 2,
+        (magnitudes - totals.astype(np.float64)) / 2,
+    )
     if rows.residuals is not None:  # a bias acts as weight; rows of little weight may have too much
-        scale, residual = (values.view(np.float16).astype(np.float64) for values in (rows.halves, rows.residuals))
+        scale, residual = (
+            values.view(np.float16).astype(np.float64) for values in (rows.halves, rows.residuals)
+        )
         positive += np.minimum((residual**2 / 2 - usual) / (scale * peak + TINY), 3 * positive)
     needed = np.maximum(magnitudes.astype(np.float64), (1 + base) * positive - base * negative)
     room = (65534.0 - magnitudes) / np.maximum(needed, 1)

@@ -93,14 +93,24 @@ def row_bounds(
     stay below 2²⁴: float32 holds them exactly.
     """
     half, zero, levels, unit, per_step, usual = limits
-    none, one, most, rounding = np.float32(0), np.float32(1), np.float32(65535), np.float32(1 - 2.0**-22)
+    none, one, most, rounding = (
+        np.float32(0),
+        np.float32(1),
+        np.float32(65535),
+        np.float32(1 - 2.0**-22),
+    )
     for i in range(np.uint64(stop - start)):
         row = np.uint64(start) + i
         magnitude, total = np.float32(magnitudes[i]), np.float32(totals[i])
-        negative, positive = (magnitude - total) * np.float32(0.5), (magnitude + total) * np.float32(0.5)
+        negative, positive = (
+            (magnitude - total) * np.float32(0.5),
+            (magnitude + total) * np.float32(0.5),
+        )
         slack = np.ceil(magnitude * half) + one + zero * total
         if residuals is not None:  # decided at compile time
-            above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / widened(halves[row])
+            above = ((half_square(residuals[row]) - usual) * per_step + np.float32(TINY)) / widened(
+                halves[row]
+            )
             slack += np.ceil(above + abs(above) * np.float32(ROUNDED))
         lift = max(slack, levels * negative)
         fits = lift + levels * positive <= most
@@ -137,7 +147,11 @@ def scan_filtered(
     flat, flat_weights, alpha = atoms.reshape(-1), weights.reshape(-1), atoms.shape[1]
     pairs, least = flat_weights.view(np.int16), np.empty(GROUP, np.uint16)
     magnitudes, totals = np.empty(TILE, np.int16), np.empty(TILE, np.int16)
-    lifts, gaps, inverses = np.empty(TILE, np.uint16), np.empty(TILE, np.uint16), np.empty(TILE, np.uint16)
+    lifts, gaps, inverses = (
+        np.empty(TILE, np.uint16),
+        np.empty(TILE, np.uint16),
+        np.empty(TILE, np.uint16),
+    )
     rows, bits = np.empty(2 * TILE, np.int64), np.empty(2 * TILE, np.uint64)
     bounds = lifts, gaps, inverses
     used = np.uint64(0)
@@ -149,24 +163,36 @@ def scan_filtered(
     while stop < n:
         start, stop = stop, min(n, stop + tile)
         row_sums(flat_weights, alpha, start, stop, magnitudes, totals)
-        row_bounds(magnitudes, totals, halves, residuals, start, stop, limits, lifts, gaps, inverses)
+        row_bounds(
+            magnitudes, totals, halves, residuals, start, stop, limits, lifts, gaps, inverses
+        )
         for row in range(np.uint64(stop), np.uint64(stop + TILE), np.uint64(32)):
             prefetch(halves, row)
             if residuals is not None:
                 prefetch(residuals, row)
         waiting, side = count, TILE - side
         if way == EIGHT:
-            count = reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
+            count = reaching_of_eight(
+                flat, pairs, start, stop, table8, bounds, least, rows, bits, side
+            )
         elif way == EIGHT_NARROW:
-            count = half_reaching_of_eight(flat, pairs, start, stop, table8, bounds, least, rows, bits, side)
+            count = half_reaching_of_eight(
+                flat, pairs, start, stop, table8, bounds, least, rows, bits, side
+            )
         else:
-            count = reaching(flat, pairs, alpha // 2, start, stop, table8, bounds, least, rows, bits, side)
+            count = reaching(
+                flat, pairs, alpha // 2, start, stop, table8, bounds, least, rows, bits, side
+            )
         tile = min(TILE, 2 * tile) if count < FEW_HITS else FIRST_TILE
         fetch(atoms, table, rows, bits, side, count, used)
         hits = rows, bits, TILE - side, waiting
-        rescored += rescore(atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids)
+        rescored += rescore(
+            atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids
+        )
     hits = rows, bits, side, count
-    return rescored + rescore(atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids)
+    return rescored + rescore(
+        atoms, weights, halves, residuals, table, hits, first, units, least, scores, ids
+    )
 
 
 @jit
@@ -201,7 +227,9 @@ def reaching(
             more_low, more_high = pair(table, atoms, weights, p)
             low, high = add(low, more_low), add(high, more_high)
         limits = limits_of_one(bounds, i - np.uint64(start))
-        hits = half_reaching(low, limits, low_least) | half_reaching(high, limits, high_least) << np.uint64(LANES)
+        hits = half_reaching(low, limits, low_least) | half_reaching(
+            high, limits, high_least
+        ) << np.uint64(LANES)
         if hits:
             rows[slot] = i
             bits[slot] = hits
@@ -224,14 +252,24 @@ def reaching_of_eight(
 ) -> int:
     """Do ``reaching`` for α = 8, four rows at a time, pairs unrolled: a quarter faster."""
     slot, one, two, three = at, np.uint64(1), np.uint64(2), np.uint64(3)
-    begin, end, leasts = np.uint64(start), np.uint64(stop), (load_int16(least, 0), load_int16(least, LANES))
+    begin, end, leasts = (
+        np.uint64(start),
+        np.uint64(stop),
+        (load_int16(least, 0), load_int16(least, LANES)),
+    )
     fours = end - (end - begin) % np.uint64(4)
     for i in range(begin, fours, np.uint64(4)):
         ask_for_codes(atoms, weights, i)
         hits0 = row_of_eight(table, atoms, weights, i, limits_of_one(bounds, i - begin), leasts)
-        hits1 = row_of_eight(table, atoms, weights, i + one, limits_of_one(bounds, i + one - begin), leasts)
-        hits2 = row_of_eight(table, atoms, weights, i + two, limits_of_one(bounds, i + two - begin), leasts)
-        hits3 = row_of_eight(table, atoms, weights, i + three, limits_of_one(bounds, i + three - begin), leasts)
+        hits1 = row_of_eight(
+            table, atoms, weights, i + one, limits_of_one(bounds, i + one - begin), leasts
+        )
+        hits2 = row_of_eight(
+            table, atoms, weights, i + two, limits_of_one(bounds, i + two - begin), leasts
+        )
+        hits3 = row_of_eight(
+            table, atoms, weights, i + three, limits_of_one(bounds, i + three - begin), leasts
+        )
         if hits0 | hits1 | hits2 | hits3:
             for j, hits in enumerate((hits0, hits1, hits2, hits3)):
                 slot = listed(rows, bits, slot, i + np.uint64(j), hits)
@@ -285,10 +323,14 @@ def listed(rows: Any, bits: Any, slot: int, row: Any, hits: np.uint64) -> int:
 
 
 @jit(inline="always")
-def row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, leasts: tuple[Any, Any]) -> np.uint64:
+def row_of_eight(
+    table: Any, atoms: Any, weights: Any, i: Any, limits: Any, leasts: tuple[Any, Any]
+) -> np.uint64:
     """Return the lanes, of 64, whose threshold a row of eight atoms reaches."""
     low, high = four_pairs(table, atoms, weights, i * np.uint64(4))
-    return half_reaching(low, limits, leasts[0]) | half_reaching(high, limits, leasts[1]) << np.uint64(LANES)
+    return half_reaching(low, limits, leasts[0]) | half_reaching(
+        high, limits, leasts[1]
+    ) << np.uint64(LANES)
 
 
 @jit(inline="always")
@@ -299,7 +341,9 @@ def ask_for_codes(atoms: Any, weights: Any, row: Any) -> None:
 
 
 @jit(inline="always")
-def half_row_of_eight(table: Any, atoms: Any, weights: Any, i: Any, limits: Any, least: Any) -> np.uint64:
+def half_row_of_eight(
+    table: Any, atoms: Any, weights: Any, i: Any, limits: Any, least: Any
+) -> np.uint64:
     """Return the lanes, of 32, whose threshold a row of eight atoms reaches."""
     at = i * np.uint64(4)
     four = splat_four_int16(weights, at)
@@ -328,7 +372,10 @@ def pair(
 ) -> tuple[object, object]:
     """Return the summed products of one pair of atoms of a row, for all 64 columns."""
     a = at + at
-    first, second = np.uint64(atoms[a]) * np.uint64(GROUP), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(GROUP)
+    first, second = (
+        np.uint64(atoms[a]) * np.uint64(GROUP),
+        np.uint64(atoms[a + np.uint64(1)]) * np.uint64(GROUP),
+    )
     return pair_products(table, first, second, splat_int16(weights[at]))
 
 
@@ -336,7 +383,10 @@ def pair(
 def half_pair(table: NDArray[np.int8], atoms: NDArray[np.uint16], weights: Any, at: Any) -> object:
     """Return the summed products of one pair of atoms of a row, for all 32 columns."""
     a = at + at
-    first, second = np.uint64(atoms[a]) * np.uint64(LANES), np.uint64(atoms[a + np.uint64(1)]) * np.uint64(LANES)
+    first, second = (
+        np.uint64(atoms[a]) * np.uint64(LANES),
+        np.uint64(atoms[a + np.uint64(1)]) * np.uint64(LANES),
+    )
     return half_pair_products(table, first, second, weights)
 
 
@@ -351,7 +401,11 @@ def limits_of_one(bounds: tuple[Any, Any, Any], row: Any) -> tuple[object, objec
 def limits_of_four(bounds: tuple[Any, Any, Any], row: Any) -> tuple[Any, Any, Any, Any]:
     """Return ``limits_of_one`` of four rows, loaded at once: loads are what limits the speed."""
     lifts, gaps, inverses = bounds
-    lift, gap, inverse = splat_four_int16(lifts, row), splat_four_int16(gaps, row), splat_four_int16(inverses, row)
+    lift, gap, inverse = (
+        splat_four_int16(lifts, row),
+        splat_four_int16(gaps, row),
+        splat_four_int16(inverses, row),
+    )
     return (
         (first_of_four(lift), first_of_four(gap), first_of_four(inverse)),
         (second_of_four(lift), second_of_four(gap), second_of_four(inverse)),
@@ -418,7 +472,10 @@ def rescore(
             panel, column = query // PANEL, query % PANEL
             total = np.float32(0)
             for a in range(np.uint64(atoms.shape[1])):
-                total = total + np.float32(weights[row, a]) * scale * table[panel, atoms[row, a], column]
+                total = (
+                    total
+                    + np.float32(weights[row, a]) * scale * table[panel, atoms[row, a], column]
+                )
             if residuals is not None:
                 total = total + half_square(residuals[row])
             count += 1

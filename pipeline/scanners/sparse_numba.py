@@ -21,7 +21,9 @@ PANEL = FLOAT32.count  # queries per vector of sums: their table, 64 bytes per a
 
 
 @jit
-def widen_weights(weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]) -> None:
+def widen_weights(
+    weights: NDArray[np.int8], halves: NDArray[np.uint16], out: NDArray[np.float32]
+) -> None:
     """Set ``out`` [n, α] to int8 weights times their rows' scales, given as bits of float16."""
     for i in range(np.uint64(weights.shape[0])):
         scale = widened(halves[i])
@@ -67,7 +69,15 @@ def scan_batch(
     """
     for panel in range(table.shape[0]):
         begin, end = panel * PANEL, min((panel + 1) * PANEL, scores.shape[0])
-        scan_panel(atoms, weights, biases, table[panel].reshape(-1), first, scores[begin:end], ids[begin:end])
+        scan_panel(
+            atoms,
+            weights,
+            biases,
+            table[panel].reshape(-1),
+            first,
+            scores[begin:end],
+            ids[begin:end],
+        )
 
 
 @jit

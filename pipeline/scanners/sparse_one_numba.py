@@ -56,7 +56,9 @@ def scan_one_filtered(
                 packed[j - np.uint64(start)] = look_up_eight(table8, flat_atoms, j * np.uint64(8))
         for i in range(np.uint64(start), np.uint64(stop), np.uint64(16)):
             at = i - np.uint64(start)
-            hits = np.uint64(rows_reaching(packed, at, flat, halves, residuals, i, (extra, root, least)))
+            hits = np.uint64(
+                rows_reaching(packed, at, flat, halves, residuals, i, (extra, root, least))
+            )
             if hits:
                 while hits:
                     row = np.int64(i + lowest_bit(hits))

@@ -64,7 +64,9 @@ class Scored:
         """The bound that a row must reach to be in, or tie with, the query's top k, float32[nq]."""
         return float32_below(self.top_k.kth - self.slack)
 
-    def answers(self, scorer: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows) -> ExactAnswers:
+    def answers(
+        self, scorer: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows
+    ) -> ExactAnswers:
         """Return the exact answers to raw queries, dtype[nq, d].
 
         Parameters
@@ -72,16 +74,24 @@ class Scored:
         greatest : float64[nq], the greatest bounds of the rows that were not added
         raw : fetches the raw rows by which near-equal scores are ordered
         """
-        of_query, rows, scores = (np.concatenate(values) for values in zip(*self._pairs, strict=True))
+        of_query, rows, scores = (
+            np.concatenate(values) for values in zip(*self._pairs, strict=True)
+        )
         close = scores >= (self.top_k.kth - self.slack)[of_query]
         candidates = Candidates(of_query[close], rows[close], scores[close])
         resolved = resolve_ties(scorer, queries, candidates, self.top_k.ids.shape[1], raw)
         return ExactAnswers(
-            ids=resolved.ids, scores=resolved.scores, greatest=greatest, evaluated=self.counts, ties=resolved.ties
+            ids=resolved.ids,
+            scores=resolved.scores,
+            greatest=greatest,
+            evaluated=self.counts,
+            ties=resolved.ties,
         )
 
 
-def merge_answers(selected: NDArray[np.bool_], answers: ExactAnswers, others: ExactAnswers) -> ExactAnswers:
+def merge_answers(
+    selected: NDArray[np.bool_], answers: ExactAnswers, others: ExactAnswers
+) -> ExactAnswers:
     """Return ``answers`` to the selected queries, bool[nq], and ``others`` to the rest as one."""
     merged = {}
     for name, values in answers.arrays().items():
@@ -93,7 +103,9 @@ def merge_answers(selected: NDArray[np.bool_], answers: ExactAnswers, others: Ex
 def concatenate_answers(batches: Sequence[ExactAnswers]) -> ExactAnswers:
     """Return the answers of consecutive batches as the answers to all their queries."""
     arrays = [answers.arrays() for answers in batches]
-    return ExactAnswers(**{name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]})
+    return ExactAnswers(
+        **{name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+    )
 
 
 def select_answers(answers: ExactAnswers, selected: NDArray[np.bool_]) -> ExactAnswers:

@@ -64,16 +64,19 @@ class SearchSettings:
             )
         if self.rerank is not None and not self.k <= self.rerank <= rows:
             raise InputError(
-                f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, the rows of the store. "
+                f"rerank is out of range: found {self.rerank}, expected k = {self.k} to {rows}, "
+                "the rows of the store. "
                 f"Fix: --rerank {min(rows, 10 * self.k)}"
             )
         if not 1 <= self.batch <= MAX_BATCH:
             raise InputError(
-                f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Fix: leave --batch out."
+                f"batch is out of range: found {self.batch}, expected 1 to {MAX_BATCH}. Fix: "
+                "leave --batch out."
             )
         if self.threads < 1:
             raise InputError(
-                f"threads is out of range: found {self.threads}, expected 1 or more. Fix: leave --threads out."
+                f"threads is out of range: found {self.threads}, expected 1 or more. Fix: leave "
+                "--threads out."
             )
 
 
@@ -111,9 +114,13 @@ def search_code_store(
     if executor is None:
         before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
         codes = OpenCodes(
-            store, encoder_of(store, settings.custom), PartCache(settings.cache_bytes if passes > 1 else 0)
+            store,
+            encoder_of(store, settings.custom),
+            PartCache(settings.cache_bytes if passes > 1 else 0),
         )
-        executor = ThreadExecutor(kernel=kernel, threads=settings.threads, vectors=vectors, codes=codes)
+        executor = ThreadExecutor(
+            kernel=kernel, threads=settings.threads, vectors=vectors, codes=codes
+        )
 
     return _collect(queries, executor, (range(store.parts), store.dropped), settings, advance)
 
@@ -138,7 +145,9 @@ def search_vector_store(
     settings.check(vectors.rows)
     check_queries(queries, kernel, vectors.dims, vectors.where)
 
-    executor = settings.executor or ThreadExecutor(kernel=kernel, threads=settings.threads, vectors=vectors)
+    executor = settings.executor or ThreadExecutor(
+        kernel=kernel, threads=settings.threads, vectors=vectors
+    )
     return _collect(queries, executor, (None, vectors.dropped), settings, advance)
 
 
@@ -152,8 +161,10 @@ def check_source(vectors: Vectors, store: CodeStore) -> None:
     """
     if vectors.fingerprint != store.spec.source:
         raise InputError(
-            f"{vectors.where} is not what {store.where} encodes: found vectors {vectors.fingerprint}, "
-            f"expected {store.spec.source}. Fix: name the right vector store with --vectors, or encode this one."
+            f"{vectors.where} is not what {store.where} encodes: found vectors "
+            f"{vectors.fingerprint}, "
+            f"expected {store.spec.source}. Fix: name the right vector store with --vectors, or "
+            "encode this one."
         )
 
 
@@ -166,7 +177,9 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
             "Fix: name queries of the same kind."
         )
     if nq == 0:
-        raise ShapeError(f"{queries.name} holds no query: expected at least one. Fix: check the file.")
+        raise ShapeError(
+            f"{queries.name} holds no query: expected at least one. Fix: check the file."
+        )
     for start, batch in _batches(queries, 4096):
         kernel.prepare(batch, first=start, label="query")
 
@@ -187,11 +200,15 @@ def _collect(
             return worker.answer(raw, settings.k, settings.rerank)
         return answer(executor.batch(raw), parts, settings.k, settings.rerank)
 
-    for top_k in in_order((raw for _, raw in _batches(queries, settings.batch)), work, executor.concurrent_batches):
+    for top_k in in_order(
+        (raw for _, raw in _batches(queries, settings.batch)), work, executor.concurrent_batches
+    ):
         answers.append(top_k)
         advance(len(top_k.ids))
     ids = np.concatenate([top_k.ids for top_k in answers])
-    return Hits(scores=np.concatenate([top_k.scores for top_k in answers]), ids=original_ids(ids, dropped))
+    return Hits(
+        scores=np.concatenate([top_k.scores for top_k in answers]), ids=original_ids(ids, dropped)
+    )
 
 
 def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int | None) -> TopK:
@@ -202,7 +219,11 @@ def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int |
     if parts is None:
         return batch.nearest(k)
     top_k = batch.scan(parts, rerank or k)
-    return top_k if rerank is None else top_k_of(scores_of_lists(top_k.ids, batch.scores), top_k.ids, k)
+    return (
+        top_k
+        if rerank is None
+        else top_k_of(scores_of_lists(top_k.ids, batch.scores), top_k.ids, k)
+    )
 
 
 def _batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:

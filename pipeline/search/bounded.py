@@ -52,10 +52,14 @@ class Bounded:
         """Score the rows of greatest bounds in a sample from all over the store."""
         most = max(FEW_PARTS, self.scorer.vectors.parts // READ_SHARE)
         parts, first_rows = seed_parts(self.codes.parts, self._part_rows, self.codes.rows, most)
-        width = min(2 * self.k, sum(min(first_rows, self._rows_of(range(part, part + 1))) for part in parts))
+        width = min(
+            2 * self.k, sum(min(first_rows, self._rows_of(range(part, part + 1))) for part in parts)
+        )
         rows, queries = pairs_of(self.batch.scan(parts, width, rows=first_rows).ids)
         distinct, positions = np.unique(rows, return_inverse=True)
-        scores = self.batch.fetch_to_score(distinct)(positions, queries, Threshold(self.k, self.scored.least))
+        scores = self.batch.fetch_to_score(distinct)(
+            positions, queries, Threshold(self.k, self.scored.least)
+        )
         self.scored.add(queries, rows, scores)
         self._remember(rows, queries)
         self._first_share = FIRST_SHARE
@@ -86,12 +90,16 @@ class Bounded:
 
         Give all queries up once many are failing.
         """
-        for parts in windows(self.codes.parts, self._part_rows, self.nq, self.scorer.window, self._first_share):
+        for parts in windows(
+            self.codes.parts, self._part_rows, self.nq, self.scorer.window, self._first_share
+        ):
             # every row must be scored for them; the others add little
             if self.failing.mean() > MANY_FAILING:
                 self.failing[:] = True
                 return
-            least = np.where(self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._claimed_kth))
+            least = np.where(
+                self.failing, np.float32(np.inf), np.maximum(self.scored.least, self._claimed_kth)
+            )
             self._score(self._collect(parts, least), parts)
         self.failing |= self._claimed_kth > self.scored.least
 
@@ -130,13 +138,19 @@ class Bounded:
 
         def score(some: Pairs) -> None:
             threshold = Threshold(self.k, self.scored.least)
-            self.scored.add(some.queries, some.rows, score_pairs(positions[some.rows - first], some.queries, threshold))
+            self.scored.add(
+                some.queries,
+                some.rows,
+                score_pairs(positions[some.rows - first], some.queries, threshold),
+            )
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
         score(chosen(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
-        self.failing |= too_many(np.bincount(pairs.queries[left], minlength=self.nq), end - first, self.budget)
+        self.failing |= too_many(
+            np.bincount(pairs.queries[left], minlength=self.nq), end - first, self.budget
+        )
         score(chosen(pairs, left & ~self.failing[pairs.queries]))
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
 
@@ -177,7 +191,9 @@ def pairs_of(lists: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
     return lists[present], np.nonzero(present)[0]
 
 
-def seed_parts(parts: int, part_rows: int, rows: int, most: int = SEED_PARTS) -> tuple[list[int], int]:
+def seed_parts(
+    parts: int, part_rows: int, rows: int, most: int = SEED_PARTS
+) -> tuple[list[int], int]:
     """Return at most ``most`` parts from all over a store, and the number of seeds from each."""
     count = min(parts, SEED_PARTS, most)
     each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)

@@ -11,7 +11,13 @@ from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
-from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, expected_share, sample_scores, sample_shares
+from mercore.pipeline.encoders.bounds.sample import (
+    QUERIES,
+    Sample,
+    expected_share,
+    sample_scores,
+    sample_shares,
+)
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from mercore.pipeline.first_use import before_choosing_bound
 from mercore.pipeline.kernels import Kernel
@@ -35,7 +41,9 @@ class Measured:
     cost: float
 
 
-def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_state: int = 0) -> list[Measured]:
+def choose_bound(
+    vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_state: int = 0
+) -> list[Measured]:
     """Return the bounds that serve a kernel, cheapest first, for k neighbours in batches of 100.
 
     The choice depends on the rows alone. Costs come from a model in nanoseconds. Shares are
@@ -43,13 +51,17 @@ def choose_bound(vectors: Vectors, kernel: Kernel, k: int = NEIGHBOURS, random_s
     """
     before_choosing_bound()
     rng = np.random.default_rng(random_state)
-    rows = gather(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows))))
+    rows = gather(
+        vectors, rng.permutation(draw_rows(rng, vectors.rows, min(SAMPLE + QUERIES, vectors.rows)))
+    )
     search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)
     measured = []
     for spec, model, shares in _bounds(vectors, kernel.ranking, rows, random_state):
         share = expected_share(shares, vectors.rows / k)
         size = row_bytes(spec.columns("none"))
-        measured.append(Measured(spec=spec, bytes=size, share=share, cost=by_bounds(search, size, model, share)))
+        measured.append(
+            Measured(spec=spec, bytes=size, share=share, cost=by_bounds(search, size, model, share))
+        )
     return sorted(measured, key=lambda bound: bound.cost)
 
 
@@ -58,7 +70,9 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     rows, dims = vectors.rows, vectors.dims
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
     specs = (kpca, bins) if kernel.ranking.term_bound else (kpca,)
-    sample = (SAMPLE + QUERIES) * (dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks)
+    sample = (SAMPLE + QUERIES) * (
+        dims * (2 * vectors.dtype.itemsize + 16) + 16 * QUERIES + 8 * kpca.n_landmarks
+    )
     block = max(spec.block_rows * spec.memory(dims).row for spec in specs)
     fit = max(spec.memory(dims, rows).fit for spec in specs)
     return sample + kpca.memory(dims).shared + fit + block
@@ -67,7 +81,11 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:
     """Return the widest bound of kernel PCA: the others are prefixes of it."""
     landmarks = min(1024, vectors.rows)
-    return KpcaBoundSpec(n_landmarks=landmarks, n_components=min(COMPONENTS[-1], landmarks), random_state=random_state)
+    return KpcaBoundSpec(
+        n_landmarks=landmarks,
+        n_components=min(COMPONENTS[-1], landmarks),
+        random_state=random_state,
+    )
 
 
 def _bounds(

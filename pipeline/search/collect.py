@@ -46,7 +46,12 @@ class Collected(NamedTuple):
 
 
 def collect(
-    codes: OpenCodes, scanner: BoundScanner, parts: Sequence[int], least: tuple[Float32, PairBudget], *, threads: int
+    codes: OpenCodes,
+    scanner: BoundScanner,
+    parts: Sequence[int],
+    least: tuple[Float32, PairBudget],
+    *,
+    threads: int,
 ) -> Collected:
     """Return the pairs of some parts whose bound reaches.
 

@@ -39,7 +39,9 @@ def every_row(search: Search) -> float:
     return scored + PREPARED[search.dtype.kind] * search.dims / search.queries
 
 
-def by_bounds(search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float) -> float:
+def by_bounds(
+    search: Search, row_bytes: int, model: Mapping[str, NDArray[Any]], share: float
+) -> float:
     """Return the cost per row and query of bounds of ``row_bytes`` that leave ``share``."""
     pair = PAIR + A_DIMENSION * search.dims
     scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)

@@ -43,7 +43,9 @@ class ExactSearch:
     def executor(self) -> Executor:
         """The executor of the search."""
         scorer = self.scorer
-        here = ThreadExecutor(kernel=scorer.kernel, threads=scorer.threads, vectors=scorer.vectors, codes=self.bounds)
+        here = ThreadExecutor(
+            kernel=scorer.kernel, threads=scorer.threads, vectors=scorer.vectors, codes=self.bounds
+        )
         return self.remote or here
 
     def prove(
@@ -72,9 +74,15 @@ class ExactSearch:
         worker = self.executor.single_worker()
         if worker is not None:
             return worker.prove(queries, k, beta=self.beta, seeds=seeds, least=least)
-        if self.bounds is None or 2 * k >= self.scorer.vectors.rows or not self._pays(len(queries), k):
+        if (
+            self.bounds is None
+            or 2 * k >= self.scorer.vectors.rows
+            or not self._pays(len(queries), k)
+        ):
             return self._of_every_row(queries, k)
-        bounded = Bounded(self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k)
+        bounded = Bounded(
+            self.scorer, self.bounds.store, self.executor.batch(queries, beta=self.beta), k
+        )
         if seeds is None:
             bounded.seed_by_bounds()
         elif least is None:
@@ -95,7 +103,9 @@ class ExactSearch:
             return True
         search = Search(vectors.rows, vectors.dims, vectors.dtype, self.scorer.kernel, queries, k)
         share = expected_share(store.model["shares"], vectors.rows / k)
-        return by_bounds(search, row_bytes(store.store.layout.columns), store.model, share) < every_row(search)
+        return by_bounds(
+            search, row_bytes(store.store.layout.columns), store.model, share
+        ) < every_row(search)
 
     def _completed(self, bounded: Bounded, *, again: bool) -> ExactAnswers:
         """Return the answers of a batch.
@@ -115,7 +125,11 @@ class ExactSearch:
             others = self._completed(second, again=False)
         else:
             others = self._of_every_row(bounded.batch.queries[failing], k)
-        return others if failing.all() else merge_answers(~failing, select_answers(bounded.answers(), ~failing), others)
+        return (
+            others
+            if failing.all()
+            else merge_answers(~failing, select_answers(bounded.answers(), ~failing), others)
+        )
 
     def _of_every_row(self, queries: NDArray[Any], k: int, spare: int = SPARE) -> ExactAnswers:
         """Return the answers from scores of every row, by ``QueryBatch.nearest``.
@@ -134,7 +148,10 @@ class ExactSearch:
         longer = min(rows, LONGER * width)
         size = max(1, max(nq * width, TIED_PAIRS) // longer)
         tied = queries[full]
-        others = [self._of_every_row(tied[start : start + size], k, longer - k) for start in range(0, len(tied), size)]
+        others = [
+            self._of_every_row(tied[start : start + size], k, longer - k)
+            for start in range(0, len(tied), size)
+        ]
         if full.all():
             return concatenate_answers(others)
         ended = TopK(nq - len(tied), width, np.float64)
@@ -148,6 +165,10 @@ class ExactSearch:
         Every row was scored.
         """
         (nq, width), scored = lists.ids.shape, Scored(len(lists.ids), k, self.scorer.slack)
-        scored.add(np.repeat(np.arange(nq), width), lists.ids.ravel(), np.asarray(lists.scores, np.float64).ravel())
+        scored.add(
+            np.repeat(np.arange(nq), width),
+            lists.ids.ravel(),
+            np.asarray(lists.scores, np.float64).ravel(),
+        )
         scored.counts[:] = self.scorer.vectors.rows
         return scored.answers(self.scorer, batch.queries, np.full(nq, -np.inf), batch.raw)

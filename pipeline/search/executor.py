@@ -71,7 +71,13 @@ class SingleWorker(Protocol):
         ...
 
     def prove(
-        self, queries: NDArray[Any], k: int, *, beta: float, seeds: Ids | None, least: Float32 | None
+        self,
+        queries: NDArray[Any],
+        k: int,
+        *,
+        beta: float,
+        seeds: Ids | None,
+        least: Float32 | None,
     ) -> ExactAnswers:
         """Return the exact answers, as ``ExactSearch.prove`` does."""
         ...

@@ -26,7 +26,9 @@ class RowsBatch:
         self.columns = kernel.packed(np.ascontiguousarray(self.prepared.T).astype(np.float32))
 
 
-def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int) -> TopK:
+def search_vectors(
+    vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: int, *, threads: int
+) -> TopK:
     """Return the exact top k of each query: scores float64, ties to the lower row.
 
     A row is left out only if its float32 score is below the k-th score by more than
@@ -37,10 +39,14 @@ def search_vectors(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], k: i
     queries : dtype[nq, d], raw rows
     k : int, 1 ≤ k ≤ n
     """
-    return search_parts(vectors, RowsBatch(kernel, queries), range(vectors.parts), k, threads=threads)
+    return search_parts(
+        vectors, RowsBatch(kernel, queries), range(vectors.parts), k, threads=threads
+    )
 
 
-def search_parts(vectors: Vectors, batch: RowsBatch, parts: Sequence[int], k: int, *, threads: int) -> TopK:
+def search_parts(
+    vectors: Vectors, batch: RowsBatch, parts: Sequence[int], k: int, *, threads: int
+) -> TopK:
     """Return the exact top k of each query among some parts."""
     size = block_rows(vectors.dims)
 
@@ -66,7 +72,11 @@ def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) 
     scores = batch.kernel.block(prepared.astype(np.float32), batch.columns)
     error = batch.kernel.block_error(prepared, batch.prepared)
     survived, queries = _survivors(scores, _least(scores, top_k, error))
-    top_k.insert(queries, survived + first, batch.kernel.exact_pairs(prepared, batch.prepared, survived, queries))
+    top_k.insert(
+        queries,
+        survived + first,
+        batch.kernel.exact_pairs(prepared, batch.prepared, survived, queries),
+    )
 
 
 def _least(scores: NDArray[np.float32], top_k: TopK, error: float) -> NDArray[np.float32]:
@@ -81,7 +91,9 @@ def _least(scores: NDArray[np.float32], top_k: TopK, error: float) -> NDArray[np
         return np.nextafter(least.astype(np.float32), np.float32(-np.inf))
 
 
-def _survivors(scores: NDArray[np.float32], least: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _survivors(
+    scores: NDArray[np.float32], least: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the pairs (rows, queries) whose score reaches ``least``, int64[p] each."""
     rows, queries = np.empty(4 * len(least), np.int64), np.empty(4 * len(least), np.int64)
     count = survivors(scores, least, rows, queries)

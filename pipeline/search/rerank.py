@@ -42,7 +42,9 @@ class Prepared:
         self.prefilter = kernel.prefilter(self.values)
 
 
-def true_scores(vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: Ids, *, threads: int) -> Float64:
+def true_scores(
+    vectors: Vectors, kernel: Kernel, queries: NDArray[Any], rows: Ids, *, threads: int
+) -> Float64:
     """Return the true score of each query and each of its rows int64[nq, R], float64[nq, R].
 
     The score of row −1 is −inf.
@@ -67,7 +69,9 @@ def scores_of_lists(lists: Ids, score: Callable[[Ids, Ids], Float64]) -> Float64
     return scores
 
 
-def scores_of_pairs(vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids], *, threads: int) -> Float64:
+def scores_of_pairs(
+    vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids], *, threads: int
+) -> Float64:
     """Return the true scores of pairs, float64[p].
 
     Each part of the vector store that holds one of the rows is read once, and scored before the
@@ -87,14 +91,21 @@ def scores_of_pairs(vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids]
             first, last = vectors.bounds(part)
             here = slice(*np.searchsorted(ascending, [first, last]))
             values = vectors.read_part(part)
-            scores[order[here]] = _exact(prepared, values, (ascending[here] - first, queries[order[here]]), first)
+            scores[order[here]] = _exact(
+                prepared, values, (ascending[here] - first, queries[order[here]]), first
+            )
 
     over_parts(np.unique(ascending // vectors.part_rows).tolist(), threads, work)
     return scores
 
 
 def pair_scores(
-    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
+    prepared: Prepared,
+    values: NDArray[Any],
+    pairs: tuple[Ids, Ids],
+    threshold: Threshold,
+    *,
+    threads: int,
 ) -> Float64:
     """Return the true scores of pairs, float64[p]; −inf where the prefilter leaves one out.
 
@@ -109,7 +120,9 @@ def pair_scores(
     rows, queries = pairs
     scores, order = np.full(len(rows), -np.inf), np.argsort(rows, kind="stable")
     if prepared.prefilter is not None:
-        order = order[_reaching(prepared, values, (rows[order], queries[order]), threshold, threads=threads)]
+        order = order[
+            _reaching(prepared, values, (rows[order], queries[order]), threshold, threads=threads)
+        ]
 
     def work(slices: Iterator[int]) -> None:
         for number in slices:
@@ -121,7 +134,12 @@ def pair_scores(
 
 
 def _reaching(
-    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], threshold: Threshold, *, threads: int
+    prepared: Prepared,
+    values: NDArray[Any],
+    pairs: tuple[Ids, Ids],
+    threshold: Threshold,
+    *,
+    threads: int,
 ) -> NDArray[np.bool_]:
     """Return which pairs may reach the threshold, bool[p]; their rows ascend."""
     (rows, queries), prefilter = pairs, prepared.prefilter
@@ -137,11 +155,16 @@ def _reaching(
     top_k, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
     top_k.insert(queries[known], rows[known], scores[known])
     ties = 2 * prepared.kernel.exact_error(values.shape[1])
-    limits = np.maximum(threshold.least.astype(np.float64) - prefilter.error, top_k.kth - (2 * prefilter.error + ties))
+    limits = np.maximum(
+        threshold.least.astype(np.float64) - prefilter.error,
+        top_k.kth - (2 * prefilter.error + ties),
+    )
     return np.asarray(~(scores < limits[queries]))  # NaN, an unknown score, stays
 
 
-def _exact(prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0) -> Float64:
+def _exact(
+    prepared: Prepared, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int = 0
+) -> Float64:
     """Return the float64 scores of pairs, rows ascending, float64[p].
 
     ``first`` is the row number of values[0].

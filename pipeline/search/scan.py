@@ -80,7 +80,11 @@ def scan_parts(
     def work(parts: Iterator[int]) -> TopK:
         top_k = TopK(*shape, np.float32)
         for part, columns in read_parts(codes, scanner.names, parts):
-            first = columns if rows is None else {name: values[:rows] for name, values in columns.items()}
+            first = (
+                columns
+                if rows is None
+                else {name: values[:rows] for name, values in columns.items()}
+            )
             scanner.scan(first, codes.store.store.bounds(part)[0], top_k)
         return top_k
 

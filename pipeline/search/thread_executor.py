@@ -80,7 +80,9 @@ class ThreadBatch:
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         shape = len(self.queries), width
-        return scan_parts(self._codes, self.scanner, (parts, rows), shape, threads=self.executor.threads)
+        return scan_parts(
+            self._codes, self.scanner, (parts, rows), shape, threads=self.executor.threads
+        )
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
@@ -94,7 +96,9 @@ class ThreadBatch:
 
     def nearest_of(self, parts: Sequence[int], k: int) -> TopK:
         """Return each query's top k in some parts of the vectors by the true kernel, float64."""
-        return exhaustive.search_parts(self._vectors, self.packed, parts, k, threads=self.executor.threads)
+        return exhaustive.search_parts(
+            self._vectors, self.packed, parts, k, threads=self.executor.threads
+        )
 
     def scores(self, rows: Ids, queries: NDArray[np.integer[Any]]) -> Float64:
         """Return the true scores of pairs, float64[p].
@@ -125,7 +129,11 @@ class ThreadBatch:
         return self._row_cache.fetch(rows)
 
     def scores_of(
-        self, values: NDArray[Any], positions: Ids, queries: NDArray[np.integer[Any]], threshold: Threshold
+        self,
+        values: NDArray[Any],
+        positions: Ids,
+        queries: NDArray[np.integer[Any]],
+        threshold: Threshold,
     ) -> Float64:
         """Return the true scores of pairs (values[position], query), −inf below the threshold."""
         pairs = positions, queries.astype(np.int64, copy=False)

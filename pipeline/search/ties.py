@@ -60,29 +60,41 @@ def resolve_ties(
     starts = np.searchsorted(pairs.queries, np.arange(len(queries) + 1))
     # whether a pair does not tie with the one before it
     apart = np.ones(len(pairs.rows) + 1, np.bool_)
-    apart[1:-1] = (pairs.queries[1:] != pairs.queries[:-1]) | (pairs.scores[1:] != pairs.scores[:-1])
+    apart[1:-1] = (pairs.queries[1:] != pairs.queries[:-1]) | (
+        pairs.scores[1:] != pairs.scores[:-1]
+    )
     most = max(1, RAW_BYTES // (scorer.vectors.dims * scorer.vectors.dtype.itemsize))
     for runs in _groups(list(_near_runs(pairs, starts[:-1], k, scorer.slack)), most):
         fetch = (
-            raw if len(runs) == 1 else _prefetched(raw, np.unique(np.concatenate([pairs.rows[run] for run in runs])))
+            raw
+            if len(runs) == 1
+            else _prefetched(raw, np.unique(np.concatenate([pairs.rows[run] for run in runs])))
         )
         for run in runs:
             ids, inside = np.sort(pairs.rows[run]), slice(run.start + 1, run.stop)
             blocks = (fetch(ids[start : start + most]) for start in range(0, len(ids), most))
-            resolved = order_near_equal(scorer.kernel, blocks, queries[pairs.queries[run.start]], ids)
+            resolved = order_near_equal(
+                scorer.kernel, blocks, queries[pairs.queries[run.start]], ids
+            )
             if resolved is None:
                 apart[inside] = False
             else:
                 order, pairs.scores[run], apart[inside] = resolved
                 pairs.rows[run] = ids[order]
     first = starts[:-1, None] + np.arange(k)
-    next_apart = np.flatnonzero(apart)[np.searchsorted(np.flatnonzero(apart), first[:, -1], side="right")]
+    next_apart = np.flatnonzero(apart)[
+        np.searchsorted(np.flatnonzero(apart), first[:, -1], side="right")
+    ]
     return ResolvedTopK(pairs.rows[first], pairs.scores[first], next_apart - first[:, -1] - 1)
 
 
-def _near_runs(pairs: Candidates, starts: NDArray[np.int64], k: int, slack: float) -> Iterator[slice]:
+def _near_runs(
+    pairs: Candidates, starts: NDArray[np.int64], k: int, slack: float
+) -> Iterator[slice]:
     """Yield the runs of pairs that float64 cannot order and that begin in the top k of a query."""
-    near = (pairs.queries[1:] == pairs.queries[:-1]) & (pairs.scores[:-1] - pairs.scores[1:] <= slack)
+    near = (pairs.queries[1:] == pairs.queries[:-1]) & (
+        pairs.scores[:-1] - pairs.scores[1:] <= slack
+    )
     changes = np.flatnonzero(np.diff(np.concatenate([[False], near, [False]]).astype(np.int8)))
     for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
         if begin - starts[pairs.queries[begin]] < k:

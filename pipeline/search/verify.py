@@ -38,7 +38,9 @@ class Verdicts:
         return [REFUTED if rank >= 0 else TIED if tied else PROVED for rank, tied in pairs]
 
 
-def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Claimed | None = None) -> Verdicts:
+def verify(
+    search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Claimed | None = None
+) -> Verdicts:
     """Return whether claimed rows are the exact top k, in order, and where they are not.
 
     Parameters
@@ -57,7 +59,9 @@ def verify(search: ExactSearch, queries: NDArray[Any], claimed: Ids, scores: Cla
     else:
         answers = search.prove(queries[~whole], k)
         if whole.any():
-            answers = merge_answers(whole, search.prove(queries[whole], k, seeds=claimed[whole]), answers)
+            answers = merge_answers(
+                whole, search.prove(queries[whole], k, seeds=claimed[whole]), answers
+            )
     other = claimed != answers.ids
     in_question = other & ~repeated & (claimed >= 0)
     wrong = repeated | (other & ~_equally_good(search, queries, claimed, answers, in_question))
@@ -85,7 +89,11 @@ def _repeated(claimed: Ids) -> NDArray[np.bool_]:
 
 
 def _equally_good(
-    search: ExactSearch, queries: NDArray[Any], claimed: Ids, answers: ExactAnswers, other: NDArray[np.bool_]
+    search: ExactSearch,
+    queries: NDArray[Any],
+    claimed: Ids,
+    answers: ExactAnswers,
+    other: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Return which ``other`` claimed rows tie with the exact row of their rank, bool[nq, k]."""
     scorer = search.scorer
@@ -97,8 +105,12 @@ def _equally_good(
     ours, theirs = answers.ids[near], claimed[near]
     rows, positions = np.unique(np.concatenate([ours, theirs]), return_inverse=True)
     raw = fetch(scorer.vectors, rows, threads=scorer.threads)
-    for (query, rank), our, their in zip(pairs, positions[: len(ours)], positions[len(ours) :], strict=True):
-        first, second = (decimal_score(scorer.kernel, raw[row], queries[query]) for row in (our, their))
+    for (query, rank), our, their in zip(
+        pairs, positions[: len(ours)], positions[len(ours) :], strict=True
+    ):
+        first, second = (
+            decimal_score(scorer.kernel, raw[row], queries[query]) for row in (our, their)
+        )
         # without a decimal formula, float64 is the last word
         if first is not None and second is not None:
             near[query, rank] = abs(first - second) <= tie_at(scorer.kernel, max(first, second))

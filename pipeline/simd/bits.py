@@ -53,7 +53,9 @@ def rows_within(_typing: Any, words: Any, at: Any, query: Any, limit: Any, count
         start = address(context, builder, signature, arguments, kind.llvm, 2, ir.Constant(_I64, 0))
         differing = builder.xor(rows, builder.load(start, align=8))
         sums = _row_sums(builder, _population(builder, differing, f"v{kind.count}i64"), width)
-        return _bits(builder, builder.icmp_signed("<=", sums, copies(builder, arguments[3], WORDS.llvm)))
+        return _bits(
+            builder, builder.icmp_signed("<=", sums, copies(builder, arguments[3], WORDS.llvm))
+        )
 
     return types.uint64(words, types.uint64, query, types.int64, count), generate
 
@@ -73,7 +75,9 @@ def load_masked(_typing: Any, array: Any, index: Any, masks: Any, mask: Any) -> 
     """Return 64 bytes of ``array[index:]`` & ``masks[mask:]`` as words; bounds are unchecked."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        places = (address(context, builder, signature, arguments, WORDS.llvm, at, at + 1) for at in (0, 2))
+        places = (
+            address(context, builder, signature, arguments, WORDS.llvm, at, at + 1) for at in (0, 2)
+        )
         return builder.and_(*(builder.load(place, align=1) for place in places))
 
     return WORDS(array, types.uint64, masks, types.uint64), generate
@@ -91,7 +95,9 @@ def _row_sums(builder: Any, counts: Any, width: int) -> Any:
             builder.shuffle_vector(
                 counts,
                 counts,
-                ir.Constant(ir.VectorType(INT32, rest), [stride * place + step for place in range(rest)]),
+                ir.Constant(
+                    ir.VectorType(INT32, rest), [stride * place + step for place in range(rest)]
+                ),
             )
             for step in range(stride)
         ]
@@ -104,7 +110,9 @@ def _row_sums(builder: Any, counts: Any, width: int) -> Any:
 def _population(builder: Any, value: Any, kind: str) -> Any:
     """Return the number of bits set in each word of an LLVM value."""
     signature = ir.FunctionType(value.type, [value.type])
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.{kind}"), [value])
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, signature, f"llvm.ctpop.{kind}"), [value]
+    )
 
 
 def _bits(builder: Any, mask: Any) -> Any:

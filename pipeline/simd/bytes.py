@@ -35,12 +35,15 @@ def pair_products(_typing: Any, table: Any, first: Any, second: Any, weights: An
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = [
-            builder.load(address(context, builder, signature, arguments, _BYTES, 0, index), align=1) for index in (1, 2)
+            builder.load(address(context, builder, signature, arguments, _BYTES, 0, index), align=1)
+            for index in (1, 2)
         ]
         pairs = [_interleaved(builder, rows, half) for half in (0, 1)]
         weight_bytes = builder.bitcast(arguments[3], _BYTES)
         products = _multiply_add(context, builder)
-        return context.make_tuple(builder, pair, [products(values, weight_bytes) for values in pairs])
+        return context.make_tuple(
+            builder, pair, [products(values, weight_bytes) for values in pairs]
+        )
 
     return pair(table, types.uint64, types.uint64, INT16), generate
 
@@ -79,8 +82,12 @@ def look_up_eight(_typing: Any, table: Any, atoms: Any, at: Any) -> Typed:
             shifted = builder.shl(builder.zext(entry(atom), _I32), ir.Constant(_I32, 8 * j))
             low = builder.or_(low, shifted)
         undefined = ir.Constant(ir.VectorType(_I32, 2), ir.Undefined)
-        both = builder.bitcast(builder.insert_element(undefined, low, ir.Constant(_I32, 0)), ir.VectorType(_I8, 8))
-        word = builder.load(address(context, builder, signature, arguments, _I64, 1, place(4)), align=2)
+        both = builder.bitcast(
+            builder.insert_element(undefined, low, ir.Constant(_I32, 0)), ir.VectorType(_I8, 8)
+        )
+        word = builder.load(
+            address(context, builder, signature, arguments, _I64, 1, place(4)), align=2
+        )
         for j in range(4):
             atom = builder.trunc(builder.lshr(word, ir.Constant(_I64, 16 * j)), _I16)
             both = builder.insert_element(both, entry(atom), ir.Constant(_I32, 4 + j))
@@ -91,7 +98,14 @@ def look_up_eight(_typing: Any, table: Any, atoms: Any, at: Any) -> Typed:
 
 @intrinsic
 def rows_reaching(
-    _typing: Any, packed: Any, at: Any, weights: Any, scales: Any, residuals: Any, row: Any, limits: Any
+    _typing: Any,
+    packed: Any,
+    at: Any,
+    weights: Any,
+    scales: Any,
+    residuals: Any,
+    row: Any,
+    limits: Any,
 ) -> Typed:
     """Return a uint16; bit j: (Σ w u + extra) scale + (root residual)² ≥ least for row ``row + j``.
 
@@ -105,9 +119,13 @@ def rows_reaching(
 
         def sums(half: int) -> Any:
             later = builder.add(arguments[1], ir.Constant(_I64, 8 * half))
-            weight = builder.mul(builder.add(arguments[5], ir.Constant(_I64, 8 * half)), ir.Constant(_I64, 8))
+            weight = builder.mul(
+                builder.add(arguments[5], ir.Constant(_I64, 8 * half)), ir.Constant(_I64, 8)
+            )
             values, weight_bytes = (
-                builder.load(address(context, builder, signature, arguments, _BYTES, array, index), align=1)
+                builder.load(
+                    address(context, builder, signature, arguments, _BYTES, array, index), align=1
+                )
                 for array, index in ((0, later), (2, weight))
             )
             return _half_row_sums(context, builder, products(values, weight_bytes))
@@ -116,7 +134,9 @@ def rows_reaching(
         extra, root, least = (builder.extract_value(arguments[6], place) for place in range(3))
 
         def sixteen(array: int) -> Any:
-            return builder.load(address(context, builder, signature, arguments, _SIXTEEN_HALVES, array, 5), align=1)
+            return builder.load(
+                address(context, builder, signature, arguments, _SIXTEEN_HALVES, array, 5), align=1
+            )
 
         raised = builder.fadd(total, copies(builder, extra, _SIXTEEN_FLOATS))
         bound = builder.fmul(raised, _widened(builder, sixteen(3)))
@@ -128,19 +148,29 @@ def rows_reaching(
         return builder.bitcast(reached, _I16)
 
     limit = types.UniTuple(types.float32, 3)
-    return types.uint16(packed, types.uint64, weights, scales, residuals, types.uint64, limit), generate
+    return types.uint16(
+        packed, types.uint64, weights, scales, residuals, types.uint64, limit
+    ), generate
 
 
 @intrinsic
-def sum_eight_rows(_typing: Any, weights: Any, row: Any, magnitudes: Any, totals: Any, at: Any) -> Typed:
+def sum_eight_rows(
+    _typing: Any, weights: Any, row: Any, magnitudes: Any, totals: Any, at: Any
+) -> Typed:
     """Set Σ|w| and Σ w of eight rows of int8[8 n], from ``row`` on, at ``at``… of int16 vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         first = builder.mul(arguments[1], ir.Constant(arguments[1].type, 8))
-        values = builder.load(address(context, builder, signature, arguments, _BYTES, 0, first), align=1)
+        values = builder.load(
+            address(context, builder, signature, arguments, _BYTES, 0, first), align=1
+        )
         sums_of = _byte_sums if "+avx512bw" in features(context) else _byte_sums_by_products
         for place, sums in zip((2, 3), sums_of(context, builder, values), strict=True):
-            builder.store(sums, address(context, builder, signature, arguments, _EIGHT_HALVES, place, 4), align=1)
+            builder.store(
+                sums,
+                address(context, builder, signature, arguments, _EIGHT_HALVES, place, 4),
+                align=1,
+            )
         return context.get_dummy_value()
 
     return types.void(weights, types.uint64, magnitudes, totals, types.uint64), generate
@@ -154,7 +184,10 @@ def _byte_sums(_context: Any, builder: Any, values: Any) -> list[Any]:
     kind = ir.FunctionType(_EIGHT_LONGS, [_BYTES] * 2)
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.psad.bw.512")
     raised = builder.xor(values, ir.Constant(_BYTES, [-128] * 2 * LANES))
-    sums = (builder.call(function, [part, ir.Constant(_BYTES, None)]) for part in (_magnitude(builder, values), raised))
+    sums = (
+        builder.call(function, [part, ir.Constant(_BYTES, None)])
+        for part in (_magnitude(builder, values), raised)
+    )
     magnitudes, totals = (builder.trunc(part, _EIGHT_HALVES) for part in sums)
     return [magnitudes, builder.sub(totals, ir.Constant(_EIGHT_HALVES, [8 * 128] * 8))]
 
@@ -186,7 +219,9 @@ def _half_row_sums(context: Any, builder: Any, pairs: Any) -> Any:
     """Return sums of neighbouring int16 as sixteen int32: two per row of eight atoms."""
     if "+avx512bw" in features(context):
         kind = ir.FunctionType(_SIXTEEN_WORDS, [_V16, _V16])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddw.d.512")
+        function = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.x86.avx512.pmaddw.d.512"
+        )
         return builder.call(function, [pairs, ir.Constant(_V16, [1] * LANES)])
     words, shift = builder.bitcast(pairs, _SIXTEEN_WORDS), ir.Constant(_SIXTEEN_WORDS, [16] * 16)
     return builder.add(builder.ashr(builder.shl(words, shift), shift), builder.ashr(words, shift))
@@ -212,7 +247,9 @@ def _interleaved(builder: Any, rows: list[Any], half: int) -> Any:
 def _half_interleaved(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Return bytes t₀[c], t₁[c] side by side for 32 columns of the rows of arguments 1 and 2."""
     rows = [
-        builder.load(address(context, builder, signature, arguments, _HALF_BYTES, 0, index), align=1)
+        builder.load(
+            address(context, builder, signature, arguments, _HALF_BYTES, 0, index), align=1
+        )
         for index in (1, 2)
     ]
     if "+avx512vbmi" in features(context):  # LLVM would double the loads first, which is as slow
@@ -226,7 +263,9 @@ def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
     available = features(context)
     if "+avx512bw" in available:
         name, kind, result = "llvm.x86.avx512.pmaddubs.w.512", _BYTES, _V16
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, [kind, kind]), name)
+        function = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(result, [kind, kind]), name
+        )
         return lambda values, weights: builder.call(function, [values, weights])
     if "+avx2" in available:
         return lambda values, weights: _multiply_add_avx2(builder, values, weights)
@@ -237,9 +276,12 @@ def _multiply_add_avx2(builder: Any, values: Any, weights: Any) -> Any:
     """Multiply and add in two halves of 32 bytes."""
     result = ir.VectorType(_I16, LANES // 2)
     signature = ir.FunctionType(result, [_HALF_BYTES, _HALF_BYTES])
-    function = cgutils.get_or_insert_function(builder.module, signature, "llvm.x86.avx2.pmadd.ub.sw")
+    function = cgutils.get_or_insert_function(
+        builder.module, signature, "llvm.x86.avx2.pmadd.ub.sw"
+    )
     halves = [
-        builder.call(function, [_part(builder, vector, start) for vector in (values, weights)]) for start in (0, LANES)
+        builder.call(function, [_part(builder, vector, start) for vector in (values, weights)])
+        for start in (0, LANES)
     ]
     return builder.shuffle_vector(*halves, ir.Constant(_V32, list(range(LANES))))
 
@@ -251,10 +293,15 @@ def _multiply_add_generic(builder: Any, values: Any, weights: Any) -> Any:
         chosen = ir.Constant(_V32, list(range(odd, 2 * LANES, 2)))
         return extend(builder.shuffle_vector(vector, vector, chosen), _V16)
 
-    products = [builder.mul(widened(values, odd, builder.zext), widened(weights, odd, builder.sext)) for odd in (0, 1)]
+    products = [
+        builder.mul(widened(values, odd, builder.zext), widened(weights, odd, builder.sext))
+        for odd in (0, 1)
+    ]
     return builder.add(*products)
 
 
 def _part(builder: Any, vector: Any, start: int) -> Any:
     """Return 32 of 64 bytes."""
-    return builder.shuffle_vector(vector, vector, ir.Constant(_V32, list(range(start, start + LANES))))
+    return builder.shuffle_vector(
+        vector, vector, ir.Constant(_V32, list(range(start, start + LANES)))
+    )

@@ -15,7 +15,9 @@ _QUARTER = ir.VectorType(_FLOAT, FOUR)
 
 
 @intrinsic
-def add_four_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, point: Any, dim: Any) -> Typed:
+def add_four_products(
+    _typing: Any, sums: Any, rows: Any, at: Any, stride: Any, point: Any, dim: Any
+) -> Typed:
     """Return sums, one per row, plus products of four dimensions in turn, each step rounded once.
 
     ``rows`` and ``point`` are flat float32. The first row's dimensions begin at ``at``, the next
@@ -25,7 +27,11 @@ def add_four_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         total, place, quarters = arguments[0], arguments[2], []
         for _ in range(SIXTEEN):
-            quarters.append(builder.load(address(context, builder, signature, arguments, _QUARTER, 1, place), align=4))
+            quarters.append(
+                builder.load(
+                    address(context, builder, signature, arguments, _QUARTER, 1, place), align=4
+                )
+            )
             place = builder.add(place, arguments[3])
         for d, column in enumerate(_columns(builder, quarters)):
             number = builder.add(arguments[5], ir.Constant(_I64, d))
@@ -46,7 +52,9 @@ def add_products(_typing: Any, sums: Any, rows: Any, at: Any, stride: Any, value
             entry = builder.load(address(context, builder, signature, arguments, _FLOAT, 1, place))
             column = builder.insert_element(column, entry, ir.Constant(INT32, j))
             place = builder.add(place, arguments[3])
-        return _multiply_add(builder, column, copies(builder, arguments[4], FLOAT32.llvm), arguments[0])
+        return _multiply_add(
+            builder, column, copies(builder, arguments[4], FLOAT32.llvm), arguments[0]
+        )
 
     return FLOAT32(FLOAT32, rows, types.uint64, types.uint64, types.float32), generate
 
@@ -55,8 +63,12 @@ def _columns(builder: Any, quarters: list[Any]) -> list[Any]:
     """Return four vectors, a dimension of sixteen rows each: shuffles within quarters."""
     # lines[j] holds rows j, 4 + j, 8 + j and 12 + j: transposing each quarter puts all in order
     lines = [_joined(builder, quarters[j::FOUR]) for j in range(FOUR)]
-    pairs = [_interleaved(builder, lines[j], lines[j + 1], 1, half) for half in (0, 1) for j in (0, 2)]
-    return [_interleaved(builder, pairs[j], pairs[j + 1], 2, half) for j in (0, 2) for half in (0, 1)]
+    pairs = [
+        _interleaved(builder, lines[j], lines[j + 1], 1, half) for half in (0, 1) for j in (0, 2)
+    ]
+    return [
+        _interleaved(builder, pairs[j], pairs[j + 1], 2, half) for j in (0, 2) for half in (0, 1)
+    ]
 
 
 def _joined(builder: Any, quarters: list[Any]) -> Any:
@@ -64,7 +76,9 @@ def _joined(builder: Any, quarters: list[Any]) -> Any:
     while len(quarters) > 1:
         size = ir.VectorType(INT32, 2 * quarters[0].type.count)
         order = ir.Constant(size, list(range(size.count)))
-        quarters = [builder.shuffle_vector(*quarters[j : j + 2], order) for j in range(0, len(quarters), 2)]
+        quarters = [
+            builder.shuffle_vector(*quarters[j : j + 2], order) for j in range(0, len(quarters), 2)
+        ]
     return quarters[0]
 
 
@@ -81,4 +95,6 @@ def _interleaved(builder: Any, x: Any, y: Any, unit: int, half: int) -> Any:
 def _multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
     """Return x y + z, rounded once."""
     kind = ir.FunctionType(x.type, [x.type] * 3)
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{SIXTEEN}f32"), [x, y, z])
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{SIXTEEN}f32"), [x, y, z]
+    )

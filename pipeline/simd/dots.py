@@ -38,7 +38,9 @@ def dot_bytes(_typing: Any, sums: Any, unsigned: Any, signed: Any) -> Typed:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         if "+avx512vnni" in features(context):
             kind = ir.FunctionType(INT32X16, [INT32X16] * 3)
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.vpdpbusd.512")
+            function = cgutils.get_or_insert_function(
+                builder.module, kind, "llvm.x86.avx512.vpdpbusd.512"
+            )
             return builder.call(function, arguments)
         total, products = arguments[0], _multiply_add(context, builder)
         for unsigned_halves, signed_halves in _halves(builder, *arguments[1:]):
@@ -83,10 +85,14 @@ def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: A
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind, bound = ir.FunctionType(total.llvm, [total.llvm] * 3), arguments[0]
-        function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{total.count}f32")
+        function = cgutils.get_or_insert_function(
+            builder.module, kind, f"llvm.fma.v{total.count}f32"
+        )
         for j in range(len(lines)):
             number = builder.add(arguments[2], ir.Constant(arguments[2].type, j))
-            factor = builder.load(address(context, builder, signature, arguments, ir.FloatType(), 1, number))
+            factor = builder.load(
+                address(context, builder, signature, arguments, ir.FloatType(), 1, number)
+            )
             vector = builder.extract_value(arguments[3], j)
             bound = builder.call(function, [copies(builder, factor, total.llvm), vector, bound])
         return bound
@@ -95,7 +101,9 @@ def add_line_products(_typing: Any, total: Any, array: Any, index: Any, lines: A
 
 
 @intrinsic
-def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to: Any, first: Any) -> Typed:
+def pack_filled(
+    _typing: Any, words: Any, at: Any, values: Any, places: Any, to: Any, first: Any
+) -> Typed:
     """Write the non-zero words of ``words[at : at + 16]`` side by side; return their number.
 
     They go to ``values[to:]``; their places, counted from ``first`` on, go to ``places[to:]``. The
@@ -108,14 +116,20 @@ def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to:
 
         found = builder.load(place(0, 1), align=4)
         filled = builder.icmp_signed("!=", found, ir.Constant(INT32X16, None))
-        numbers = builder.add(copies(builder, arguments[5], INT32X16), ir.Constant(INT32X16, list(range(DOTS.count))))
+        numbers = builder.add(
+            copies(builder, arguments[5], INT32X16), ir.Constant(INT32X16, list(range(DOTS.count)))
+        )
         if "+avx512f" in features(context):
             kind = ir.FunctionType(INT32X16, [INT32X16, INT32X16, filled.type])
-            pack = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.mask.compress.v16i32")
+            pack = cgutils.get_or_insert_function(
+                builder.module, kind, "llvm.x86.avx512.mask.compress.v16i32"
+            )
             for array, vector in ((2, found), (3, numbers)):
                 packed = builder.call(pack, [vector, ir.Constant(INT32X16, None), filled])
                 builder.store(packed, place(array, 4), align=4)
-            return builder.zext(builder.ctpop(builder.bitcast(filled, ir.IntType(DOTS.count))), INT64)
+            return builder.zext(
+                builder.ctpop(builder.bitcast(filled, ir.IntType(DOTS.count))), INT64
+            )
         count = ir.Constant(INT64, 0)
         for j in range(DOTS.count):
             lane, end = ir.Constant(INT32, j), builder.add(arguments[4], count)
@@ -130,7 +144,10 @@ def pack_filled(_typing: Any, words: Any, at: Any, values: Any, places: Any, to:
 def _halves(builder: Any, unsigned: Any, signed: Any) -> list[tuple[Any, Any]]:
     """Return the even bytes, and the odd bytes, of both as int16."""
     u, s = (builder.bitcast(value, _HALVES) for value in (unsigned, signed))
-    eight, low = ir.Constant(_HALVES, [8] * _HALVES.count), ir.Constant(_HALVES, [255] * _HALVES.count)
+    eight, low = (
+        ir.Constant(_HALVES, [8] * _HALVES.count),
+        ir.Constant(_HALVES, [255] * _HALVES.count),
+    )
     even = builder.and_(u, low), builder.ashr(builder.shl(s, eight), eight)
     return [even, (builder.lshr(u, eight), builder.ashr(s, eight))]
 
@@ -140,7 +157,9 @@ def _multiply_add(context: Any, builder: Any) -> Callable[[Any, Any], Any]:
     available = features(context)
     if "+avx512bw" in available:
         kind = ir.FunctionType(INT32X16, [_HALVES] * 2)
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmaddw.d.512")
+        function = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.x86.avx512.pmaddw.d.512"
+        )
         return lambda x, y: builder.call(function, [x, y])
     if "+avx2" in available:
         return lambda x, y: _multiply_add_avx2(builder, x, y)
@@ -155,7 +174,11 @@ def _multiply_add_avx2(builder: Any, x: Any, y: Any) -> Any:
     parts = []
     for start in (0, DOTS.count):
         order = ir.Constant(INT32X16, list(range(start, start + DOTS.count)))
-        parts.append(builder.call(function, [builder.shuffle_vector(value, value, order) for value in (x, y)]))
+        parts.append(
+            builder.call(
+                function, [builder.shuffle_vector(value, value, order) for value in (x, y)]
+            )
+        )
     return builder.shuffle_vector(*parts, ir.Constant(INT32X16, list(range(DOTS.count))))
 
 
@@ -164,6 +187,8 @@ def _multiply_add_generic(builder: Any, x: Any, y: Any) -> Any:
     products = []
     for odd in (0, 1):
         order = ir.Constant(INT32X16, list(range(odd, _HALVES.count, 2)))
-        wide = [builder.sext(builder.shuffle_vector(value, value, order), INT32X16) for value in (x, y)]
+        wide = [
+            builder.sext(builder.shuffle_vector(value, value, order), INT32X16) for value in (x, y)
+        ]
         products.append(builder.mul(*wide))
     return builder.add(*products)

@@ -39,7 +39,9 @@ def _reduction(name: str) -> Any:
     def reduce(_typing: Any, x: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             kind = ir.FunctionType(x.llvm.element, [x.llvm])
-            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.{name}.v{x.count}f32")
+            function = cgutils.get_or_insert_function(
+                builder.module, kind, f"llvm.vector.reduce.{name}.v{x.count}f32"
+            )
             return builder.call(function, arguments, fastmath=("nnan",))
 
         return x.element(x), generate

@@ -77,7 +77,9 @@ def zeros(kind: Vector) -> Any:
     """Return the intrinsic of a vector of zeros."""
 
     def zero(_typing: Any) -> Typed:
-        return kind(), lambda _context, _builder, _signature, _arguments: ir.Constant(kind.llvm, None)
+        return kind(), lambda _context, _builder, _signature, _arguments: ir.Constant(
+            kind.llvm, None
+        )
 
     return intrinsic(zero)
 
@@ -88,7 +90,9 @@ def binary(name: str, float_name: str | None = None) -> Any:
     def operation(_typing: Any, x: Any, y: Any) -> Typed:
         chosen = float_name if isinstance(x.element, types.Float) else name
         assert chosen is not None
-        return x(x, x), lambda _context, builder, _signature, arguments: getattr(builder, chosen)(*arguments)
+        return x(x, x), lambda _context, builder, _signature, arguments: getattr(builder, chosen)(
+            *arguments
+        )
 
     return intrinsic(operation)
 
@@ -126,7 +130,9 @@ def splat_four_int16(_typing: Any, array: Any, index: Any) -> Typed:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = builder.load(address(context, builder, signature, arguments, INT64), align=2)
-        four = builder.bitcast(copies(builder, word, ir.VectorType(INT64, INT16.count // 4)), INT16.llvm)
+        four = builder.bitcast(
+            copies(builder, word, ir.VectorType(INT64, INT16.count // 4)), INT16.llvm
+        )
         return opaque(builder, four) if "+avx512bw" in features(context) else four
 
     return INT16(array, index), generate
@@ -136,7 +142,9 @@ def one_of_four(place: int) -> Any:
     """Return the intrinsic that fills an int16 vector with one of its four repeated elements."""
 
     def splat(_typing: Any, four: Any) -> Typed:
-        order = ir.Constant(ir.VectorType(INT32, four.count), [lane // 4 * 4 + place for lane in range(four.count)])
+        order = ir.Constant(
+            ir.VectorType(INT32, four.count), [lane // 4 * 4 + place for lane in range(four.count)]
+        )
         return four(four), lambda _context, builder, _signature, arguments: builder.shuffle_vector(
             arguments[0], arguments[0], order
         )
@@ -144,7 +152,9 @@ def one_of_four(place: int) -> Any:
     return intrinsic(splat)
 
 
-first_of_four, second_of_four, third_of_four, fourth_of_four = (one_of_four(place) for place in range(4))
+first_of_four, second_of_four, third_of_four, fourth_of_four = (
+    one_of_four(place) for place in range(4)
+)
 
 
 @intrinsic
@@ -154,7 +164,9 @@ def high_product(_typing: Any, x: Any, y: Any) -> Typed:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         if "+avx512bw" in features(context) and x.count == INT16.count:
             kind = ir.FunctionType(x.llvm, [x.llvm, x.llvm])
-            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pmulhu.w.512")
+            function = cgutils.get_or_insert_function(
+                builder.module, kind, "llvm.x86.avx512.pmulhu.w.512"
+            )
             return builder.call(function, arguments)
         wide = ir.VectorType(INT32, x.count)
         product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
@@ -180,7 +192,9 @@ def store(_typing: Any, array: Any, index: Any, vector: Any) -> Typed:
     """Set ``array[index:]`` to a vector; the caller checks bounds."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], address(context, builder, signature, arguments, vector.llvm), align=1)
+        builder.store(
+            arguments[2], address(context, builder, signature, arguments, vector.llvm), align=1
+        )
         return context.get_dummy_value()
 
     return types.void(array, index, vector), generate
@@ -214,11 +228,16 @@ def move_up(_typing: Any, array: Any, first: Any, last: Any) -> Typed:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, size = ir.IntType(8), ir.IntType(64)
-        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), byte.as_pointer(), size, ir.IntType(1)])
+        kind = ir.FunctionType(
+            ir.VoidType(), [byte.as_pointer(), byte.as_pointer(), size, ir.IntType(1)]
+        )
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.memmove.p0.p0.i64")
         width = context.get_abi_sizeof(context.get_data_type(array.dtype))
         above = builder.add(arguments[1], ir.Constant(size, 1))
-        places = (address(context, builder, signature, arguments, byte, 0, index) for index in (above, arguments[1]))
+        places = (
+            address(context, builder, signature, arguments, byte, 0, index)
+            for index in (above, arguments[1])
+        )
         count = builder.mul(builder.sub(arguments[2], arguments[1]), ir.Constant(size, width))
         builder.call(function, [*places, count, ir.Constant(ir.IntType(1), 0)])
         return context.get_dummy_value()
@@ -254,11 +273,19 @@ def opaque(builder: Any, vector: Any) -> Any:
 
     Otherwise LLVM splits a shuffle of loaded or copied values into slower loads and copies.
     """
-    return builder.asm(ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], side_effect=False)
+    return builder.asm(
+        ir.FunctionType(vector.type, [vector.type]), "", "=v,0", [vector], side_effect=False
+    )
 
 
 def address(
-    context: Any, builder: Any, signature: Any, arguments: Any, kind: Any, array: int = 0, index: Any = 1
+    context: Any,
+    builder: Any,
+    signature: Any,
+    arguments: Any,
+    kind: Any,
+    array: int = 0,
+    index: Any = 1,
 ) -> Any:
     """Return a pointer to ``kind`` in argument ``array``, at argument number or value ``index``."""
     place = arguments[index] if isinstance(index, int) else index
@@ -294,7 +321,10 @@ def multiply_add(_typing: Any, x: Any, y: Any, z: Any) -> Typed:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(x.llvm, [x.llvm] * 3)
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{x.count}f32"), arguments)
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{x.count}f32"),
+            arguments,
+        )
 
     return x(x, x, x), generate
 
@@ -305,7 +335,9 @@ def unary(name: str) -> Any:
     def operation(_typing: Any, x: Any) -> Typed:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             kind = ir.FunctionType(x.llvm, [x.llvm])
-            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{x.count}f32")
+            function = cgutils.get_or_insert_function(
+                builder.module, kind, f"llvm.{name}.v{x.count}f32"
+            )
             return builder.call(function, arguments)
 
         return x(x), generate
@@ -324,7 +356,10 @@ def sum_of(_typing: Any, x: Any) -> Typed:
         total, count = arguments[0], x.count
         while count > 1:
             count //= 2
-            halves = (ir.Constant(ir.VectorType(INT32, count), list(range(at, at + count))) for at in (0, count))
+            halves = (
+                ir.Constant(ir.VectorType(INT32, count), list(range(at, at + count)))
+                for at in (0, count)
+            )
             total = builder.fadd(*(builder.shuffle_vector(total, total, half) for half in halves))
         return builder.extract_element(total, ir.Constant(INT32, 0))
 
@@ -382,7 +417,11 @@ def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         width = array.dtype.bitwidth
-        kind = FLOAT32.llvm if array.dtype == types.float32 else ir.VectorType(ir.IntType(width), FLOAT32.count)
+        kind = (
+            FLOAT32.llvm
+            if array.dtype == types.float32
+            else ir.VectorType(ir.IntType(width), FLOAT32.count)
+        )
         values = builder.load(address(context, builder, signature, arguments, kind), align=1)
         if array.dtype == types.float32:
             return values
@@ -397,7 +436,9 @@ def _halves_widened(builder: Any, bits: Any) -> Any:
     """Return sixteen float16, given as bits in int32, as float32."""
     magnitude = builder.and_(bits, _whole(0x7FFF))
     shifted = builder.shl(magnitude, _whole(13))  # into place; the exponent is corrected below
-    mended = builder.fmul(builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16))
+    mended = builder.fmul(
+        builder.bitcast(shifted, FLOAT32.llvm), ir.Constant(FLOAT32.llvm, [2.0**112] * 16)
+    )
     without_end = builder.icmp_unsigned(">=", magnitude, _whole(0x7C00))  # infinity or NaN
     endless = builder.or_(shifted, _whole(0x7F800000))
     value = builder.select(without_end, endless, builder.bitcast(mended, INT32X16))
@@ -414,6 +455,8 @@ def lesser_bytes(_typing: Any, x: Any, y: Any) -> Typed:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         first, second = (builder.bitcast(argument, _BYTES) for argument in arguments)
-        return builder.bitcast(builder.select(builder.icmp_unsigned("<", first, second), first, second), x.llvm)
+        return builder.bitcast(
+            builder.select(builder.icmp_unsigned("<", first, second), first, second), x.llvm
+        )
 
     return x(x, x), generate

@@ -47,7 +47,8 @@ def open_source(path: str | Sliced) -> Source:
     opener = OPENERS.get(suffix.lower())
     if opener is None:
         message = (
-            f"{path}: unknown suffix {suffix!r}, expected {' '.join(OPENERS)}, or a Zarr array's folder. "
+            f"{path}: unknown suffix {suffix!r}, expected {' '.join(OPENERS)}, or a Zarr "
+            "array's folder. "
             f"Fix: rename the file by its true format, or convert it."
         )
         raise FormatError(message)

@@ -43,10 +43,14 @@ class ArraySource:
     def __init__(self, array: Sliced) -> None:
         if not isinstance(array, Sliced):
             kind = type(array).__name__
-            raise FormatError(f"rows are of type {kind}, expected a path or a 2-D array. Fix: numpy.asarray(rows).")
+            raise FormatError(
+                f"rows are of type {kind}, expected a path or a 2-D array. Fix: "
+                "numpy.asarray(rows)."
+            )
         if len(array.shape) != 2 or not all(isinstance(size, Integral) for size in array.shape):
             raise FormatError(
-                f"{NAME} has shape {tuple(array.shape)}, expected two dimensions, (n, d). Fix: array.reshape(n, d)."
+                f"{NAME} has shape {tuple(array.shape)}, expected two dimensions, (n, d). Fix: "
+                "array.reshape(n, d)."
             )
         n, d = (int(size) for size in array.shape)
         check_shape(NAME, n, d)
@@ -62,4 +66,6 @@ class ArraySource:
     def fingerprint(self) -> str:
         """Return a digest of the shape, stored dtype and 64 evenly spaced rows."""
         n, d = self.shape
-        return digest_rows(self, kind="array", stored=self._stored, size=n * d * self._stored.itemsize)
+        return digest_rows(
+            self, kind="array", stored=self._stored, size=n * d * self._stored.itemsize
+        )

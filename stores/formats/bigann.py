@@ -53,20 +53,29 @@ def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None
     beyond = _layout(file, STORED[".fbin"], layout.end)
     if file.size not in (layout.end, beyond.end):
         _refuse_size(file, layout, f"{layout.end} (ids) or {beyond.end} (ids and scores)")
-    scores = None if file.size == layout.end else BinarySource(file, beyond).read_stored(0, beyond.n)
+    scores = (
+        None if file.size == layout.end else BinarySource(file, beyond).read_stored(0, beyond.n)
+    )
     return ids.read_stored(0, layout.n), scores
 
 
 def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> bytes:
     """Return the big-ann ground truth file of ``ids`` and ``scores``, both [nq, k]."""
     header = np.array(ids.shape, "<u4").tobytes()
-    return header + ids.astype("<i4").tobytes() + (b"" if scores is None else scores.astype("<f4").tobytes())
+    return (
+        header
+        + ids.astype("<i4").tobytes()
+        + (b"" if scores is None else scores.astype("<f4").tobytes())
+    )
 
 
 def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayout:
     """Read the header; return the layout of its rows from byte ``offset`` on."""
     if file.size < HEADER_BYTES:
-        message = f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Fix: fetch the file again."
+        message = (
+            f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Fix: "
+            "fetch the file again."
+        )
         raise FormatError(message)
     n, d = (int(count) for count in np.frombuffer(file.read_prefix(HEADER_BYTES), "<u4"))
     return RowLayout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
@@ -75,7 +84,9 @@ def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayo
 def _refuse_size(file: PositionalFile, layout: RowLayout, expected: str) -> None:
     """Raise the error that the size of the file is not that of its header."""
     message = (
-        f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, d = {layout.d} "
-        f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its suffix is right."
+        f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, "
+        f"d = {layout.d} "
+        f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its "
+        "suffix is right."
     )
     raise FormatError(message)

@@ -29,7 +29,7 @@ def open_binary(path: str) -> PositionalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RowLayout:
-    """The layout of a file: from byte ``offset`` on ``n`` rows of ``head`` bytes and ``d`` numbers."""
+    """The layout of a file: from ``offset`` on ``n`` rows of ``head`` bytes and ``d`` numbers."""
 
     kind: str
     n: int
@@ -70,7 +70,9 @@ class BinarySource:
 
     def fingerprint(self) -> str:
         """Return the digest that ``Source.fingerprint`` describes."""
-        return digest_rows(self, kind=self._layout.kind, stored=self._layout.stored, size=self._file.size)
+        return digest_rows(
+            self, kind=self._layout.kind, stored=self._layout.stored, size=self._file.size
+        )
 
     def _fill(self, start: int, stop: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Read into the result if it has the file's bytes, else through windows of a few MiB."""
@@ -83,7 +85,9 @@ class BinarySource:
         step = max(1, WINDOW_BYTES // layout.row_bytes)
         for first in range(start, stop, step):
             block = self._window(first, min(first + step, stop))
-            rows[first - start : first - start + len(block)] = convert(block, dtype, name=self.name, first=first)
+            rows[first - start : first - start + len(block)] = convert(
+                block, dtype, name=self.name, first=first
+            )
         return rows
 
     def _window(self, start: int, stop: int) -> NDArray[Any]:
@@ -102,7 +106,8 @@ class BinarySource:
         if wrong.size:
             row = int(wrong[0])
             message = (
-                f"{self.name}: row {start + row} says d = {heads[row]}, expected {self._layout.d} as in row 0. "
+                f"{self.name}: row {start + row} says d = {heads[row]}, expected "
+                f"{self._layout.d} as in row 0. "
                 f"Fix: fetch the file again; rows of different d cannot be one set of vectors."
             )
             raise FormatError(message)

@@ -51,7 +51,11 @@ def convert(block: NDArray[Any], dtype: np.dtype[Any], *, name: str, first: int)
     with np.errstate(over="ignore"):
         converted = block.astype(dtype, copy=False)
     if block.dtype.kind == "f":
-        bad = np.isinf(converted) & ~np.isinf(block) if block.dtype.itemsize > dtype.itemsize else None
+        bad = (
+            np.isinf(converted) & ~np.isinf(block)
+            if block.dtype.itemsize > dtype.itemsize
+            else None
+        )
     else:
         bad = ~_fits_float32(block)
     if bad is not None and bad.any():

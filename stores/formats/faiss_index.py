@@ -21,11 +21,18 @@ def check_faiss() -> None:
     try:
         import faiss  # noqa: F401
     except ImportError:
-        raise InputError("faiss is not installed: it writes its own index. Fix: pip install faiss-cpu") from None
+        raise InputError(
+            "faiss is not installed: it writes its own index. Fix: pip install faiss-cpu"
+        ) from None
 
 
 def write_index(
-    path: Path, codebooks: NDArray[np.float32], codes: NDArray[np.uint8], ids: NDArray[np.int64] | None, *, metric: str
+    path: Path,
+    codebooks: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    ids: NDArray[np.int64] | None,
+    *,
+    metric: str,
 ) -> None:
     """Publish an ``IndexPQ`` of these codebooks and codes; with ``ids``, in an ``IndexIDMap2``.
 

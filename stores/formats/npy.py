@@ -16,7 +16,15 @@ from mercore.stores.location.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
 # The errors of NumPy's parser, which evaluates a literal, for bytes that are no header.
-BAD_HEADER = (ValueError, SyntaxError, TypeError, LookupError, OverflowError, RecursionError, tokenize.TokenError)
+BAD_HEADER = (
+    ValueError,
+    SyntaxError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    tokenize.TokenError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +43,18 @@ def open_npy(path: str) -> BinarySource:
     Raises
     ------
     FormatError
-        If the header is damaged, the array is not 2-D, not in C order or not of numbers, or the size
-        is not that of the header.
+        If the header is damaged, the array is not 2-D, not in C order or not of numbers, or the
+        size is not that of the header.
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
     header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
     if len(header.shape) != 2:
-        message = f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). Fix: reshape it."
+        message = (
+            f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). "
+            "Fix: reshape it."
+        )
         raise FormatError(message)
     if header.fortran_order:
         message = (
@@ -56,7 +67,8 @@ def open_npy(path: str) -> BinarySource:
     source = BinarySource(file, layout)
     if file.size != layout.end:
         message = (
-            f"{path}: {file.size} bytes, expected {layout.end} for the header's {header.shape} of {header.dtype}. "
+            f"{path}: {file.size} bytes, expected {layout.end} for the header's {header.shape} "
+            f"of {header.dtype}. "
             f"Fix: fetch or save the file again."
         )
         raise FormatError(message)
@@ -77,14 +89,24 @@ def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
         if version not in ((1, 0), (2, 0)):
             message = f"version {version[0]}.{version[1]}"
             raise ValueError(message)
-        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        read = (
+            npy_format.read_array_header_1_0
+            if version == (1, 0)
+            else npy_format.read_array_header_2_0
+        )
         shape, fortran_order, dtype = read(stream)
     except BAD_HEADER as error:
-        message = f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Fix: save it with numpy.save."
+        message = (
+            f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Fix: save "
+            "it with numpy.save."
+        )
         raise FormatError(message) from error
     if dtype.hasobject or min(shape, default=0) < 0:
         what = "Python objects" if dtype.hasobject else f"shape {shape}"
-        message = f"{name}: the header says {what}, expected an array of numbers. Fix: save it again as float32."
+        message = (
+            f"{name}: the header says {what}, expected an array of numbers. Fix: save it "
+            "again as float32."
+        )
         raise FormatError(message)
     return NpyHeader(shape=shape, fortran_order=fortran_order, dtype=dtype, offset=stream.tell())
 

@@ -26,7 +26,9 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
             member = BytesIO()
-            npy_format.write_array(member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+            npy_format.write_array(
+                member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False
+            )
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.create_system = 3  # Unix, whatever the machine
             entry.external_attr = 0o644 << 16
@@ -49,7 +51,9 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
         try:
             with zipfile.ZipFile(path) as archive:
                 return {
-                    entry.filename.removesuffix(".npy"): _read_member(archive, entry, f"{path}[{entry.filename}]")
+                    entry.filename.removesuffix(".npy"): _read_member(
+                        archive, entry, f"{path}[{entry.filename}]"
+                    )
                     for entry in archive.infolist()
                 }
         except (*BAD_ZIP, OSError) as error:
@@ -70,7 +74,10 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -
         count *= extent
     expected = header.offset + count * header.dtype.itemsize
     if entry.file_size != expected:
-        message = f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. Fix: fetch it again."
+        message = (
+            f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. "
+            "Fix: fetch it again."
+        )
         raise FormatError(message)
     flat = np.frombuffer(archive.read(entry), header.dtype, count, header.offset)
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

@@ -73,7 +73,10 @@ def check_row_range(source: Source, start: int, stop: int) -> None:
     """
     n = source.shape[0]
     if not 0 <= start <= stop <= n:
-        message = f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Fix: ask for rows it has."
+        message = (
+            f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Fix: ask "
+            "for rows it has."
+        )
         raise ShapeError(message)
 
 
@@ -91,7 +94,11 @@ def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) 
     n, d = source.shape
     digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
     last = FINGERPRINT_ROWS - 1
-    rows = range(n) if n <= FINGERPRINT_ROWS else [i * (n - 1) // last for i in range(FINGERPRINT_ROWS)]
+    rows = (
+        range(n)
+        if n <= FINGERPRINT_ROWS
+        else [i * (n - 1) // last for i in range(FINGERPRINT_ROWS)]
+    )
     little = source.dtype.newbyteorder("<")
     for row in rows:
         digest.update(source.read(row, row + 1).astype(little, copy=False).tobytes())

@@ -10,7 +10,11 @@ from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.formats.source import check_shape
 
-STORED: dict[str, np.dtype[Any]] = {".fvecs": np.dtype("<f4"), ".bvecs": np.dtype("u1"), ".ivecs": np.dtype("<i4")}
+STORED: dict[str, np.dtype[Any]] = {
+    ".fvecs": np.dtype("<f4"),
+    ".bvecs": np.dtype("u1"),
+    ".ivecs": np.dtype("<i4"),
+}
 HEAD_BYTES = 4
 
 
@@ -28,7 +32,8 @@ def open_texmex(path: str) -> BinarySource:
     stored = STORED[PurePath(path).suffix.lower()]
     if file.size < HEAD_BYTES:
         message = (
-            f"{path}: {file.size} bytes, expected at least the {HEAD_BYTES} that say d. Fix: fetch the file again."
+            f"{path}: {file.size} bytes, expected at least the {HEAD_BYTES} that say d. "
+            "Fix: fetch the file again."
         )
         raise FormatError(message)
     d = int.from_bytes(file.read_prefix(HEAD_BYTES), "little", signed=True)

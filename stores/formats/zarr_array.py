@@ -36,7 +36,10 @@ class ZarrSource:
             try:
                 block = np.asarray(self._array[start:stop])
             except BAD_ZARR as error:
-                message = f"{self.name}: rows [{start}, {stop}) cannot be decoded ({error}). Fix: copy the store anew."
+                message = (
+                    f"{self.name}: rows [{start}, {stop}) cannot be decoded ({error}). "
+                    "Fix: copy the store anew."
+                )
                 raise FormatError(message) from error
         return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
 
@@ -59,10 +62,16 @@ def open_zarr(path: str) -> ZarrSource:
     node = _open_node(path)
     if isinstance(node, zarr.Group):
         names = ", ".join(sorted(node.array_keys())) or "none"
-        message = f"{path}: a Zarr group, expected an array; arrays in it: {names}. Fix: name one, as {path}/ARRAY."
+        message = (
+            f"{path}: a Zarr group, expected an array; arrays in it: {names}. Fix: name "
+            f"one, as {path}/ARRAY."
+        )
         raise FormatError(message)
     if len(node.shape) != 2:
-        message = f"{path}: a Zarr array of shape {node.shape}, expected two dimensions, (n, d). Fix: reshape it."
+        message = (
+            f"{path}: a Zarr array of shape {node.shape}, expected two dimensions, (n, "
+            "d). Fix: reshape it."
+        )
         raise FormatError(message)
     return ZarrSource(path, node)
 
@@ -71,10 +80,16 @@ def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     """Open the array or group at ``path``."""
     with storage_errors("read", path):
         if not any((Path(path) / name).exists() for name in METADATA):
-            message = f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: name a file or the array."
+            message = (
+                f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
+                "name a file or the array."
+            )
             raise FormatError(message)
         try:
             return zarr.open(path, mode="r")
         except BAD_ZARR as error:
-            message = f"{path}: the Zarr metadata cannot be read ({error}). Fix: copy or write the store again."
+            message = (
+                f"{path}: the Zarr metadata cannot be read ({error}). Fix: copy or write "
+                "the store again."
+            )
             raise FormatError(message) from error

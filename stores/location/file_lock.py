@@ -10,7 +10,7 @@ TRIES, TRY_SECONDS = 10, 0.01  # `held` takes a lock, too, for a moment
 
 
 def take(path: Path, *, wait: bool = False) -> int | None:
-    """Lock the file ``path``, made if missing; return a descriptor that holds the lock until closed.
+    """Lock ``path``, made if missing; return a descriptor that holds the lock until closed.
 
     Child processes do not hold the lock, except those that the descriptor is passed to.
 

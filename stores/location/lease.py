@@ -1,7 +1,7 @@
 """The lease of a store on this machine: the lock of a file beside it.
 
-The lease of ``NAME`` is the kernel lock of the file ``.NAME.lease`` (see ``file_lock``). The text of
-the file names the owner, for the message of a process that waits. If the owner dies, the next
+The lease of ``NAME`` is the kernel lock of the file ``.NAME.lease`` (see ``file_lock``). The text
+of the file names the owner, for the message of a process that waits. If the owner dies, the next
 process has the lease at once; an owner that is stopped keeps it.
 """
 
@@ -52,7 +52,9 @@ class LocalLease(LeaseHandle):
 
 
 @contextmanager
-def lease(path: Path, print_fn: Callable[[str], None] = lambda sentence: None) -> Iterator[LocalLease]:
+def lease(
+    path: Path, print_fn: Callable[[str], None] = lambda sentence: None
+) -> Iterator[LocalLease]:
     """Hold the exclusive lease of ``path``, which need not exist, for the block.
 
     Parameters

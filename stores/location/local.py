@@ -15,7 +15,13 @@ from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
-from mercore.stores.location.publish import check_folder, exists, publish, storage_errors, sync_folder
+from mercore.stores.location.publish import (
+    check_folder,
+    exists,
+    publish,
+    storage_errors,
+    sync_folder,
+)
 from mercore.stores.location.scratch import scratch_folder, sweep, sweep_tree
 
 
@@ -82,7 +88,9 @@ class LocalLocation:
         """Refuse a path that exists, or whose folder does not exist: see ``Location``."""
         with storage_errors("write", self.path):
             if os.path.lexists(self.path):
-                raise ExistsError(f"{self.path} exists: expected a new path. Fix: name another, or remove it.")
+                raise ExistsError(
+                    f"{self.path} exists: expected a new path. Fix: name another, or remove it."
+                )
         check_folder(self.path)
 
     @contextmanager
@@ -118,7 +126,9 @@ class LocalLocation:
     def free_bytes(self) -> int:
         """Return the free bytes of the disk that holds the path, or would hold it."""
         with storage_errors("write", self.path):
-            folder = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.is_dir())
+            folder = next(
+                folder for folder in (self.path, *self.path.absolute().parents) if folder.is_dir()
+            )
             return shutil.disk_usage(folder).free
 
     def spill_folder(self) -> Path:

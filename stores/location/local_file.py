@@ -47,7 +47,7 @@ class LocalFile(PositionalFile):
         self.size = os.fstat(self._descriptor).st_size
 
     def read_into(self, buffer: NDArray[Any], offset: int) -> None:
-        """Fill ``buffer``, which is C-contiguous, from byte ``offset`` on: see ``PositionalFile``."""
+        """Fill the C-contiguous ``buffer`` from byte ``offset`` on: see ``PositionalFile``."""
         view = buffer.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):

@@ -57,7 +57,9 @@ def check_folder(path: Path) -> None:
     """
     with storage_errors("write", path):
         if not path.parent.is_dir():
-            raise NotFoundError(f"cannot write {path}: there is no folder {path.parent}. Fix: create it.")
+            raise NotFoundError(
+                f"cannot write {path}: there is no folder {path.parent}. Fix: create it."
+            )
 
 
 def sync_folder(folder: Path) -> None:
@@ -75,7 +77,9 @@ def storage_errors(verb: str, path: Path | str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError(f"{path} does not exist: cannot {verb} it. Fix: check the path.") from error
+        raise NotFoundError(
+            f"{path} does not exist: cannot {verb} it. Fix: check the path."
+        ) from error
     except OSError as error:
         reason = error.strerror or str(error)
         fix = "Fix: free space or grant access there, then run the same command again."

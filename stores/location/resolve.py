@@ -20,7 +20,8 @@ def location_of(where: Where) -> Location:
     Raises
     ------
     InputError
-        If it is a URL that names no prefix of an object store, or the client of object stores is not installed.
+        If it is a URL that names no prefix of an object store, or the client of object stores is
+        not installed.
     """
     if not isinstance(where, str | Path):
         return where
@@ -34,7 +35,8 @@ def location_of(where: Where) -> Location:
             from mercore.stores.location.s3 import s3_location
         except ImportError:
             raise InputError(
-                f"{OBJECT_SCHEME}:// needs the package obstore: found none. Fix: pip install 'mercore[s3]'"
+                f"{OBJECT_SCHEME}:// needs the package obstore: found none. Fix: pip install "
+                "'mercore[s3]'"
             ) from None
         return s3_location(str(where))
     return LocalLocation(Path(where))
@@ -56,7 +58,8 @@ def refuse_url(path: str, what: str) -> None:
     """
     if scheme := scheme_of(path):
         raise InputError(
-            f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this machine. "
+            f"{what} cannot lie at a URL: found one of {scheme}://, expected a path of this "
+            "machine. "
             "Fix: name a file here."
         )
 

@@ -108,7 +108,9 @@ class S3Location:
     def check_new(self) -> None:
         """Refuse a prefix with more than remains of an interrupted creation: see ``Location``."""
         if self.exists():
-            raise ExistsError(f"{self} exists: expected a new path. Fix: name another, or remove it.")
+            raise ExistsError(
+                f"{self} exists: expected a new path. Fix: name another, or remove it."
+            )
         self._left_over()
 
     @contextmanager
@@ -172,7 +174,8 @@ class S3Location:
         foreign = [key for key in keys if not LAYOUT.fullmatch(key)]
         if foreign:
             raise ExistsError(
-                f"{self} holds {foreign[0]}, which is no part of a store: expected a new path. Fix: name another."
+                f"{self} holds {foreign[0]}, which is no part of a store: expected a new path. "
+                "Fix: name another."
             )
         return keys
 
@@ -206,7 +209,8 @@ class S3Draft:
                 # It is ours if the answer to the first request was lost and obstore tried again.
                 if file.read() != root:
                     raise ExistsError(
-                        f"{self.location} appeared a moment ago: expected a new path. Fix: name another."
+                        f"{self.location} appeared a moment ago: expected a new path. Fix: name "
+                        "another."
                     ) from None
         self.location.sweep()
 
@@ -222,14 +226,22 @@ def s3_location(url: str) -> S3Location:
     scheme, rest = url.split("://", 1)
     if "@" in rest.partition("/")[0]:
         raise InputError(
-            "a URL with a name or a password in it would show in lists of processes and in stores: found one, expected "
-            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL."
+            "a URL with a name or a password in it would show in lists of processes and in "
+            "stores: found one, expected "
+            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
+            "leave them out of the URL."
         )
     bucket, _, key = rest.partition("/")
     key = key.rstrip("/")
     segments = key.split("/")
-    if not BUCKET.fullmatch(bucket) or not key.isprintable() or any(part in ("", ".", "..") for part in segments):
-        raise InputError(f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it.")
+    if (
+        not BUCKET.fullmatch(bucket)
+        or not key.isprintable()
+        or any(part in ("", ".", "..") for part in segments)
+    ):
+        raise InputError(
+            f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it."
+        )
     check_endpoint()
     return S3Location(_open_bucket(bucket), f"{scheme.lower()}://{bucket}/{key}", key)
 
@@ -245,6 +257,7 @@ def _open_bucket(bucket: str) -> S3Store:
         )
     except (BaseError, ValueError) as error:
         raise InputError(
-            f"the environment's AWS_ variables are not usable for s3://{bucket}: {type(error).__name__}. "
+            f"the environment's AWS_ variables are not usable for s3://{bucket}: "
+            f"{type(error).__name__}. "
             "Fix: correct AWS_REGION, AWS_ENDPOINT_URL and the credentials."
         ) from None

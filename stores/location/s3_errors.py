@@ -26,7 +26,9 @@ def object_errors(verb: str, where: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if "NoSuchBucket" in str(error):
             raise _no_bucket(where) from None
-        raise NotFoundError(f"{where} does not exist: cannot {verb} it. Fix: check the path.") from None
+        raise NotFoundError(
+            f"{where} does not exist: cannot {verb} it. Fix: check the path."
+        ) from None
     except (BaseError, OSError) as error:
         raise _refusal(verb, where, str(error)) from None
 
@@ -44,15 +46,28 @@ def check_endpoint() -> None:
         if not text:
             continue
         parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username
+            or parts.password
+        ):
             raise InputError(
-                f"{name} is not usable: expected http://HOST:PORT or https://HOST, without a name or a password. "
+                f"{name} is not usable: expected http://HOST:PORT or https://HOST, without a "
+                "name or a password. "
                 "Fix: correct it, or unset it to use Amazon's own."
             )
-        if parts.scheme == "http" and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in ("1", "true", "yes", "on"):
+        if parts.scheme == "http" and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in (
+            "1",
+            "true",
+            "yes",
+            "on",
+        ):
             raise InputError(
-                f"{name} is of plain http://, which anyone on the way can read and change: expected https://. "
-                "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted."
+                f"{name} is of plain http://, which anyone on the way can read and change: "
+                "expected https://. "
+                "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may "
+                "be trusted."
             )
 
 
@@ -67,7 +82,10 @@ def _refusal(verb: str, where: str, text: str) -> StorageError | NotFoundError:
         fix = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}"
     elif status and status[1].startswith(("401", "403")):
         reason = f"access is denied ({reason})"
-        fix = f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may {verb} there, {AGAIN}"
+        fix = (
+            f"set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may {verb} "
+            f"there, {AGAIN}"
+        )
     elif status:
         reason = f"the server says {reason}"
         fix = f"see to the server, AWS_REGION and AWS_ENDPOINT_URL, {AGAIN}"

@@ -28,7 +28,7 @@ class S3File(PositionalFile):
         self._tag = meta["e_tag"]
 
     def read_into(self, buffer: NDArray[Any], offset: int) -> None:
-        """Fill ``buffer``, which is C-contiguous, from byte ``offset`` on: see ``PositionalFile``."""
+        """Fill the C-contiguous ``buffer`` from byte ``offset`` on: see ``PositionalFile``."""
         view = buffer.reshape(-1).view(np.uint8)
         if not view.size:
             return
@@ -38,6 +38,7 @@ class S3File(PositionalFile):
                 data = obstore.get(self._client, self._key, options=options).bytes()
             except PreconditionError:
                 raise FormatError(
-                    f"{self.name}: it has changed since it was opened. Fix: change no file while it is read."
+                    f"{self.name}: it has changed since it was opened. Fix: change no file "
+                    "while it is read."
                 ) from None
         view[:] = np.frombuffer(memoryview(data), np.uint8)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -93,13 +93,15 @@ class S3Lease(LeaseHandle):
             return None
 
     def _write(self, tag: str | None) -> bool:
-        """Write a new version over that of ``tag``, None if none exists; return whether it is ours."""
+        """Write a version over that of ``tag``, or the first; return whether it is ours."""
         with object_errors("write", f"{self._url}.lease"):
             self._renewals += 1  # another text, so another tag
             text = f"{self._owner}\n{self._token} {self._renewals}\n"
             mode = "create" if tag is None else {"e_tag": tag}
             try:
-                answer = obstore.put(self._client, self._key, text.encode(), mode=mode, use_multipart=False)  # type: ignore[arg-type]
+                content = text.encode()
+                put: Any = obstore.put  # its own types name no mapping as a mode
+                answer = put(self._client, self._key, content, mode=mode, use_multipart=False)
                 self._tag = answer["e_tag"]
             except (AlreadyExistsError, PreconditionError):
                 version = self._read()
@@ -130,7 +132,9 @@ def s3_lease(
     """
     handle, stop = S3Lease(client, key, url), threading.Event()
     handle.take(print_fn)
-    renewing = threading.Thread(target=handle.renew, args=(stop,), name="mercore-lease", daemon=True)
+    renewing = threading.Thread(
+        target=handle.renew, args=(stop,), name="mercore-lease", daemon=True
+    )
     try:
         renewing.start()
         yield handle

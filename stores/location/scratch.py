@@ -88,7 +88,9 @@ def _lock(scratch: Path, descriptor: int) -> bool:
 def _remove_unlocked(scratch: Path, *, is_folder: bool) -> None:
     """Remove a scratch file or folder, unless its writer holds its lock."""
     with suppress(OSError):
-        descriptor = os.open(scratch, os.O_NOFOLLOW | (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR))
+        descriptor = os.open(
+            scratch, os.O_NOFOLLOW | (os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR)
+        )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(scratch) if is_folder else scratch.unlink()

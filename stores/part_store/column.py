@@ -65,7 +65,9 @@ def same_metadata(stored: bytes, expected: bytes) -> bool:
     try:
         with quiet():
             one, other = (
-                zarr.open_array(MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r").metadata
+                zarr.open_array(
+                    MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r"
+                ).metadata
                 for text in (stored, expected)
             )
     except Exception:  # noqa: BLE001 - whatever Zarr raises on bytes that are no metadata of an array
@@ -130,5 +132,7 @@ def _create(files: dict[str, Buffer], column: Column) -> "zarr.Array[Any]":
             compressors=chunk_codecs(column.compressor),
             filters=None,
             fill_value=0,
-            config={"write_empty_chunks": True},  # else a part of zeros would look like a missing one
+            config={
+                "write_empty_chunks": True
+            },  # else a part of zeros would look like a missing one
         )

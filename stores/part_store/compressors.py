@@ -13,7 +13,13 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 from mercore.stores.errors import InputError
 
 NAMES = ("none", "zstd", "blosc", "gzip", "lz4", "bz2", "lzma")
-_LEVELS = {"zstd": range(-7, 23), "blosc": range(10), "gzip": range(10), "bz2": range(1, 10), "lzma": range(10)}
+_LEVELS = {
+    "zstd": range(-7, 23),
+    "blosc": range(10),
+    "gzip": range(10),
+    "bz2": range(1, 10),
+    "lzma": range(10),
+}
 _NUMCODECS = {"lz4": ("LZ4", None), "bz2": ("BZ2", "level"), "lzma": ("LZMA", "preset")}
 _FILTERS = RLock()  # warning filters belong to the process: threads change them one by one
 
@@ -29,13 +35,16 @@ def check_compressor(text: str) -> str:
     name, colon, level = text.partition(":")
     if name not in NAMES:
         raise InputError(
-            f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Fix: --compressor zstd"
+            f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Fix: "
+            "--compressor zstd"
         )
     if colon:
         levels = _LEVELS.get(name, range(0))
         if level not in map(str, levels):
             span = f"a level from {levels[0]} to {levels[-1]}" if levels else "no level"
-            raise InputError(f"compressor {name} takes {span}: found {level!r}. Fix: --compressor {name}")
+            raise InputError(
+                f"compressor {name} takes {span}: found {level!r}. Fix: --compressor {name}"
+            )
     return text
 
 
@@ -66,5 +75,7 @@ def _codec(name: str, level: int | None) -> list[BytesBytesCodec]:
     kind, parameter = _NUMCODECS[name]
     configuration: dict[str, Any] = {} if level is None or parameter is None else {parameter: level}
     with quiet():
-        codec: BytesBytesCodec = getattr(import_module("zarr.codecs.numcodecs"), kind)(**configuration)
+        codec: BytesBytesCodec = getattr(import_module("zarr.codecs.numcodecs"), kind)(
+            **configuration
+        )
     return [codec]

@@ -43,7 +43,9 @@ class Layout:
         return [fields["name"] for fields in self.columns]
 
 
-def column_fields(name: str, dtype: str, width: int | None, compressor: str = "none") -> dict[str, Any]:
+def column_fields(
+    name: str, dtype: str, width: int | None, compressor: str = "none"
+) -> dict[str, Any]:
     """Return one entry of ``Layout.columns``."""
     return {"name": name, "dtype": dtype, "width": width, "compressor": compressor}
 
@@ -96,9 +98,12 @@ def open_header(where: Where) -> Header:
         stored = mapping.pop("digest")
     except (NotFoundError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, NotFoundError) and not location.exists():
-            raise NotFoundError(f"{location} does not exist: expected a store. Fix: check the path.") from None
+            raise NotFoundError(
+                f"{location} does not exist: expected a store. Fix: check the path."
+            ) from None
         raise FormatError(
-            f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
+            f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' "
+            "attribute. "
             "Fix: ingest the vectors, or name the store that encode wrote."
         ) from None
     header = _parse_header(mapping, str(location))
@@ -115,7 +120,8 @@ def _parse_header(mapping: dict[str, Any], where: str) -> Header:
     layout = from_json(Layout, mapping.get("layout", {}), where)
     if set(mapping) != {"kind", "spec", "layout", "notes"}:
         raise FormatError(
-            f"{where}: zarr.json has the fields {', '.join(sorted(mapping))}: expected kind, layout, notes, spec. "
+            f"{where}: zarr.json has the fields {', '.join(sorted(mapping))}: expected kind, "
+            "layout, notes, spec. "
             "Fix: restore it from a copy, or read it with the version of mercore that wrote it."
         )
     return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
@@ -128,7 +134,12 @@ def header_attributes(header: Header) -> dict[str, Any]:
 
 
 def _header_json(header: Header) -> dict[str, Any]:
-    return {"kind": header.kind, "spec": header.spec, "layout": _layout_json(header.layout), "notes": header.notes}
+    return {
+        "kind": header.kind,
+        "spec": header.spec,
+        "layout": _layout_json(header.layout),
+        "notes": header.notes,
+    }
 
 
 def _layout_json(layout: Layout) -> dict[str, Any]:
@@ -139,4 +150,10 @@ def _layout_json(layout: Layout) -> dict[str, Any]:
 def model_column(name: str, entry: Mapping[str, Any]) -> Column:
     """Return the column of one chunk that stores a model array."""
     rows, *width = entry["shape"]
-    return Column(name=name, dtype=entry["dtype"], width=width[0] if width else None, rows=rows, part_rows=rows)
+    return Column(
+        name=name,
+        dtype=entry["dtype"],
+        width=width[0] if width else None,
+        rows=rows,
+        part_rows=rows,
+    )

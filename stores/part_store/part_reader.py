@@ -39,7 +39,9 @@ class PartReader:
         receipt = self._receipts[part]
         for name in self._checked:
             self._store.check_chunk(receipt, name, self._buffers[name])
-        return {name: self._store.read_chunk(receipt, name, self._buffers[name]) for name in self._names}
+        return {
+            name: self._store.read_chunk(receipt, name, self._buffers[name]) for name in self._names
+        }
 
 
 class PartCache:

@@ -11,12 +11,22 @@ from mercore.stores.location.protocol import Location, Result
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
 from mercore.stores.part_store.header import Header, model_column
-from mercore.stores.part_store.receipts import Receipt, parse_receipt, receipt_bytes, receipts_column
-from mercore.stores.part_store.skeleton import restore_skeleton, root_metadata, write_skeleton, wrong_metadata
+from mercore.stores.part_store.receipts import (
+    Receipt,
+    parse_receipt,
+    receipt_bytes,
+    receipts_column,
+)
+from mercore.stores.part_store.skeleton import (
+    restore_skeleton,
+    root_metadata,
+    write_skeleton,
+    wrong_metadata,
+)
 
 
 class PartStore:
-    """An open store of parts. Reading and writing parts is safe from any number of threads and processes.
+    """An open store of parts, safe to read and write from any threads and processes.
 
     Attributes
     ----------
@@ -44,7 +54,7 @@ class PartStore:
         return self.location / column.chunk_key(part)
 
     def write_part(self, part: int, columns: Mapping[str, NDArray[Any]]) -> Receipt:
-        """Publish every column's chunk of a part, then its receipt; writing a part again is harmless.
+        """Publish every chunk of a part, then its receipt; writing a part again is harmless.
 
         Parameters
         ----------
@@ -63,7 +73,9 @@ class PartStore:
             data = encode_chunk(column, part, columns[name])
             self.chunk_file(column, part).publish(data)
             chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
-        receipt = Receipt(part=part, start=start, stop=stop, job=self.header.spec_digest, chunks=chunks)
+        receipt = Receipt(
+            part=part, start=start, stop=stop, job=self.header.spec_digest, chunks=chunks
+        )
         self.receipt_file(part).publish(receipt_bytes(receipt, self.layout.parts))
         return receipt
 
@@ -83,13 +95,19 @@ class PartStore:
         receipt = parse_receipt(data, str(file))
         if receipt is None:
             raise self.fault(
-                part, "its receipt is damaged: found bytes that fail their own checksum, expected the ones published"
+                part,
+                "its receipt is damaged: found bytes that fail their own checksum, expected the "
+                "ones published",
             )
         expected = self.header.spec_digest
-        if receipt.job != expected or (receipt.part, receipt.start, receipt.stop) != (part, *self.bounds(part)):
+        if receipt.job != expected or (receipt.part, receipt.start, receipt.stop) != (
+            part,
+            *self.bounds(part),
+        ):
             raise self.fault(
                 part,
-                f"its receipt is of spec {receipt.job}, part {receipt.part}: expected spec {expected}",
+                f"its receipt is of spec {receipt.job}, part {receipt.part}: expected spec "
+                f"{expected}",
             )
         return receipt
 
@@ -105,14 +123,18 @@ class PartStore:
         size_of = self.location.sizes()
         for part, receipt in enumerate(self._read_receipts()):
             if receipt is None:
-                raise self.fault(part, "it has no receipt, so it is not done: expected one for every part")
+                raise self.fault(
+                    part, "it has no receipt, so it is not done: expected one for every part"
+                )
             for name in self.layout.column_names:
                 column = self.layout.column(name)
                 self._check_size(receipt, column, size_of(column.chunk_key(part)))
             receipts.append(receipt)
         return receipts
 
-    def read_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> NDArray[Any]:
+    def read_chunk(
+        self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
+    ) -> NDArray[Any]:
         """Read a part of a column, dtype[rows of the part(, width)], checked by its receipt.
 
         Parameters
@@ -133,17 +155,27 @@ class PartStore:
         values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
         return values[: receipt.stop - receipt.start]
 
-    def check_chunk(self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None) -> None:
+    def check_chunk(
+        self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
+    ) -> None:
         """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
         column = self.layout.column(name)
         self.check_bytes(receipt, column, self._read_file(receipt, column, buffer))
 
-    def check_bytes(self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]) -> None:
+    def check_bytes(
+        self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]
+    ) -> None:
         """Raise ``IntegrityError`` unless ``data`` is the file that the receipt describes."""
         expected = receipt.chunks[column.name]
         checksum = payload_checksum(data)
-        if len(data) != expected["bytes"] or checksum is None or f"{checksum:08x}" != expected["crc32c"]:
-            stated = "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
+        if (
+            len(data) != expected["bytes"]
+            or checksum is None
+            or f"{checksum:08x}" != expected["crc32c"]
+        ):
+            stated = (
+                "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
+            )
             raise self.fault(
                 receipt.part,
                 f"column {column.name} has {stated}: "
@@ -211,7 +243,10 @@ class PartStore:
     def stored_bytes(self) -> dict[str, int]:
         """Bytes on disk per column, by the receipts of the parts that are done."""
         done = [receipt for receipt in self._read_receipts() if receipt is not None]
-        return {name: sum(receipt.chunks[name]["bytes"] for receipt in done) for name in self.layout.column_names}
+        return {
+            name: sum(receipt.chunks[name]["bytes"] for receipt in done)
+            for name in self.layout.column_names
+        }
 
     @property
     def parts_done(self) -> int:
@@ -222,7 +257,9 @@ class PartStore:
     def fix(self) -> str:
         """The sentence on how to repair a part: the note ``fix``, in older stores ``mend``."""
         fix = "Fix: restore the file from a copy, or write the store anew."
-        return str(self.header.notes.get("fix", self.header.notes.get("mend", fix))).replace("Mend:", "Fix:")
+        return str(self.header.notes.get("fix", self.header.notes.get("mend", fix))).replace(
+            "Mend:", "Fix:"
+        )
 
     def fault(self, part: int, what: str) -> IntegrityError:
         """Return the error that names the fault of a part."""
@@ -236,7 +273,9 @@ class PartStore:
         """Yield the receipt of each part, or None if it has none."""
         return self.location.each(self.receipt, range(self.layout.parts))
 
-    def _read_file(self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    def _read_file(
+        self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None
+    ) -> NDArray[np.uint8]:
         """Read the file of a chunk, whose size must be that of the receipt."""
         size = receipt.chunks[column.name]["bytes"]
         data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
@@ -252,9 +291,14 @@ class PartStore:
         expected = receipt.chunks[column.name]["bytes"]
         if size is None:
             where = self.chunk_file(column, receipt.part)
-            raise self.fault(receipt.part, f"column {column.name} is missing: expected {expected} bytes at {where}")
+            raise self.fault(
+                receipt.part,
+                f"column {column.name} is missing: expected {expected} bytes at {where}",
+            )
         if size != expected:
-            raise self.fault(receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}")
+            raise self.fault(
+                receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}"
+            )
 
     def _read_model_array(self, name: str) -> NDArray[Any]:
         entry = self.layout.model[name]
@@ -265,7 +309,11 @@ class PartStore:
         except NotFoundError:
             data = b""
         checksum = payload_checksum(data)
-        if checksum is None or f"{checksum:08x}" != entry["crc32c"] or len(data) != column.chunk_bytes + 4:
+        if (
+            checksum is None
+            or f"{checksum:08x}" != entry["crc32c"]
+            or len(data) != column.chunk_bytes + 4
+        ):
             raise IntegrityError(
                 f"{self.where}: model array {name} is missing or damaged: "
                 f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"

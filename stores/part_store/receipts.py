@@ -40,7 +40,8 @@ def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
     text = canonical_json(to_json(receipt)).encode()
     if len(text) > RECEIPT_BYTES:
         raise FormatError(
-            f"receipt of part {receipt.part} takes {len(text)} bytes: expected at most {RECEIPT_BYTES}. "
+            f"receipt of part {receipt.part} takes {len(text)} bytes: expected at most "
+            f"{RECEIPT_BYTES}. "
             "Fix: fewer columns."
         )
     row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None, :]

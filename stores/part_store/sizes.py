@@ -21,7 +21,10 @@ def column_bytes(layout: Layout) -> dict[str, int]:
 def skeleton_bytes(header: Header) -> dict[str, int]:
     """Return the bytes on disk of the model, the receipts, and the metadata."""
     layout = header.layout
-    model = (model_column(name, entry).chunk_bytes + CHECKSUM_BYTES for name, entry in layout.model.items())
+    model = (
+        model_column(name, entry).chunk_bytes + CHECKSUM_BYTES
+        for name, entry in layout.model.items()
+    )
     return {
         "model": sum(model),
         "receipts": layout.parts * (RECEIPT_BYTES + CHECKSUM_BYTES),

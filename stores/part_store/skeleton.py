@@ -45,7 +45,9 @@ def root_metadata(header: Header) -> bytes:
     return dict(metadata_files(header))[ROOT]
 
 
-def restore_skeleton(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> list[str]:
+def restore_skeleton(
+    location: Location, header: Header, model: Mapping[str, NDArray[Any]]
+) -> list[str]:
     """Write missing and wrong files of the skeleton again; return their keys."""
     wrong = [(key, data) for key, data in _files(header, model) if not _holds(location, key, data)]
     for key, data in wrong:

@@ -17,7 +17,9 @@ from mercore.stores.spec import canonical_json
 ABOUT = "about"
 
 
-def write_certificate(path: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+def write_certificate(
+    path: str, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]
+) -> None:
     """Write ``arrays`` and their JSON-able description ``about``; equal contents give equal bytes.
 
     Raises
@@ -59,7 +61,8 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     if text is None or text.shape or text.dtype.kind != "U":
         kind = "no array" if text is None else f"{text.dtype}{list(text.shape)}"
         raise FormatError(
-            f"{path}: {kind} {ABOUT}, expected a text that describes the arrays. Fix: name a certificate."
+            f"{path}: {kind} {ABOUT}, expected a text that describes the arrays. Fix: name a "
+            "certificate."
         )
     try:
         about = json.loads(str(text))
@@ -67,7 +70,9 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
         message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
         raise FormatError(message) from error
     if not isinstance(about, dict):
-        message = f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."
+        message = (
+            f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."
+        )
         raise FormatError(message)
     return arrays, about
 
@@ -76,5 +81,8 @@ def _check_suffix(path: str) -> None:
     """Refuse a suffix that is not ``.npz``."""
     suffix = Path(path).suffix
     if suffix.lower() != ".npz":
-        message = f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Fix: rename the file."
+        message = (
+            f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Fix: "
+            "rename the file."
+        )
         raise InputError(message)

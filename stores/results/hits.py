@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import ExistsError, FormatError, InputError, NotFoundError, ShapeError, StorageError
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    InputError,
+    NotFoundError,
+    ShapeError,
+    StorageError,
+)
 from mercore.stores.formats.bigann import read_truth, truth_bytes
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.local_file import path_status
@@ -33,7 +40,8 @@ class Hits:
     Raises
     ------
     ShapeError
-        If ``ids`` is not int64 of two dimensions, or ``scores`` is neither floating nor of the shape of ``ids``.
+        If ``ids`` is not int64 of two dimensions, or ``scores`` is neither floating nor of the
+        shape of ``ids``.
     """
 
     scores: NDArray[np.floating[Any]] | None
@@ -41,11 +49,17 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
-            message = f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one row of ids per query."
-            raise ShapeError(message)
-        if self.scores is not None and (self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"):
             message = (
-                f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape {list(self.ids.shape)}. "
+                f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one "
+                "row of ids per query."
+            )
+            raise ShapeError(message)
+        if self.scores is not None and (
+            self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"
+        ):
+            message = (
+                f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape "
+                f"{list(self.ids.shape)}. "
                 f"Fix: pass one score per id."
             )
             raise ShapeError(message)
@@ -73,8 +87,8 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     NotFoundError
         If the folder does not exist.
     ExistsError
-        If the path is a folder or an input, or ``.ivecs`` hits would overwrite an ``.fvecs`` that does
-        not hold their scores.
+        If the path is a folder or an input, or ``.ivecs`` hits would overwrite an ``.fvecs`` that
+        does not hold their scores.
     StorageError
         If the folder cannot be written.
     """
@@ -83,7 +97,10 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     with storage_errors("write", path):
         _check_target(path, Path(path))
         if any(_is_file(path, other) for other in read):
-            raise ExistsError(f"{path} is an input of this search: its hits would replace it. Fix: name another path.")
+            raise ExistsError(
+                f"{path} is an input of this search: its hits would replace it. Fix: name "
+                "another path."
+            )
         if suffix == ".ivecs":
             check_beside(path)
 
@@ -97,7 +114,10 @@ def check_id(path: str, greatest: int) -> None:
         If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
     if _suffix(path) in (".ivecs", ".ibin") and greatest > MAX_INT32:
-        message = f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as .npz or .parquet."
+        message = (
+            f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as "
+            ".npz or .parquet."
+        )
         raise InputError(message)
 
 
@@ -125,7 +145,10 @@ def write_hits(path: str, hits: Hits) -> list[str]:
             certificate.unlink()  # of the hits that are replaced
     if _suffix(path) == ".npz":
         arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
-        publish(Path(path), npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}))
+        publish(
+            Path(path),
+            npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}),
+        )
         return [path]
     if _suffix(path) == ".parquet":
         publish(Path(path), parquet_bytes(hits.ids, hits.scores))
@@ -180,7 +203,10 @@ def open_hits(hits: AnyHits) -> Hits:
     if isinstance(hits, Hits):
         return hits
     if hits.dtype.kind not in "iu":
-        raise ShapeError(f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids per query.")
+        raise ShapeError(
+            f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids "
+            "per query."
+        )
     return Hits(scores=None, ids=_checked("hits", hits))
 
 
@@ -191,7 +217,8 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     if low.size:
         row, column = (int(i) for i in low[0])
         message = (
-            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ 0, or -1 for none. "
+            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids "
+            "≥ 0, or -1 for none. "
             f"Fix: fetch the file again, or check that it holds hits."
         )
         raise FormatError(message)
@@ -200,14 +227,22 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 def _is_file(path: str, other: object) -> bool:
     """Return whether ``other`` is a path of the same file."""
-    return isinstance(other, str) and Path(path).exists() and Path(other).exists() and Path(path).samefile(other)
+    return (
+        isinstance(other, str)
+        and Path(path).exists()
+        and Path(other).exists()
+        and Path(path).samefile(other)
+    )
 
 
 def _suffix(path: str) -> str:
     """Return the suffix in lower case, or refuse one of no format of hits."""
     suffix = Path(path).suffix
     if suffix.lower() not in READERS:
-        message = f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: rename the file."
+        message = (
+            f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. "
+            "Fix: rename the file."
+        )
         raise InputError(message)
     return suffix.lower()
 
@@ -215,10 +250,16 @@ def _suffix(path: str) -> str:
 def _check_target(path: str, target: Path) -> None:
     """Refuse a target that is a folder, or whose folder is missing or read-only."""
     if not target.parent.is_dir():
-        message = f"{path}: the folder {target.parent} does not exist. Fix: create it, or name another path."
+        message = (
+            f"{path}: the folder {target.parent} does not exist. Fix: create it, or name "
+            "another path."
+        )
         raise NotFoundError(message)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        message = f"{path}: the folder {target.parent} cannot be written. Fix: grant access, or name another path."
+        message = (
+            f"{path}: the folder {target.parent} cannot be written. Fix: grant access, "
+            "or name another path."
+        )
         raise StorageError(message)
     if target.is_dir():
         message = f"{path}: a folder, expected a file to write. Fix: name another path."
@@ -229,7 +270,8 @@ def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
         message = (
-            f"{path}: hits of shape {list(ids.shape)}, expected at least one. Fix: write them as .npz or .parquet."
+            f"{path}: hits of shape {list(ids.shape)}, expected at least one. Fix: write "
+            "them as .npz or .parquet."
         )
         raise ShapeError(message)
     check_id(path, int(ids.max()))
@@ -246,7 +288,9 @@ def _read_parquet(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     return _ids_and_scores(path, read_parquet_hits(path))
 
 
-def _ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+def _ids_and_scores(
+    path: str, arrays: Mapping[str, NDArray[Any]]
+) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     """Return the arrays ``ids`` and, if the file has it, ``scores``."""
     ids, scores = arrays.get("ids"), arrays.get("scores")
     if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
@@ -259,9 +303,14 @@ def _ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDAr
     if scores is None:
         return ids.astype(np.int64), None
     if scores.shape != ids.shape or scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
-        message = f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Fix: write the file again."
+        message = (
+            f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Fix: "
+            "write the file again."
+        )
         raise FormatError(message)
-    return ids.astype(np.int64), scores.astype(np.result_type(scores.dtype, np.float32))  # native bytes, not float16
+    return ids.astype(np.int64), scores.astype(
+        np.result_type(scores.dtype, np.float32)
+    )  # native bytes, not float16
 
 
 def _kind(array: NDArray[Any]) -> str:

@@ -25,7 +25,9 @@ def parquet_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | No
 
     columns = {"ids": _lists(ids)}
     if scores is not None:
-        columns["scores"] = _lists(scores.astype(np.float64 if scores.dtype.itemsize > 4 else np.float32))
+        columns["scores"] = _lists(
+            scores.astype(np.float64 if scores.dtype.itemsize > 4 else np.float32)
+        )
     stream = BytesIO()
     group = max(1, GROUP_NUMBERS // max(1, ids.shape[1]))
     parquet.write_table(pa.table(columns), stream, row_group_size=group, write_page_checksum=True)
@@ -46,7 +48,10 @@ def read_parquet_hits(path: str) -> dict[str, NDArray[Any]]:
     table = _read_table(path, file.read_prefix(file.size))
     for name in table.column_names:
         if table.column_names.count(name) > 1:
-            message = f"{path}: more than one column is called {name}, expected one. Fix: rename the others."
+            message = (
+                f"{path}: more than one column is called {name}, expected one. Fix: "
+                "rename the others."
+            )
             raise FormatError(message)
     return {name: _matrix(table.column(name), path, name) for name in table.column_names}
 
@@ -64,9 +69,14 @@ def _read_table(path: str, data: bytes) -> "pa.Table":
     # The bytes are in memory: Arrow raises OSError for damage.
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
-        message = f"{path}: the Parquet file is damaged ({reason}). Fix: fetch or write the file again."
+        message = (
+            f"{path}: the Parquet file is damaged ({reason}). Fix: fetch or write the file again."
+        )
         raise FormatError(message) from error
-    message = f"{path}: the columns are {columns}, expected ids, a list of k per query. Fix: name a file of hits."
+    message = (
+        f"{path}: the columns are {columns}, expected ids, a list of k per query. Fix: "
+        "name a file of hits."
+    )
     raise FormatError(message)
 
 
@@ -104,11 +114,16 @@ def _width(column: "pa.ChunkedArray", path: str, name: str) -> int:
 
     kind = column.type
     if not _holds_numbers(kind):
-        message = f"{path}: {name} are {kind}, expected one list of k numbers per query. Fix: name a file of hits."
+        message = (
+            f"{path}: {name} are {kind}, expected one list of k numbers per query. Fix: "
+            "name a file of hits."
+        )
         raise FormatError(message)
     if column.null_count:
         query = int(np.flatnonzero(column.is_null())[0])
-        message = f"{path}: query {query} has a null for its {name}, expected a list of k numbers. {FIX}"
+        message = (
+            f"{path}: query {query} has a null for its {name}, expected a list of k numbers. {FIX}"
+        )
         raise FormatError(message)
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size)
@@ -117,7 +132,9 @@ def _width(column: "pa.ChunkedArray", path: str, name: str) -> int:
     other = np.flatnonzero(lengths != k)
     if other.size:
         query = int(other[0])
-        message = f"{path}: query {query} has {lengths[query]} {name}, expected {k} as query 0 has. {FIX}"
+        message = (
+            f"{path}: query {query} has {lengths[query]} {name}, expected {k} as query 0 has. {FIX}"
+        )
         raise FormatError(message)
     return k
 

@@ -132,13 +132,19 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
     if exists(path):
         stored = _read_search(path)
         if stored != search:
-            there, here = ({(key, canonical_json(value)) for key, value in s.job.items()} for s in (stored, search))
+            there, here = (
+                {(key, canonical_json(value)) for key, value in s.job.items()}
+                for s in (stored, search)
+            )
             keys = sorted({key for key, _ in there ^ here})
             raise ExistsError(
-                f"{folder} keeps the batches of another search, which differs in {', '.join(keys)}: expected those of "
+                f"{folder} keeps the batches of another search, which differs in "
+                f"{', '.join(keys)}: expected those of "
                 f"this one. Fix: remove the folder, or name another --out."
             )
-    elif exists(folder) and (not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))):
+    elif exists(folder) and (
+        not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))
+    ):
         raise ExistsError(
             f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
             f"Fix: move it away, or name another --out."
@@ -156,7 +162,9 @@ def _read_search(path: Path) -> SearchSpec:
         reason = f"its digest is {digest(search.job)}, it says {search.digest}"
     except ValueError as error:
         reason = str(error)
-    raise IntegrityError(f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another --out.")
+    raise IntegrityError(
+        f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another --out."
+    )
 
 
 def _names(folder: Path) -> list[str]:

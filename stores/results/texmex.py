@@ -1,4 +1,4 @@
-"""Hits in TEXMEX files: ids in an ``.ivecs``, their scores in the ``.fvecs`` of the same stem beside it."""
+"""Hits in TEXMEX files: ids in an ``.ivecs``, scores in the ``.fvecs`` of the same stem."""
 
 from pathlib import Path
 
@@ -28,7 +28,9 @@ def check_beside(path: str) -> None:
         raise ExistsError(message)
 
 
-def write_texmex_hits(path: str, ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> list[str]:
+def write_texmex_hits(
+    path: str, ids: NDArray[np.int32], scores: NDArray[np.float32] | None
+) -> list[str]:
     """Write ids, then scores, both [nq, k]; return the paths written.
 
     A stop between the two leaves ids without scores, never with scores of other ids.
@@ -62,7 +64,9 @@ def read_texmex_hits(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] 
     source = open_texmex(path)
     nq = source.shape[0]
     beside = _beside(path)
-    scores = open_texmex(str(beside)).read_stored(0, nq) if _are_scores(beside, Path(path)) else None
+    scores = (
+        open_texmex(str(beside)).read_stored(0, nq) if _are_scores(beside, Path(path)) else None
+    )
     return source.read_stored(0, nq), scores
 
 

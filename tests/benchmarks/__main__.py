@@ -34,7 +34,9 @@ def _option(name: str, default: str, text: str) -> Callable[[Verb], Verb]:
 @click.option("--atoms", default=8192, show_default=True)
 @click.option("--sparsity", default=8, show_default=True)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
-def recall(base: str, queries: str, *, kernels: str, weights: str, json_path: str | None, **parameters: int) -> None:
+def recall(
+    base: str, queries: str, *, kernels: str, weights: str, json_path: str | None, **parameters: int
+) -> None:
     """Recall of ASKA codes against the exhaustive search by the true kernel, and their size.
 
     BASE is a file to ingest, QUERIES any rows; everything is made in a temporary folder.
@@ -45,7 +47,9 @@ def recall(base: str, queries: str, *, kernels: str, weights: str, json_path: st
         rows = [
             figures
             for kernel in kernels.split(",")
-            for figures in tables.recall_rows(store, queries, kernel, weights.split(","), parameters)
+            for figures in tables.recall_rows(
+                store, queries, kernel, weights.split(","), parameters
+            )
         ]
     click.echo(tables.markdown(rows))
     if json_path:
@@ -61,11 +65,20 @@ def recall(base: str, queries: str, *, kernels: str, weights: str, json_path: st
 @click.option("--sparsity", default=8, show_default=True)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def compressors(
-    base: str, queries: str, *, compressors: str, kernel: str, json_path: str | None, **parameters: int
+    base: str,
+    queries: str,
+    *,
+    compressors: str,
+    kernel: str,
+    json_path: str | None,
+    **parameters: int,
 ) -> None:
-    """What each compressor saves on vectors and on codes, and what it costs a search that streams them."""
+    """What each compressor saves on vectors and on codes, and what it costs a search that streams
+    them."""
     with TemporaryDirectory() as folder:
-        rows = tables.compressor_rows(Path(folder), (base, queries), compressors.split(","), kernel, parameters)
+        rows = tables.compressor_rows(
+            Path(folder), (base, queries), compressors.split(","), kernel, parameters
+        )
     click.echo(tables.markdown(rows))
     if json_path:
         Path(json_path).write_text(json.dumps(rows, indent=2) + "\n")
@@ -76,7 +89,8 @@ def compressors(
 @click.argument("queries")
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def scan(codes: str, queries: str, *, json_path: str | None) -> None:
-    """The scan of a code store (int8, α = 8) beside faiss and scipy, in one run: needs the extra ``bench``."""
+    """The scan of a code store (int8, α = 8) beside faiss and scipy, in one run: needs the extra
+    ``bench``."""
     from tests.benchmarks import scan as contest
 
     _show(contest.measure(codes, queries), json_path)
@@ -85,7 +99,8 @@ def scan(codes: str, queries: str, *, json_path: str | None) -> None:
 @main.command()
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def encode(*, json_path: str | None) -> None:
-    """What encoding costs, kernel by kernel, beside its parts, SPAMS and scikit-learn: needs the extra ``bench``."""
+    """What encoding costs, kernel by kernel, beside its parts, SPAMS and scikit-learn: needs the
+    extra ``bench``."""
     from tests.benchmarks import encode as contest
 
     _show(contest.measure(), json_path)
@@ -104,7 +119,8 @@ def blocks(*, json_path: str | None) -> None:
 @click.argument("base")
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def kpca(base: str, *, json_path: str | None) -> None:
-    """Encoding by kpca-pq, chi2, beside the bare kernel block and scikit-learn with faiss: needs ``bench``."""
+    """Encoding by kpca-pq, chi2, beside the bare kernel block and scikit-learn with faiss: needs
+    ``bench``."""
     from tests.benchmarks import kpca as contest
 
     _show(contest.measure(base), json_path)
@@ -115,7 +131,8 @@ def kpca(base: str, *, json_path: str | None) -> None:
 @click.argument("queries")
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def pq(base: str, queries: str, *, json_path: str | None) -> None:
-    """The scan of product-quantisation codes of all of BASE, beside faiss on the same codes: needs ``bench``."""
+    """The scan of product-quantisation codes of all of BASE, beside faiss on the same codes: needs
+    ``bench``."""
     from tests.benchmarks import pq as contest
 
     _show(contest.measure(base, queries), json_path)
@@ -132,21 +149,37 @@ def hamming(*, json_path: str | None) -> None:
 
 @main.command()
 @click.option("--sift", nargs=2, metavar="BASE QUERIES", help="Bytes, .bvecs.")
-@click.option("--gist", nargs=2, metavar="BASE QUERIES", help="Descriptors, .npy; float16 stays float16.")
-@click.option("--bow", nargs=2, metavar="BASE QUERIES", help="Counts of visual words, scipy's sparse .npz.")
-@_option("--kernels", "cosine,hellinger,chi2,intersection,jensen_shannon,exp_chi2,rbf", "Kernels, with commas.")
+@click.option(
+    "--gist", nargs=2, metavar="BASE QUERIES", help="Descriptors, .npy; float16 stays float16."
+)
+@click.option(
+    "--bow", nargs=2, metavar="BASE QUERIES", help="Counts of visual words, scipy's sparse .npz."
+)
+@_option(
+    "--kernels",
+    "cosine,hellinger,chi2,intersection,jensen_shannon,exp_chi2,rbf",
+    "Kernels, with commas.",
+)
 @click.option("--rows", default=20_000, show_default=True, help="Of each file, at most.")
 @click.option("--queries", default=2000, show_default=True, help="Of each file, at most.")
 @click.option("--made-rows", default=2000, show_default=True, help="Of each adversarial set.")
 @click.option("--made-queries", default=2000, show_default=True, help="Of each adversarial set.")
-@click.option("--flat-rows", default=50_000, show_default=True, help="Near-uniform rows beside faiss; 0: leave out.")
+@click.option(
+    "--flat-rows",
+    default=50_000,
+    show_default=True,
+    help="Near-uniform rows beside faiss; 0: leave out.",
+)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def exactness(*, kernels: str, flat_rows: int, json_path: str | None, **options: Any) -> None:
-    """Wrong ids of the exact 10-NN on files and on adversarial sets; faiss' flat indexes: needs the extra ``bench``."""
+    """Wrong ids of the exact 10-NN on files and on adversarial sets; faiss' flat indexes: needs the
+    extra ``bench``."""
     from tests.benchmarks import exactness as contest
 
     files = {name.upper(): options[name] for name in ("sift", "gist", "bow") if options[name]}
-    sizes = contest.Sizes(**{key: options[key] for key in ("rows", "queries", "made_rows", "made_queries")})
+    sizes = contest.Sizes(
+        **{key: options[key] for key in ("rows", "queries", "made_rows", "made_queries")}
+    )
     results = contest.measure(files, kernels.split(","), sizes)
     if flat_rows:
         results |= contest.flat_indexes(flat_rows, sizes.made_queries)
@@ -158,10 +191,15 @@ def exactness(*, kernels: str, flat_rows: int, json_path: str | None, **options:
 @click.argument("queries")
 @_option("--kernels", "chi2,intersection", "Kernels, with commas; rbf:G sets its gamma.")
 @click.option("--threads", default=1, show_default=True)
-@click.option("--many", default=2000, show_default=True, help="Queries whose scored rows are counted.")
+@click.option(
+    "--many", default=2000, show_default=True, help="Queries whose scored rows are counted."
+)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
-def exact(vectors: str, queries: str, *, kernels: str, threads: int, many: int, json_path: str | None) -> None:
-    """Exact 1-NN and 10-NN by bounds of VECTORS, a store, beside every row's true kernel; verifying them."""
+def exact(
+    vectors: str, queries: str, *, kernels: str, threads: int, many: int, json_path: str | None
+) -> None:
+    """Exact 1-NN and 10-NN by bounds of VECTORS, a store, beside every row's true kernel; verifying
+    them."""
     from tests.benchmarks import exact as searching
 
     options = {}
@@ -169,7 +207,9 @@ def exact(vectors: str, queries: str, *, kernels: str, threads: int, many: int, 
         kernel, _, gamma = name.partition(":")
         options[kernel] = {"kernel": kernel, "gamma": float(gamma) if gamma else None}
     with TemporaryDirectory() as folder:
-        results = searching.measure(vectors, queries, options, Path(folder), threads=threads, many=many)
+        results = searching.measure(
+            vectors, queries, options, Path(folder), threads=threads, many=many
+        )
     _show(results, json_path)
 
 
@@ -177,7 +217,9 @@ def exact(vectors: str, queries: str, *, kernels: str, threads: int, many: int, 
 @click.argument("vectors")
 @click.argument("queries")
 @_option("--budgets", "512MB,1GB,4GB", "What --memory says, with commas.")
-@_option("--encode", "--kernel chi2 --encoder kpca-bound", "Options of encode, which makes the bounds.")
+@_option(
+    "--encode", "--kernel chi2 --encoder kpca-bound", "Options of encode, which makes the bounds."
+)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def memory(vectors: str, queries: str, *, budgets: str, encode: str, json_path: str | None) -> None:
     """Peak memory of encode, search and exact search on VECTORS, a store, under budgets."""
@@ -195,8 +237,11 @@ def memory(vectors: str, queries: str, *, budgets: str, encode: str, json_path: 
 @click.option("--source", metavar="FILE", help="A file to ingest as well.")
 @click.option("--only", help="Only jobs whose name holds this.")
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
-def plans(vectors: str, queries: str, *, only: str | None, json_path: str | None, **more: str | None) -> None:
-    """What mercore plan says of jobs on VECTORS, a store, beside what they take: time, bytes, peak memory."""
+def plans(
+    vectors: str, queries: str, *, only: str | None, json_path: str | None, **more: str | None
+) -> None:
+    """What mercore plan says of jobs on VECTORS, a store, beside what they take: time, bytes, peak
+    memory."""
     from tests.benchmarks import plans as planning
 
     with TemporaryDirectory() as folder:
@@ -207,7 +252,10 @@ def plans(vectors: str, queries: str, *, only: str | None, json_path: str | None
 @main.command()
 @click.argument("vectors")
 @click.argument("queries")
-@click.option("--codes", help="Codes of VECTORS by aska under chi2, as encode makes them. [default: made first]")
+@click.option(
+    "--codes",
+    help="Codes of VECTORS by aska under chi2, as encode makes them. [default: made first]",
+)
 @click.option("--bounds", help="Bounds of VECTORS under chi2. [default: made first]")
 @click.option("--workers", default=2, show_default=True, help="Threads, and processes.")
 @click.option("--batch", default=1024, show_default=True, help="Queries a batch.")
@@ -215,7 +263,13 @@ def plans(vectors: str, queries: str, *, only: str | None, json_path: str | None
 @click.option("--repeats", default=5, show_default=True)
 @click.option("--json", "json_path", type=click.Path(), help="Write the figures here as well.")
 def cluster(
-    vectors: str, queries: str, *, codes: str | None, bounds: str | None, json_path: str | None, **setting: int
+    vectors: str,
+    queries: str,
+    *,
+    codes: str | None,
+    bounds: str | None,
+    json_path: str | None,
+    **setting: int,
 ) -> None:
     """Encoding and searching VECTORS, a store, on a cluster of processes beside as many threads."""
     from tests.benchmarks import cluster as contest
@@ -231,18 +285,30 @@ def cluster(
 @click.argument("out")
 @click.option("--rows", default=10_000_000, show_default=True)
 def jitter(base: str, out: str, *, rows: int) -> None:
-    """Write as many distinct rows as asked for, made from those of BASE, to OUT: uint8 .bvecs or float16 .npy."""
+    """Write as many distinct rows as asked for, made from those of BASE, to OUT: uint8 .bvecs or
+    float16 .npy."""
     from tests.benchmarks.jitter import write_jittered
 
     write_jittered(base, Path(out), rows)
 
 
 @main.command()
-@click.option("--kills", default=30, show_default=True, help="Runs in which a worker, the scheduler, the runner die.")
-@click.option("--races", default=50, show_default=True, help="Races of two submitters and two runners for one store.")
+@click.option(
+    "--kills",
+    default=30,
+    show_default=True,
+    help="Runs in which a worker, the scheduler, the runner die.",
+)
+@click.option(
+    "--races",
+    default=50,
+    show_default=True,
+    help="Races of two submitters and two runners for one store.",
+)
 @click.option("--json", "json_path", type=click.Path(), help="Write what happened here as well.")
 def survival(*, kills: int, races: int, json_path: str | None) -> None:
-    """Kill what runs jobs at random moments, and have runners race: every store must end as the undisturbed one."""
+    """Kill what runs jobs at random moments, and have runners race: every store must end as the
+    undisturbed one."""
     from tests.benchmarks import survival as trials
 
     with TemporaryDirectory() as folder:

@@ -29,7 +29,8 @@ KERNELS: dict[str, dict[str, Any]] = {
 
 
 def measure() -> list[Row]:
-    """Return a row a kernel and dimension: 10⁹ terms a second, and as many times BLAS and scikit-learn."""
+    """Return a row a kernel and dimension: 10⁹ terms a second, and as many times BLAS and
+    scikit-learn."""
     with threadpool_limits(1):
         dense = [row for d in DIMENSIONS for row in _compare(*_histograms(d, 1.0), bag=False)]
         return dense + _compare(*_histograms(BAG_DIMENSIONS, BAG_SHARE), bag=True)
@@ -53,10 +54,15 @@ def _compare(X: Float32, Y: Float32, *, bag: bool) -> list[Row]:
         "intersection": (lambda: manhattan_distances(X[:PEER_ROWS], Y), PEER_ROWS),
         "rbf": (lambda: rbf_kernel(X, Y, gamma=GAMMA), ROWS),
     }
-    tasks = {"sgemm": lambda: X @ columns, **ours} | {f"peer {name}": task for name, (task, _) in peers.items()}
+    tasks = {"sgemm": lambda: X @ columns, **ours} | {
+        f"peer {name}": task for name, (task, _) in peers.items()
+    }
     seconds = interleaved(tasks, REPEATS)
     terms = {name: ROWS * COLUMNS * d / seconds[name] / 1e9 for name in ("sgemm", *ours)}
-    theirs = {name: rows * COLUMNS * d / seconds[f"peer {name}"] / 1e9 for name, (_, rows) in peers.items()}
+    theirs = {
+        name: rows * COLUMNS * d / seconds[f"peer {name}"] / 1e9
+        for name, (_, rows) in peers.items()
+    }
     return [
         {
             "kernel": name,

@@ -1,4 +1,5 @@
-"""Encoding and searching on processes beside as many threads: the same work, interleaved, and what start-up takes."""
+"""Encoding and searching on processes beside as many threads: the same work, interleaved, and what
+start-up takes."""
 
 import shutil
 import time
@@ -23,7 +24,11 @@ from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import concatenate_answers
-from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    search_code_store,
+    search_vector_store,
+)
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.executor import Executor
@@ -81,18 +86,29 @@ def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
         start = time.perf_counter() - began
         here = stack.enter_context(connect(Execution(threads=setting.workers)))
         executor = partial(
-            _executor, stack, client, Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch)
+            _executor,
+            stack,
+            client,
+            Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
         )
         work = {
             "search codes, aska": _codes(executor, made, queries, setting),
             "exact search, bounds": _exact(executor, made, queries, setting),
             "exhaustive search": _exhaustive(executor, made, queries, setting),
-            "encode, aska": Both(*(partial(_encode, at, made, setting.parts) for at in (here, client))),
+            "encode, aska": Both(
+                *(partial(_encode, at, made, setting.parts) for at in (here, client))
+            ),
         }
         for name, both in work.items():
             rows.append({"work": name} | _compare(both, setting.repeats))
-    title = f"seconds, {setting.workers} workers, batches of {setting.batch}, k = {K}, medians of {setting.repeats}"
-    return {title: rows, "seconds until processes are there": [{"processes": setting.workers, "seconds": start}]}
+    title = (
+        f"seconds, {setting.workers} workers, batches of {setting.batch}, k = {K}, medians "
+        f"of {setting.repeats}"
+    )
+    return {
+        title: rows,
+        "seconds until processes are there": [{"processes": setting.workers, "seconds": start}],
+    }
 
 
 def _compare(both: Both, repeats: int) -> Row:
@@ -108,7 +124,9 @@ def _encode(client: Client, made: Made, parts: int) -> Answer:
     """Encode so many parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
-    store = create_or_resume(path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors))
+    store = create_or_resume(
+        path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
+    )
     some = range(min(parts, store.parts))
     encode_parts(client, str(path), Sources(made.vectors), some)
     receipts = [store.store.receipt(part) for part in some]
@@ -119,15 +137,21 @@ def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting:
     codes, rows, kernel = open_code_store(Path(made.codes)), open_rows(queries), make_kernel(KERNEL)
 
     def search(executor: Executor) -> Answer:
-        hits = search_code_store(codes, rows, SearchSettings(k=K, batch=setting.batch, executor=executor))
+        hits = search_code_store(
+            codes, rows, SearchSettings(k=K, batch=setting.batch, executor=executor)
+        )
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
-    here = ThreadExecutor(kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes)))
+    here = ThreadExecutor(
+        kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes))
+    )
     there = executor(Stores(kernel=kernel.spec(), codes=made.codes))
     return Both(partial(search, here), partial(search, there))
 
 
-def _exhaustive(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
+def _exhaustive(
+    executor: Callable[..., Executor], made: Made, queries: str, setting: Setting
+) -> Both:
     vectors, rows, kernel = open_vectors(made.vectors), open_rows(queries), make_kernel(KERNEL)
 
     def search(executor: Executor) -> Answer:
@@ -141,18 +165,28 @@ def _exhaustive(executor: Callable[..., Executor], made: Made, queries: str, set
 
 
 def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
-    codes, source, kernel = open_code_store(Path(made.bounds)), open_rows(queries), make_kernel(KERNEL)
-    scorer = ExactScorer(vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers)
+    codes, source, kernel = (
+        open_code_store(Path(made.bounds)),
+        open_rows(queries),
+        make_kernel(KERNEL),
+    )
+    scorer = ExactScorer(
+        vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers
+    )
     here = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
     spec = kernel.ranking.spec()
-    there = replace(here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors)))
+    there = replace(
+        here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors))
+    )
 
     def batches() -> Iterator[NDArray[Any]]:
         for start in range(0, source.shape[0], setting.batch):
             yield source.read(start, min(start + setting.batch, source.shape[0]))
 
     def search(exact: ExactSearch) -> Answer:
-        proofs = in_order(batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches)
+        proofs = in_order(
+            batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches
+        )
         return concatenate_answers(list(proofs)).arrays()
 
     return Both(partial(search, here), partial(search, there))

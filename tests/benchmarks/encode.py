@@ -1,4 +1,5 @@
-"""What encoding a row costs on one core, beside its parts, SPAMS and scikit-learn; interleaved medians of one run."""
+"""What encoding a row costs on one core, beside its parts, SPAMS and scikit-learn; interleaved
+medians of one run."""
 
 import statistics
 import time
@@ -30,17 +31,21 @@ REPEATS = 5
 
 
 def measure(rows: int = 2 * BLOCK_ROWS) -> dict[str, list[Row]]:
-    """Return the tables: every kernel, its parts; SPAMS and scikit-learn; and whether the cost is linear in n."""
+    """Return the tables: every kernel, its parts; SPAMS and scikit-learn; and whether the cost is
+    linear in n."""
     with threadpool_limits(1):
         return {
-            "µs a row": [row for case in product(KERNELS, DIMS, ATOMS) for row in _costs(*case, rows)],
+            "µs a row": [
+                row for case in product(KERNELS, DIMS, ATOMS) for row in _costs(*case, rows)
+            ],
             "peers, hellinger, m = 8192, α = 8": [row for d in DIMS for row in _peers(d)],
             "linearity, chi2, d = 128, m = 8192, α = 8": _linearity(),
         }
 
 
 def _costs(kernel: str, d: int, m: int, rows: int) -> list[Row]:
-    """Return a line for each α: the whole of encoding with either pursuit, the kernel alone, a matrix product alone."""
+    """Return a line for each α: the whole of encoding with either pursuit, the kernel alone, a
+    matrix product alone."""
     encoder, values = _encoder(kernel, d, m), histograms(rows, d, seed=2)
     prepared = encoder.kernel.prepare(values).astype(np.float32)
     atoms_t = np.random.default_rng(0).random((d, m), dtype=np.float32)
@@ -48,10 +53,15 @@ def _costs(kernel: str, d: int, m: int, rows: int) -> list[Row]:
     lines = []
     for alpha in SPARSITIES:
         tasks: dict[str, Callable[[], object]] = {
-            pursuit: partial(_encode, encoder, values, pursuit=pursuit, alpha=alpha) for pursuit in PURSUITS
+            pursuit: partial(_encode, encoder, values, pursuit=pursuit, alpha=alpha)
+            for pursuit in PURSUITS
         }
-        tasks["K(Y, D)"] = lambda: _blocks(prepared, lambda block: encoder.kernel.block(block, atoms_t))
-        tasks["sgemm"] = lambda: _blocks(prepared, lambda block: np.dot(block, atoms_t, out=product_of_block))
+        tasks["K(Y, D)"] = lambda: _blocks(
+            prepared, lambda block: encoder.kernel.block(block, atoms_t)
+        )
+        tasks["sgemm"] = lambda: _blocks(
+            prepared, lambda block: np.dot(block, atoms_t, out=product_of_block)
+        )
         cost = {name: seconds / rows * 1e6 for name, seconds in _interleaved(tasks).items()}
         ratios = {f"{pursuit} / K(Y, D)": cost[pursuit] / cost["K(Y, D)"] for pursuit in PURSUITS}
         lines.append({"kernel": kernel, "d": d, "m": m, "α": alpha, **cost, **ratios})
@@ -59,7 +69,8 @@ def _costs(kernel: str, d: int, m: int, rows: int) -> list[Row]:
 
 
 def _peers(d: int, m: int = 8192, alpha: int = 8) -> list[Row]:
-    """Return a line a contestant: with the Gram matrix for so many rows, and for each row beyond; the residual²."""
+    """Return a line a contestant: with the Gram matrix for so many rows, and for each row beyond;
+    the residual²."""
     encoder, values = _encoder("hellinger", d, m), histograms(MORE_PEER_ROWS, d, seed=2)
     unit = encoder.kernel.prepare(values).astype(np.float32)
     atoms = np.asfortranarray(encoder._atoms_t.astype(np.float32))  # as the encoder prepared them
@@ -122,19 +133,30 @@ def _linearity() -> list[Row]:
     encoder, values = _encoder("chi2", 128, 8192), histograms(max(SIZES), 128, seed=2)
     tasks = {str(n): partial(_encode, encoder, values[:n]) for n in SIZES}
     seconds = _interleaved(tasks, repeats=3)
-    return [{"rows": n, "seconds": seconds[str(n)], "µs a row": seconds[str(n)] / n * 1e6} for n in SIZES]
+    return [
+        {"rows": n, "seconds": seconds[str(n)], "µs a row": seconds[str(n)] / n * 1e6}
+        for n in SIZES
+    ]
 
 
 def _encoder(kernel: str, d: int, m: int) -> Aska:
-    encoder = Aska(AskaSpec(n_atoms=m), make_kernel(kernel, gamma=GAMMA.get(kernel)), histograms(m, d, seed=1))
+    encoder = Aska(
+        AskaSpec(n_atoms=m), make_kernel(kernel, gamma=GAMMA.get(kernel)), histograms(m, d, seed=1)
+    )
     encoder.prepare_encoding()
     return encoder
 
 
 def _encode(
-    encoder: Aska, values: NDArray[Any], *, pursuit: str = "ormp", alpha: int = 8, prepare: bool = False
+    encoder: Aska,
+    values: NDArray[Any],
+    *,
+    pursuit: str = "ormp",
+    alpha: int = 8,
+    prepare: bool = False,
 ) -> None:
-    """Encode rows with a pursuit and a sparsity, which the Gram matrix does not depend on; make that too if asked."""
+    """Encode rows with a pursuit and a sparsity, which the Gram matrix does not depend on; make
+    that too if asked."""
     encoder.spec = replace(encoder.spec, pursuit=pursuit, n_nonzero_coefs=alpha)
     if prepare:
         encoder.prepare_encoding()
@@ -165,7 +187,8 @@ def _own_residual(encoder: Aska, values: NDArray[Any], pursuit: str, alpha: int)
 
 
 def _interleaved(tasks: Tasks, repeats: int = REPEATS) -> dict[str, float]:
-    """Return the median seconds of each task; round after round, so that a slow minute meets all of them."""
+    """Return the median seconds of each task; round after round, so that a slow minute meets all of
+    them."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(repeats + 1):
         for name, task in tasks.items():

@@ -1,4 +1,5 @@
-"""Exact search by bounds beside the exhaustive search by the true kernel, and verifying beside both."""
+"""Exact search by bounds beside the exhaustive search by the true kernel, and verifying beside
+both."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -34,9 +35,16 @@ Queries = NDArray[Any]
 
 
 def measure(
-    vectors: str, queries: str, kernels: Mapping[str, dict[str, Any]], folder: Path, *, threads: int, many: int
+    vectors: str,
+    queries: str,
+    kernels: Mapping[str, dict[str, Any]],
+    folder: Path,
+    *,
+    threads: int,
+    many: int,
 ) -> dict[str, list[Row]]:
-    """Return what exact search scores and how long it takes, a line a kernel and k; the bounds are made in ``folder``.
+    """Return what exact search scores and how long it takes, a line a kernel and k; the bounds are
+    made in ``folder``.
 
     Parameters
     ----------
@@ -52,7 +60,9 @@ def measure(
         path = folder / f"{name}.bounds"
         made = api.encode(vectors, str(path), encoder="bound", **options)
         codes, rows = open_code_store(path), open_vectors(vectors)
-        scorer = ExactScorer(vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads)
+        scorer = ExactScorer(
+            vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads
+        )
         search = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
         timed = chosen[:: max(1, len(chosen) // BATCH)][:BATCH]
         bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes a row"
@@ -62,12 +72,14 @@ def measure(
                 time.append({"kernel": name, "k": k} | _time(search, timed, k))
     return {
         f"rows scored by the true kernel, {rows.rows:,} rows, {len(chosen):,} queries": work,
-        f"ns a row and query, batches of {BATCH} queries, {threads} threads, {rows.rows:,} rows": time,
+        f"ns a row and query, batches of {BATCH} queries, {threads} threads, {rows.rows:,} "
+        "rows": time,
     }
 
 
 def _work(search: ExactSearch, queries: Queries, k: int) -> Row:
-    """Return the shares of rows scored, in percent, and how many ids differ from the exhaustive search's."""
+    """Return the shares of rows scored, in percent, and how many ids differ from the exhaustive
+    search's."""
     proved = search.prove(queries, k)
     exhaustive = ExactSearch(scorer=search.scorer).prove(queries, k)
     share = proved.evaluated / search.scorer.vectors.rows * 100
@@ -86,8 +98,12 @@ def _time(search: ExactSearch, queries: Queries, k: int) -> Row:
     assert bounds is not None
     held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, PartCache(sys.maxsize)))
     tasks: dict[str, Callable[[], object]] = {
-        "brute": lambda: search_vectors(scorer.vectors, scorer.kernel, queries, k, threads=scorer.threads),
-        "dense": lambda: search_vectors(scorer.vectors, dense(scorer.kernel), queries, k, threads=scorer.threads),
+        "brute": lambda: search_vectors(
+            scorer.vectors, scorer.kernel, queries, k, threads=scorer.threads
+        ),
+        "dense": lambda: search_vectors(
+            scorer.vectors, dense(scorer.kernel), queries, k, threads=scorer.threads
+        ),
         "exact": lambda: search.prove(queries, k),
         "held": lambda: held.prove(queries, k),
         "verify": lambda: _assert_proved(search, queries, assured, said=True),
@@ -131,7 +147,9 @@ def _is_sparse(vectors: Vectors) -> bool:
     return bool((vectors.read_part(0) == 0).mean() > 0.5)
 
 
-def _assert_proved(search: ExactSearch, queries: Queries, assured: ExactAnswers, *, said: bool) -> None:
+def _assert_proved(
+    search: ExactSearch, queries: Queries, assured: ExactAnswers, *, said: bool
+) -> None:
     """Verify an exact answer, by its scores too if they are said."""
     scores = assured.scores if said else None
     assert (verify(search, queries, assured.ids, scores).ranks < 0).all()
@@ -139,7 +157,9 @@ def _assert_proved(search: ExactSearch, queries: Queries, assured: ExactAnswers,
 
 def _read(bounds: OpenCodes, vectors: Vectors) -> None:
     """Read every byte of both stores, checked, on one thread."""
-    for _ in read_parts(bounds, bounds.store.store.layout.column_names, iter(range(bounds.store.parts))):
+    for _ in read_parts(
+        bounds, bounds.store.store.layout.column_names, iter(range(bounds.store.parts))
+    ):
         pass
     for part in range(vectors.parts):
         vectors.read_part(part)

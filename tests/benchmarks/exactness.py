@@ -1,4 +1,5 @@
-"""Wrong ids of the exact search, against a truth apart from it; and those of faiss' flat indexes beside it."""
+"""Wrong ids of the exact search, against a truth apart from it; and those of faiss' flat indexes
+beside it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,8 @@ CHANGES = "first id changes with the batch", "ten first change"
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How many rows and queries are taken of each file at most, and made of each adversarial set."""
+    """How many rows and queries are taken of each file at most, and made of each adversarial
+    set."""
 
     rows: int
     queries: int
@@ -40,7 +42,8 @@ class Sizes:
 
 
 def exact_ids(vectors: str, queries: str, kernel: Mapping[str, Any], k: int) -> Ids:
-    """Return the ids that an exact search by bounds finds; ``kernel`` holds the options that name one."""
+    """Return the ids that an exact search by bounds finds; ``kernel`` holds the options that name
+    one."""
     with TemporaryDirectory() as folder:
         bounds = str(Path(folder) / "bounds.zarr")
         api.encode(vectors, bounds, encoder="bound", **kernel)
@@ -48,12 +51,15 @@ def exact_ids(vectors: str, queries: str, kernel: Mapping[str, Any], k: int) -> 
     return hits.ids
 
 
-def measure(files: Mapping[str, tuple[str, str]], kernels: Sequence[str], sizes: Sizes) -> dict[str, list[Row]]:
+def measure(
+    files: Mapping[str, tuple[str, str]], kernels: Sequence[str], sizes: Sizes
+) -> dict[str, list[Row]]:
     """Return a line a set and kernel: how many ids are wrong, of how many.
 
     Parameters
     ----------
-    files : base and queries of sets by name: any files that mercore reads, or counts as scipy's sparse ``.npz``
+    files : base and queries of sets by name: any files that mercore reads, or counts as scipy's
+        sparse ``.npz``
     """
     lines: list[Row] = []
     for data in _sets(files, sizes):
@@ -64,19 +70,26 @@ def measure(files: Mapping[str, tuple[str, str]], kernels: Sequence[str], sizes:
 
 
 def flat_indexes(n: int, nq: int) -> dict[str, list[Row]]:
-    """Return a line an index and batch on near-uniform rows: for how many queries the first or ten first are wrong.
+    """Return a line an index and batch on near-uniform rows: for how many queries the first or ten
+    first are wrong.
 
-    Truth is the cosine of the rows; and, so that no index is blamed for its metric, that metric of the same rows.
+    Truth is the cosine of the rows; and, so that no index is blamed for its metric, that metric of
+    the same rows.
     """
     data = adversarial.adversary("near-uniform", n, nq)
     true = exact_truth.nearest("cosine", data.rows, data.queries, K)
-    custom = {"L2": exact_truth.nearest("rbf", data.rows, data.queries, K), "IP": _nearest_by_product(data)}
+    custom = {
+        "L2": exact_truth.nearest("rbf", data.rows, data.queries, K),
+        "IP": _nearest_by_product(data),
+    }
     with TemporaryDirectory() as folder:
         ids = exact_ids(*_ingested(data, Path(folder)), {"kernel": "cosine"}, K)
     lines = [_errors("mercore, exact", nq, ids, (true, true)) | dict.fromkeys(CHANGES, "")]
     for name, index in _indexes(data.rows).items():
         metric = custom["IP" if "IP" in name else "L2"]
-        answers = [(batch, _searched(index, data.queries, batch)) for batch in BATCHES if batch <= nq]
+        answers = [
+            (batch, _searched(index, data.queries, batch)) for batch in BATCHES if batch <= nq
+        ]
         changes = _changes([ids for _, ids in answers])
         lines += [_errors(name, batch, ids, (true, metric)) | changes for batch, ids in answers]
     return {f"near-uniform rows, {n} × {data.rows.shape[1]}, {nq} queries": lines}
@@ -90,7 +103,8 @@ def _sets(files: Mapping[str, tuple[str, str]], sizes: Sizes) -> Iterator[Data]:
 
 
 def _read(path: str, count: int) -> NDArray[Any]:
-    """Return the first rows of a file that are not all zero; counts as uint8 if they fit, else as float32."""
+    """Return the first rows of a file that are not all zero; counts as uint8 if they fit, else as
+    float32."""
     if path.endswith(".npz"):
         counts = sparse.csr_array(sparse.load_npz(path))[:count].toarray()
         rows = counts.astype(np.uint8 if counts.max() < 256 else np.float32)
@@ -102,7 +116,9 @@ def _read(path: str, count: int) -> NDArray[Any]:
 
 def _ingested(data: Data, folder: Path) -> tuple[str, str]:
     """Make a vector store of the rows and a file of the queries; return their paths."""
-    rows, queries, store = (str(folder / name) for name in ("rows.npy", "queries.npy", "vectors.zarr"))
+    rows, queries, store = (
+        str(folder / name) for name in ("rows.npy", "queries.npy", "vectors.zarr")
+    )
     np.save(rows, data.rows)
     np.save(queries, data.queries)
     api.ingest(rows, store)
@@ -110,7 +126,8 @@ def _ingested(data: Data, folder: Path) -> tuple[str, str]:
 
 
 def _options(kernel: str, data: Data) -> dict[str, Any]:
-    """Return the options that name a kernel; γ is 1 for exp_chi2, 1 over the median squared distance for rbf."""
+    """Return the options that name a kernel; γ is 1 for exp_chi2, 1 over the median squared
+    distance for rbf."""
     if kernel == "exp_chi2":
         return {"kernel": kernel, "gamma": 1.0}
     if kernel != "rbf":
@@ -125,7 +142,9 @@ def _line(data: Data, kernel: dict[str, Any], paths: tuple[str, str]) -> Row:
     began = time.perf_counter()
     found = exact_ids(*paths, kernel, K)
     searched = time.perf_counter()
-    true = exact_truth.nearest(kernel["kernel"], data.rows, data.queries, K, gamma=kernel.get("gamma", 1.0))
+    true = exact_truth.nearest(
+        kernel["kernel"], data.rows, data.queries, K, gamma=kernel.get("gamma", 1.0)
+    )
     wrong = found != true
     return {
         "set": data.name,
@@ -173,7 +192,8 @@ def _searched(index: Any, queries: NDArray[np.float32], batch: int) -> Ids:
 
 
 def _errors(name: str, batch: int, ids: Ids, truths: tuple[Ids, Ids]) -> Row:
-    """Return for how many queries the first id, and the set of the ten first, are not those of each truth."""
+    """Return for how many queries the first id, and the set of the ten first, are not those of each
+    truth."""
     line: Row = {"index": name, "queries a batch": batch}
     for metric, true in zip(("cosine", "its own metric"), truths, strict=True):
         line[f"first wrong, {metric}"] = _differing([ids[:, :1], true[:, :1]])
@@ -182,11 +202,19 @@ def _errors(name: str, batch: int, ids: Ids, truths: tuple[Ids, Ids]) -> Row:
 
 
 def _changes(answers: list[Ids]) -> Row:
-    """Return for how many queries the first id, and the set of the ten first, depend on the size of the batch."""
-    return {CHANGES[0]: _differing([ids[:, :1] for ids in answers]), CHANGES[1]: _differing(answers)}
+    """Return for how many queries the first id, and the set of the ten first, depend on the size of
+    the batch."""
+    return {
+        CHANGES[0]: _differing([ids[:, :1] for ids in answers]),
+        CHANGES[1]: _differing(answers),
+    }
 
 
 def _differing(answers: list[Ids]) -> int:
     """Return for how many queries the answers are not all the same set."""
     first, *others = (np.sort(ids, axis=1) for ids in answers)
-    return int(np.any([(first != other).any(axis=1) for other in others], axis=0).sum()) if others else 0
+    return (
+        int(np.any([(first != other).any(axis=1) for other in others], axis=0).sum())
+        if others
+        else 0
+    )

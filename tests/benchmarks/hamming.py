@@ -1,4 +1,5 @@
-"""The Hamming and the dense scanner beside faiss: the same rows, one thread, one run, interleaved, medians."""
+"""The Hamming and the dense scanner beside faiss: the same rows, one thread, one run, interleaved,
+medians."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,11 @@ Row = dict[str, Any]
 Task = Callable[[], object]
 
 K, BATCHES, REPEATS = 100, (1, 32, 64, 128), 7
-BITS, ROWS, BYTES = (64, 128, 256, 512), 10_000_000, 320_000_000  # at most so many rows, and bytes of codes
+BITS, ROWS, BYTES = (
+    (64, 128, 256, 512),
+    10_000_000,
+    320_000_000,
+)  # at most so many rows, and bytes of codes
 PLANTED, FLIPPED = 200, 0.2  # rows near each query, and the share of their bits that differ
 DENSE_ROWS, DENSE_DIMENSIONS = 1_000_000, 128
 
@@ -47,7 +52,8 @@ def hamming(bits: int) -> list[Row]:
 
 
 def dense() -> list[Row]:
-    """Return the table of float32 rows by inner product; the BLAS behind faiss rounds otherwise, so ids may differ."""
+    """Return the table of float32 rows by inner product; the BLAS behind faiss rounds otherwise, so
+    ids may differ."""
     rng = np.random.default_rng(0)
     values = rng.normal(size=(DENSE_ROWS, DENSE_DIMENSIONS)).astype(np.float32)
     points = rng.normal(size=(max(BATCHES), DENSE_DIMENSIONS)).astype(np.float32)
@@ -58,7 +64,10 @@ def dense() -> list[Row]:
         scanner = DenseScanner(points[:nq], "point")
         tasks[f"ours, {nq}"] = nq, partial(scanned, scanner, {"point": values}, nq)
         tasks[f"IndexFlatIP, {nq}"] = nq, partial(index.search, points[:nq], K)
-    tasks["bare read of the bytes"] = 1, partial(scan_numba.read, values.reshape(-1).view(np.uint64))
+    tasks["bare read of the bytes"] = (
+        1,
+        partial(scan_numba.read, values.reshape(-1).view(np.uint64)),
+    )
     return rows_of(tasks, DENSE_ROWS, "IndexFlatIP")
 
 
@@ -80,8 +89,11 @@ def scanned(scanner: Scanner, columns: dict[str, NDArray[Any]], nq: int) -> TopK
     return best
 
 
-def compare(codes: NDArray[np.uint8], queries: NDArray[np.uint8], index: faiss.IndexBinaryFlat) -> None:
-    """Check that faiss has the same distances, and the same rows wherever they are nearer than the k-th.
+def compare(
+    codes: NDArray[np.uint8], queries: NDArray[np.uint8], index: faiss.IndexBinaryFlat
+) -> None:
+    """Check that faiss has the same distances, and the same rows wherever they are nearer than the
+    k-th.
 
     Raises
     ------
@@ -99,11 +111,16 @@ def compare(codes: NDArray[np.uint8], queries: NDArray[np.uint8], index: faiss.I
 
 
 def rows_of(tasks: dict[str, tuple[int, Task]], n: int, peer: str) -> list[Row]:
-    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast as its peer."""
+    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast
+    as its peer."""
     seconds = interleaved({name: task for name, (_, task) in tasks.items()}, REPEATS)
     pairs = {name: value / n / tasks[name][0] * 1e9 for name, value in seconds.items()}
     return [
-        {"contestant, queries": name, "ns a row and query": value, f"× {peer}": pairs[_peer(name, peer)] / value}
+        {
+            "contestant, queries": name,
+            "ns a row and query": value,
+            f"× {peer}": pairs[_peer(name, peer)] / value,
+        }
         for name, value in pairs.items()
     ]
 

@@ -1,4 +1,5 @@
-"""More rows from few: descriptors scaled and jittered into distinct ones, for measurements at a size of choice."""
+"""More rows from few: descriptors scaled and jittered into distinct ones, for measurements at a
+size of choice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,20 +27,28 @@ def write_jittered(base: str, out: Path, rows: int, *, seed: int = 0) -> None:
     if out.suffix == ".bvecs":
         _write_bvecs(out, blocks)
     elif out.suffix == ".npy":
-        array = np.lib.format.open_memmap(str(out), mode="w+", dtype=np.float16, shape=(rows, values.shape[1]))
+        array = np.lib.format.open_memmap(
+            str(out), mode="w+", dtype=np.float16, shape=(rows, values.shape[1])
+        )
         for start, block in enumerate(blocks):
             array[start * BLOCK : start * BLOCK + len(block)] = block
         array.flush()
     else:
-        raise InputError(f"{out} has the suffix {out.suffix!r}: expected .bvecs or .npy. Fix: name such a file.")
+        raise InputError(
+            f"{out} has the suffix {out.suffix!r}: expected .bvecs or .npy. Fix: name such a file."
+        )
 
 
-def _jittered(values: NDArray[np.float32], rows: int, rng: np.random.Generator) -> Iterator[NDArray[np.float32]]:
+def _jittered(
+    values: NDArray[np.float32], rows: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.float32]]:
     """Yield blocks of jittered rows, drawn from ``values`` with replacement."""
     n, d = values.shape
     for start in range(0, rows, BLOCK):
         count = min(BLOCK, rows - start)
-        drawn = values[rng.integers(0, n, count)] * (1 + 0.05 * rng.standard_normal((count, 1), dtype=np.float32))
+        drawn = values[rng.integers(0, n, count)] * (
+            1 + 0.05 * rng.standard_normal((count, 1), dtype=np.float32)
+        )
         drawn *= 1 + 0.1 * rng.standard_normal((count, d), dtype=np.float32)
         yield drawn
 

@@ -1,4 +1,5 @@
-"""Encoding by kernel PCA and product quantisation beside the bare kernel block, and beside scikit-learn with faiss."""
+"""Encoding by kernel PCA and product quantisation beside the bare kernel block, and beside
+scikit-learn with faiss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,8 @@ SHAPES = ((1024, 64, 8), (1024, 128, 16), (2048, 128, 16))
 
 
 def measure(base: str) -> dict[str, list[Row]]:
-    """Return microseconds a row on one thread, chi2, for each (M, E, D); BASE is a file of at least 65 536 rows."""
+    """Return microseconds a row on one thread, chi2, for each (M, E, D); BASE is a file of at least
+    65 536 rows."""
     vectors = SourceVectors(open_source(base))
     with threadpool_limits(1):
         faiss.omp_set_num_threads(1)
@@ -39,11 +41,15 @@ def _shape(vectors: SourceVectors, landmarks: int, components: int, count: int) 
     embedding = Embedding(kernel, model["landmarks"], model["projection"])
     rows = vectors.source.read(0, ROWS)
     prepared = kernel.prepare(rows).astype(np.float32)
-    columns = kernel.packed(np.ascontiguousarray(kernel.prepare(model["landmarks"]).T.astype(np.float32)))
+    columns = kernel.packed(
+        np.ascontiguousarray(kernel.prepare(model["landmarks"]).T.astype(np.float32))
+    )
     peer = _peer(encoder, prepared[:FEW], kernel.prepare(model["landmarks"]), model["projection"])
     tasks: dict[str, Callable[[], object]] = {
         "ours": lambda: _blocks(rows, spec.block_rows, encoder.encode),
-        "block": lambda: _blocks(prepared, spec.block_rows, lambda block: kernel.block(block, columns)),
+        "block": lambda: _blocks(
+            prepared, spec.block_rows, lambda block: kernel.block(block, columns)
+        ),
         "embedding": lambda: _blocks(rows, spec.block_rows, embedding),
         "peer": peer,
     }
@@ -64,9 +70,13 @@ def _shape(vectors: SourceVectors, landmarks: int, components: int, count: int) 
 
 
 def _peer(
-    encoder: Pq, prepared: NDArray[np.float32], landmarks: NDArray[np.float64], projection: NDArray[np.float32]
+    encoder: Pq,
+    prepared: NDArray[np.float32],
+    landmarks: NDArray[np.float64],
+    projection: NDArray[np.float32],
 ) -> Callable[[], NDArray[np.uint8]]:
-    """Return what encodes prepared rows by scikit-learn's chi2, a product, and faiss' quantiser on our codebooks."""
+    """Return what encodes prepared rows by scikit-learn's chi2, a product, and faiss' quantiser on
+    our codebooks."""
     count, _, width = encoder.codebooks.shape
     quantizer: Any = faiss.ProductQuantizer(count * width, count, 8)
     faiss.copy_array_to_vector(np.ascontiguousarray(encoder.codebooks).ravel(), quantizer.centroids)
@@ -75,7 +85,9 @@ def _peer(
     def encode() -> NDArray[np.uint8]:
         # scikit-learn's is −Σ (x − y)² / (x + y) of histograms that sum to one: K = 1 + that / 2
         kernel_values = 1 + additive_chi2_kernel(prepared, exemplars) / 2
-        return np.asarray(quantizer.compute_codes(np.ascontiguousarray(kernel_values @ projection, np.float32)))
+        return np.asarray(
+            quantizer.compute_codes(np.ascontiguousarray(kernel_values @ projection, np.float32))
+        )
 
     return encode
 

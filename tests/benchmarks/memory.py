@@ -1,4 +1,5 @@
-"""Peaks of real commands under budgets: encoding, searching the codes, and searching them exactly."""
+"""Peaks of real commands under budgets: encoding, searching the codes, and searching them
+exactly."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +13,27 @@ from tests.support.peaks import measured
 HOURS = 3600.0
 
 
-def measure(vectors: str, queries: str, budgets: Sequence[str], encode: Sequence[str], folder: Path) -> list[Row]:
-    """Return a line a budget and command: its peak, and what it made smaller to keep to the budget."""
+def measure(
+    vectors: str, queries: str, budgets: Sequence[str], encode: Sequence[str], folder: Path
+) -> list[Row]:
+    """Return a line a budget and command: its peak, and what it made smaller to keep to the
+    budget."""
     lines: list[Row] = []
     for number, budget in enumerate(budgets):
         made, hits = folder / f"codes-{number}", folder / "hits.npz"
         commands: dict[str, tuple[object, ...]] = {
             "encode": ("encode", vectors, made, *encode),
             "search": ("search", made, queries, "-k", 10, "--out", hits),
-            "exact": ("search", made, queries, "-k", 10, "--exact", "--out", folder / f"exact-{number}.npz"),
+            "exact": (
+                "search",
+                made,
+                queries,
+                "-k",
+                10,
+                "--exact",
+                "--out",
+                folder / f"exact-{number}.npz",
+            ),
         }
         for name, words in commands.items():
             lines.append(_line(name, budget, (*words, "--memory", budget)))

@@ -1,4 +1,5 @@
-"""What ``mercore plan`` says, beside what the planned command then takes: time, bytes on disk, peak memory."""
+"""What ``mercore plan`` says, beside what the planned command then takes: time, bytes on disk, peak
+memory."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ HOURS = 3600.0
 
 
 class Case(NamedTuple):
-    """A command that is planned, then run: what it writes, and the stores whose files are read from the disk."""
+    """A command that is planned, then run: what it writes, and the stores whose files are read from
+    the disk."""
 
     name: str
     words: Sequence[object]
@@ -47,7 +49,9 @@ def measure(
     return {"plans": lines}
 
 
-def _cases(vectors: str, queries: str, folder: Path, more: Mapping[str, str | None]) -> Iterator[Case]:
+def _cases(
+    vectors: str, queries: str, folder: Path, more: Mapping[str, str | None]
+) -> Iterator[Case]:
     """Yield the jobs, each of which may read what those before it wrote."""
     bounds, source = more.get("bounds"), more.get("source")
     chi2 = ("--kernel", "chi2")
@@ -56,19 +60,33 @@ def _cases(vectors: str, queries: str, folder: Path, more: Mapping[str, str | No
         yield Case("ingest", ("ingest", source, made), made, ())
     for encoder in ("aska", "kpca-pq", "kpca-bound"):
         made = folder / encoder
-        yield Case(f"encode {encoder}", ("encode", vectors, made, *chi2, "--encoder", encoder), made, (vectors,))
+        yield Case(
+            f"encode {encoder}",
+            ("encode", vectors, made, *chi2, "--encoder", encoder),
+            made,
+            (vectors,),
+        )
     for encoder in ("aska", "kpca-pq"):
         made = folder / encoder
         out = ("--out", folder / "hits.npz")
         yield Case(f"search {encoder}", ("search", made, queries, *out), None, (str(made),))
         reranked = ("--batch", 256, "--rerank", 1000)
-        yield Case(f"search {encoder}, rerank", ("search", made, queries, *reranked, *out), None, (str(made), vectors))
+        yield Case(
+            f"search {encoder}, rerank",
+            ("search", made, queries, *reranked, *out),
+            None,
+            (str(made), vectors),
+        )
     yield Case("search vectors", ("search", vectors, queries, *chi2, *out), None, (vectors,))
     exact = ("-k", 10, "--exact", "--out", folder / "exact.npz")
-    yield Case("search --exact", ("search", folder / "kpca-bound", queries, *exact), None, (vectors,))
+    yield Case(
+        "search --exact", ("search", folder / "kpca-bound", queries, *exact), None, (vectors,)
+    )
     if bounds is not None:
         source_of = str(open_code_store(Path(bounds)).source_path)
-        yield Case("search --exact BOUNDS", ("search", bounds, queries, *exact), None, (bounds, source_of))
+        yield Case(
+            "search --exact BOUNDS", ("search", bounds, queries, *exact), None, (bounds, source_of)
+        )
 
 
 def _line(case: Case) -> Row:
@@ -79,9 +97,18 @@ def _line(case: Case) -> Row:
         forget(chunk_files(_parts(store), range(_parts(store).layout.parts)))
     ran = measured(*case.words, seconds=HOURS)
     (time,) = (each for each in plan["times"] if each["cores"] == _cores(plan))
-    line: Row = {"job": case.name, "plan, s": planning.seconds, "planned, s": time["seconds"], "took, s": ran.seconds}
+    line: Row = {
+        "job": case.name,
+        "plan, s": planning.seconds,
+        "planned, s": time["seconds"],
+        "took, s": ran.seconds,
+    }
     line["time, planned / taken"] = time["seconds"] / ran.seconds
-    line |= {"planned, MB": plan["memory"] / 1e6, "peak, MB": ran.peak / 1e6, "memory": plan["memory"] / ran.peak}
+    line |= {
+        "planned, MB": plan["memory"] / 1e6,
+        "peak, MB": ran.peak / 1e6,
+        "memory": plan["memory"] / ran.peak,
+    }
     if case.written is not None:
         size = sum(path.stat().st_size for path in case.written.rglob("*") if path.is_file())
         line |= {"planned, bytes": plan["bytes"], "written": size, "bytes": plan["bytes"] / size}

@@ -1,4 +1,5 @@
-"""The scan of product-quantisation codes beside faiss: the same codes, one thread, one run, interleaved, medians."""
+"""The scan of product-quantisation codes beside faiss: the same codes, one thread, one run,
+interleaved, medians."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,11 +30,15 @@ class Contest:
         source, asked = open_rows(base), open_rows(queries)
         self.n, self.d = source.shape
         spread = np.linspace(0, asked.shape[0] - 1, max(BATCHES)).astype(int)
-        self.queries = np.concatenate([asked.read(row, row + 1) for row in spread]).astype(np.float32)
+        self.queries = np.concatenate([asked.read(row, row + 1) for row in spread]).astype(
+            np.float32
+        )
         self.exact = faiss.IndexPQ(self.d, M, 8)
         self.product = faiss.IndexPQ(self.d, M, 8, faiss.METRIC_INNER_PRODUCT)
         self.fast = faiss.IndexPQFastScan(self.d, 2 * M, 4)
-        sample = np.concatenate([source.read(at, at + 1024) for at in _spread(self.n, TRAINING)]).astype(np.float32)
+        sample = np.concatenate(
+            [source.read(at, at + 1024) for at in _spread(self.n, TRAINING)]
+        ).astype(np.float32)
         for index in (self.exact, self.fast):
             index.train(sample)
         flat = faiss.IndexFlatL2(self.d)
@@ -62,7 +67,8 @@ class Contest:
         return np.ascontiguousarray(np.moveaxis(values if product else -values, 0, 2))
 
     def ours(self, count: int, *, product: bool = False) -> TopK:
-        """Make the tables and scan the codes part by part, selection and exact rescoring included."""
+        """Make the tables and scan the codes part by part, selection and exact rescoring
+        included."""
         scanner, best = PqScanner(self.tables(count, product=product)), TopK(count, K, np.float32)
         for first in range(0, self.n, PART):
             scanner.scan({"code": self.codes[first : first + PART]}, first, best)
@@ -81,7 +87,9 @@ def measure(base: str, queries: str) -> dict[str, list[Row]]:
         contest = Contest(base, queries, M)
         faiss.omp_set_num_threads(1)
         results[f"M = {M}, {contest.n:,} rows"] = _speed(contest)
-        results[f"M = {M}, agreement"] = [_agreement(contest, product=product) for product in (False, True)]
+        results[f"M = {M}, agreement"] = [
+            _agreement(contest, product=product) for product in (False, True)
+        ]
         results[f"M = {M}, exact neighbour among the first {K}"] = [_recall(contest)]
     return results
 
@@ -101,7 +109,10 @@ def _speed(contest: Contest) -> list[Row]:
     seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
     return [
         {"contestant": name, "ns a row and query": value * 1e9}
-        | {f"× {peer}": seconds[_peer(peer, name)] / value for peer in ("faiss IndexPQ", "faiss FastScan")}
+        | {
+            f"× {peer}": seconds[_peer(peer, name)] / value
+            for peer in ("faiss IndexPQ", "faiss FastScan")
+        }
         for name, value in seconds.items()
     ]
 
@@ -112,8 +123,12 @@ def _peer(peer: str, name: str) -> str:
 
 
 def _agreement(contest: Contest, *, product: bool) -> Row:
-    """Return how many of our hits faiss finds; what it does not must tie with its last, within rounding."""
-    index, best = contest.product if product else contest.exact, contest.ours(BATCH, product=product)
+    """Return how many of our hits faiss finds; what it does not must tie with its last, within
+    rounding."""
+    index, best = (
+        contest.product if product else contest.exact,
+        contest.ours(BATCH, product=product),
+    )
     scores, ids = index.search(contest.queries[:BATCH], K)
     same, strays = 0, 0
     for q in range(BATCH):
@@ -134,7 +149,10 @@ def _recall(contest: Contest) -> Row:
     """Return the share of queries whose exact nearest row each finds."""
     points, true = contest.queries[:BATCH], contest.truth[0]
     found = {"ours": contest.ours(BATCH).ids}
-    found |= {"IndexPQ": contest.exact.search(points, K)[1], "FastScan": contest.fast.search(points, K)[1]}
+    found |= {
+        "IndexPQ": contest.exact.search(points, K)[1],
+        "FastScan": contest.fast.search(points, K)[1],
+    }
     return {name: float((ids == true).any(axis=1).mean()) for name, ids in found.items()}
 
 

@@ -1,4 +1,5 @@
-"""The scanner beside its peers: one run, interleaved, medians, the same rows and threads; and the machine's limits."""
+"""The scanner beside its peers: one run, interleaved, medians, the same rows and threads; and the
+machine's limits."""
 
 import os
 import statistics
@@ -59,14 +60,23 @@ class Contest:
 
 def load(store: CodeStore, names: Sequence[str]) -> Columns:
     """Return columns of a code store in memory, read and checked."""
-    parts = [{name: store.store.read_chunk(receipt, name) for name in names} for receipt in store.receipts]
+    parts = [
+        {name: store.store.read_chunk(receipt, name) for name in names}
+        for receipt in store.receipts
+    ]
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def scan_resident(
-    columns: Columns, groups: list[QueryGroup], threads: int, pool: ThreadPoolExecutor, *, passes: int = 1
+    columns: Columns,
+    groups: list[QueryGroup],
+    threads: int,
+    pool: ThreadPoolExecutor,
+    *,
+    passes: int = 1,
 ) -> TopK:
-    """Scan columns in memory on threads, each a contiguous share, so many times over; by distance if they can."""
+    """Scan columns in memory on threads, each a contiguous share, so many times over; by distance
+    if they can."""
     metric = "distance" if "residual" in columns else "product"
     n, nq = len(columns["atoms"]), groups[-1].queries.stop
     edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
@@ -84,8 +94,11 @@ def scan_resident(
     return merge(list(pool.map(work, range(threads))))
 
 
-def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
-    """Return the median seconds of each task; round after round, so that a slow minute meets all of them."""
+def interleaved(
+    tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS
+) -> dict[str, float]:
+    """Return the median seconds of each task; round after round, so that a slow minute meets all of
+    them."""
     for task in tasks.values():
         task()
     times: dict[str, list[float]] = {name: [] for name in tasks}
@@ -98,7 +111,8 @@ def interleaved(tasks: Mapping[str, Callable[[], object]], repeats: int = REPEAT
 
 
 def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
-    """Return faiss' 8-byte indexes of n random codes: IndexPQ with M = 8, and FastScan with 16 × 4 bits."""
+    """Return faiss' 8-byte indexes of n random codes: IndexPQ with M = 8, and FastScan with 16 × 4
+    bits."""
     rng = np.random.default_rng(0)
     sample = rng.random((20_000, 64), dtype=np.float32)
     exact, fast = faiss.IndexPQ(64, 8, 8), faiss.IndexPQFastScan(64, 16, 4)
@@ -132,7 +146,9 @@ def _one(contest: Contest, exact: faiss.IndexPQ, points: NDArray[np.float32]) ->
         "ours, filtered": lambda: contest.ours(contest.one),
         "ours, float32 loop": lambda: contest.ours(contest.plain_one),
         "faiss IndexPQ, M = 8": lambda: exact.search(points[:1], K),
-        "bare read of the bytes": lambda: [scan_numba.read(_words(values)) for values in contest.columns.values()],
+        "bare read of the bytes": lambda: [
+            scan_numba.read(_words(values)) for values in contest.columns.values()
+        ],
     }
     seconds = {name: value / contest.n for name, value in interleaved(tasks, repeats=9).items()}
     return _rows(seconds, "faiss IndexPQ, M = 8", "bare read of the bytes")
@@ -141,9 +157,12 @@ def _one(contest: Contest, exact: faiss.IndexPQ, points: NDArray[np.float32]) ->
 def _batch(
     contest: Contest, exact: faiss.IndexPQ, fast: faiss.IndexPQFastScan, points: NDArray[np.float32]
 ) -> list[Row]:
-    """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and 128."""
+    """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and
+    128."""
     matrix = _sparse(contest)
-    thirty_two, wide = (contest.encoder.scanner(contest.queries[:count]).groups for count in (32, 2 * BATCH))
+    thirty_two, wide = (
+        contest.encoder.scanner(contest.queries[:count]).groups for count in (32, 2 * BATCH)
+    )
     tasks: dict[str, tuple[int, Callable[[], object]]] = {
         "ours, batch of 32": (32, lambda: contest.ours(thirty_two)),
         "ours, batch of 64": (64, lambda: contest.ours(contest.groups)),
@@ -161,25 +180,37 @@ def _batch(
     seconds = interleaved({name: task for name, (_, task) in tasks.items()})
     seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
     seconds["scipy CSR × dense, batch of 64, scores only"] *= contest.n / matrix.shape[0]
-    return _rows(seconds, "faiss IndexPQ, M = 8, batch of 64", "faiss FastScan, 16 × 4, batch of 64")
+    return _rows(
+        seconds, "faiss IndexPQ, M = 8, batch of 64", "faiss FastScan, 16 × 4, batch of 64"
+    )
 
 
 def _rescored(contest: Contest) -> list[Row]:
-    """Return how many rows a query the filter's bound could not rule out, at two sizes of the store."""
+    """Return how many rows a query the filter's bound could not rule out, at two sizes of the
+    store."""
     rows = []
     for n in (min(1_000_000, contest.n), contest.n):
         columns = {name: values[:n] for name, values in contest.columns.items()}
         one, batch = (
-            scan_resident(columns, groups, 1, contest.pool).rescored for groups in (contest.one, contest.groups)
+            scan_resident(columns, groups, 1, contest.pool).rescored
+            for groups in (contest.one, contest.groups)
         )
-        rows.append({"rows": f"{n:,}", "one query": f"{one:,}", f"batch of {BATCH}, a query": f"{batch // BATCH:,}"})
+        rows.append(
+            {
+                "rows": f"{n:,}",
+                "one query": f"{one:,}",
+                f"batch of {BATCH}, a query": f"{batch // BATCH:,}",
+            }
+        )
     return rows
 
 
 def _rows(seconds: dict[str, float], *peers: str) -> list[Row]:
-    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast as each peer."""
+    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast
+    as each peer."""
     return [
-        {"contestant": name, "ns a row and query": value * 1e9} | {f"× {peer}": seconds[peer] / value for peer in peers}
+        {"contestant": name, "ns a row and query": value * 1e9}
+        | {f"× {peer}": seconds[peer] / value for peer in peers}
         for name, value in seconds.items()
     ]
 
@@ -189,9 +220,18 @@ def _threads(contest: Contest) -> list[Row]:
     two_processes = _two_processes(contest)
     rows = []
     for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
-        tasks = {str(threads): partial(contest.ours, groups, threads=threads, passes=PASSES) for threads in (1, 2)}
+        tasks = {
+            str(threads): partial(contest.ours, groups, threads=threads, passes=PASSES)
+            for threads in (1, 2)
+        }
         seconds = interleaved(tasks)
-        rows.append({"work": name, "two threads": seconds["1"] / seconds["2"], "two processes": two_processes[name]})
+        rows.append(
+            {
+                "work": name,
+                "two threads": seconds["1"] / seconds["2"],
+                "two processes": two_processes[name],
+            }
+        )
     return rows
 
 
@@ -224,7 +264,8 @@ def _forked(contest: Contest, groups: list[QueryGroup], processes: int) -> float
 
 
 def streaming(contest: Contest) -> list[Row]:
-    """Return GB/s of a scan from disk, the page cache dropped before each, beside reading the same files."""
+    """Return GB/s of a scan from disk, the page cache dropped before each, beside reading the same
+    files."""
     files = list(_files(contest.store))
     size = sum(path.stat().st_size for path in files)
     tasks: dict[str, Callable[[], object]] = {
@@ -232,8 +273,13 @@ def streaming(contest: Contest) -> list[Row]:
         "readinto + crc32c": lambda: _read_files(files, scan_numba.checksum),
     }
     for threads in (1, 2):
-        for name, queries in (("one query", contest.queries[:1]), (f"batch of {BATCH}", contest.queries[:BATCH])):
-            scan = partial(scan_codes, OpenCodes(contest.store, contest.encoder), queries, K, threads=threads)
+        for name, queries in (
+            ("one query", contest.queries[:1]),
+            (f"batch of {BATCH}", contest.queries[:BATCH]),
+        ):
+            scan = partial(
+                scan_codes, OpenCodes(contest.store, contest.encoder), queries, K, threads=threads
+            )
             tasks[f"scan, {name}, {threads} threads"] = scan
     cold: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(REPEATS):
@@ -244,7 +290,11 @@ def streaming(contest: Contest) -> list[Row]:
             cold[name].append(time.perf_counter() - began)
     warm = interleaved(tasks, repeats=3)
     return [
-        {"work": name, "GB/s, cold": size / statistics.median(cold[name]) / 1e9, "GB/s, warm": size / warm[name] / 1e9}
+        {
+            "work": name,
+            "GB/s, cold": size / statistics.median(cold[name]) / 1e9,
+            "GB/s, warm": size / warm[name] / 1e9,
+        }
         for name in tasks
     ]
 
@@ -252,7 +302,9 @@ def streaming(contest: Contest) -> list[Row]:
 def _files(store: CodeStore) -> Iterator[Path]:
     for receipt in store.receipts:
         for column in store.store.layout.columns:  # the residuals too, for a search checks them
-            yield Path(str(store.store.chunk_file(store.store.layout.column(column["name"]), receipt.part)))
+            yield Path(
+                str(store.store.chunk_file(store.store.layout.column(column["name"]), receipt.part))
+            )
 
 
 def _drop(files: list[Path]) -> None:

@@ -1,4 +1,5 @@
-"""How often jobs ended as if nothing had happened, though what ran them was killed, or raced for one store."""
+"""How often jobs ended as if nothing had happened, though what ran them was killed, or raced for
+one store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ Run = Callable[[int, Path, dict[str, bytes], Path], dict[str, Any]]
 
 
 def measure(kills: int, races: int, folder: Path) -> dict[str, Any]:
-    """Return what happened in so many runs with kills and in so many races; the first that ends otherwise raises."""
+    """Return what happened in so many runs with kills and in so many races; the first that ends
+    otherwise raises."""
     np.save(folder / "base.npy", histograms(survival.PARTS * survival.PART_ROWS, 24, seed=1))
     vectors = folder / "vectors"
     succeed("ingest", folder / "base.npy", vectors)

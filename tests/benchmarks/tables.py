@@ -27,13 +27,19 @@ def markdown(rows: list[Row]) -> str:
     """Return rows as a Markdown table, figures to three places."""
     lines = ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
     lines += [
-        "| " + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()) + " |" for row in rows
+        "| "
+        + " | ".join(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
+        + " |"
+        for row in rows
     ]
     return "\n".join(lines)
 
 
-def recall_rows(store: str, queries: str, kernel: str, weights: list[str], parameters: Mapping[str, int]) -> list[Row]:
-    """Encode a store with each dtype of weights, search it, and compare with the exhaustive search."""
+def recall_rows(
+    store: str, queries: str, kernel: str, weights: list[str], parameters: Mapping[str, int]
+) -> list[Row]:
+    """Encode a store with each dtype of weights, search it, and compare with the exhaustive
+    search."""
     threads = available_cores()
     _, truth = api.search(store, queries, k=FOUND, kernel=kernel, threads=threads)
     rows = []
@@ -41,34 +47,59 @@ def recall_rows(store: str, queries: str, kernel: str, weights: list[str], param
         with TemporaryDirectory() as folder:
             codes = str(Path(folder) / "codes.zarr")
             made = api.encode(
-                store, codes, kernel=kernel, encoder=spec_of_options("aska", {"weights": dtype, **parameters})
+                store,
+                codes,
+                kernel=kernel,
+                encoder=spec_of_options("aska", {"weights": dtype, **parameters}),
             )
             _, hits = api.search(codes, queries, k=FOUND, threads=threads)
-            options = EvaluateOptions(vectors=store, queries=queries, kernel=KernelOptions(name=kernel))
+            options = EvaluateOptions(
+                vectors=store, queries=queries, kernel=KernelOptions(name=kernel)
+            )
             task = open_evaluate(hits, truth, options)
             assert task.rescoring is not None
             hits = Hits(scores=task.rescoring.scores(), ids=hits.ids)
-        found = {f"{row['definition']}@{row['rank']}": row["value"] for row in recalls(hits, truth, exact_scores=True)}
+        found = {
+            f"{row['definition']}@{row['rank']}": row["value"]
+            for row in recalls(hits, truth, exact_scores=True)
+        }
         name = {"kernel": kernel, "weights": dtype, "bytes a row": made["bytes_per_row"]}
         rows.append({**name, "ratio": _ratios(store, made["bytes"]), **found})
     return rows
 
 
 def compressor_rows(
-    folder: Path, sources: tuple[str, str], compressors: list[str], kernel: str, parameters: Mapping[str, int]
+    folder: Path,
+    sources: tuple[str, str],
+    compressors: list[str],
+    kernel: str,
+    parameters: Mapping[str, int],
 ) -> list[Row]:
-    """Ingest and encode with each compressor; time reading every part, checked and decoded, interleaved."""
+    """Ingest and encode with each compressor; time reading every part, checked and decoded,
+    interleaved."""
     base, queries = sources
     stores: dict[str, tuple[str, str]] = {}
     for compressor in compressors:
-        vectors, codes = (str(folder / f"{kind}-{compressor.replace(':', '-')}") for kind in ("vectors", "codes"))
+        vectors, codes = (
+            str(folder / f"{kind}-{compressor.replace(':', '-')}") for kind in ("vectors", "codes")
+        )
         api.ingest(base, vectors, compressor=compressor)
-        api.encode(vectors, codes, kernel=kernel, compressor=compressor, encoder=spec_of_options("aska", parameters))
+        api.encode(
+            vectors,
+            codes,
+            kernel=kernel,
+            compressor=compressor,
+            encoder=spec_of_options("aska", parameters),
+        )
         stores[compressor] = vectors, codes
-    times: dict[str, list[tuple[float, float, float]]] = {compressor: [] for compressor in compressors}
+    times: dict[str, list[tuple[float, float, float]]] = {
+        compressor: [] for compressor in compressors
+    }
     for _ in range(REPEATS):
         for compressor, (vectors, codes) in stores.items():
-            times[compressor].append((_read_vectors(vectors), _read_codes(codes), _search(codes, queries)))
+            times[compressor].append(
+                (_read_vectors(vectors), _read_codes(codes), _search(codes, queries))
+            )
     rows = []
     for compressor, (vectors, codes) in stores.items():
         read_vectors, read_codes, search = (
@@ -116,8 +147,12 @@ def _search(codes: str, queries: str) -> float:
 
 
 def _ratios(store: str, coded: int) -> str:
-    """Return how much smaller the codes are than the raw values, and than float32 values as the papers count."""
+    """Return how much smaller the codes are than the raw values, and than float32 values as the
+    papers count."""
     vectors = open_vector_store(Path(store))
     values = vectors.rows * vectors.dims
-    raw, floats = values * vectors.dtype.itemsize / coded, vectors.rows * (4 * vectors.dims + 4) / coded
+    raw, floats = (
+        values * vectors.dtype.itemsize / coded,
+        vectors.rows * (4 * vectors.dims + 4) / coded,
+    )
     return f"{raw:.2f} ({floats:.1f} of .fvecs)"

@@ -1,4 +1,5 @@
-"""Bad input ends in one paragraph and exit code 1 or 2: no traceback, nothing on stdout, nothing half-written."""
+"""Bad input ends in one paragraph and exit code 1 or 2: no traceback, nothing on stdout, nothing
+half-written."""
 
 import errno
 import json
@@ -42,7 +43,8 @@ WIDE = np.full((8, 3), 7, np.float32)
 
 
 def case(code: int, says: str) -> Callable[[Case], Case]:
-    """Add a kind of bad input: a function that makes it in a folder of its own, and returns the command's words."""
+    """Add a kind of bad input: a function that makes it in a folder of its own, and returns the
+    command's words."""
 
     def add(make: Case) -> Case:
         CASES[make.__name__.replace("_", " ")] = (code, says, make)
@@ -65,7 +67,9 @@ def ingest_array(folder: Path, values: Any, name: str = "rows.npy") -> Words:
 
 def save_zarr(path: Path, values: Rows) -> None:
     """Write a Zarr array in one chunk."""
-    zarr.create_array(path, shape=values.shape, chunks=values.shape, dtype=values.dtype)[...] = values
+    zarr.create_array(path, shape=values.shape, chunks=values.shape, dtype=values.dtype)[...] = (
+        values
+    )
 
 
 def encode_array(folder: Path, values: Any, *options: object) -> Words:
@@ -194,7 +198,9 @@ def truncated_fvecs(folder: Path) -> Words:
 
 @case(2, "row 1 says d = 5, expected 4")
 def bvecs_whose_rows_differ(folder: Path) -> Words:
-    return ingest(folder, "rows.bvecs", struct.pack("<i4s", 4, b"aaaa") + struct.pack("<i4s", 5, b"aaaa"))
+    return ingest(
+        folder, "rows.bvecs", struct.pack("<i4s", 4, b"aaaa") + struct.pack("<i4s", 5, b"aaaa")
+    )
 
 
 @case(2, "d = -1")
@@ -393,12 +399,31 @@ def nan_in_a_zarr_array_that_nobody_ingested(folder: Path) -> Words:
     values = WIDE.copy()
     values[5, 1] = np.nan
     save_zarr(folder / "rows", values)
-    return ["encode", folder / "rows", folder / "codes", "--kernel", "chi2", "--atoms", 2, "--sparsity", 1]
+    return [
+        "encode",
+        folder / "rows",
+        folder / "codes",
+        "--kernel",
+        "chi2",
+        "--atoms",
+        2,
+        "--sparsity",
+        1,
+    ]
 
 
 @case(2, "differs in encoder n_atoms (64, not 32)")
 def codes_of_another_job(folder: Path) -> Words:
-    return ["encode", folder / "good/vectors", folder / "good/codes", *ENCODE, "--atoms", 32, "--part-rows", 50]
+    return [
+        "encode",
+        folder / "good/vectors",
+        folder / "good/codes",
+        *ENCODE,
+        "--atoms",
+        32,
+        "--part-rows",
+        50,
+    ]
 
 
 @case(2, "exists and is no store of mercore")
@@ -483,7 +508,9 @@ def vectors_of_a_newer_version(folder: Path) -> Words:
 
 @case(2, "version is 2, expected 1")
 def codes_of_a_newer_encoder(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["spec"]["encoder"].update(version=2))
+    copy = with_header(
+        folder, "codes", lambda mapping: mapping["spec"]["encoder"].update(version=2)
+    )
     return ["search", copy, folder / "good/queries.npy"]
 
 
@@ -495,7 +522,9 @@ def codes_with_an_unknown_field(folder: Path) -> Words:
 
 @case(2, "a kernel of the store is unknown")
 def codes_of_an_unknown_kernel(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["spec"]["kernel"].update(name="cubic"))
+    copy = with_header(
+        folder, "codes", lambda mapping: mapping["spec"]["kernel"].update(name="cubic")
+    )
     return ["search", copy, folder / "good/queries.npy"]
 
 
@@ -574,7 +603,9 @@ def rerank_of_vectors(folder: Path) -> Words:
 
 @case(2, "name its new path with --vectors")
 def rerank_when_the_vectors_are_gone(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["notes"].update(source_path=str(folder / "gone")))
+    copy = with_header(
+        folder, "codes", lambda mapping: mapping["notes"].update(source_path=str(folder / "gone"))
+    )
     return ["search", copy, folder / "good/queries.npy", "-k", 5, "--rerank", 10]
 
 
@@ -642,7 +673,8 @@ def hits_beside_vectors_of_the_same_name(folder: Path) -> Words:
 
 
 def evaluate(folder: Path, *options: object, queries: int = 12, data: bytes | None = None) -> Words:
-    """Return the words that evaluate hits of 3 neighbours a query against a truth of 5 for the good queries."""
+    """Return the words that evaluate hits of 3 neighbours a query against a truth of 5 for the good
+    queries."""
     np.savez(folder / "hits.npz", ids=np.arange(3 * queries).reshape(queries, 3))
     np.savez(folder / "truth.npz", ids=np.arange(60).reshape(12, 5))
     if data is not None:
@@ -705,7 +737,9 @@ def check_a_foreign_file(folder: Path) -> Words:
 @case(2, "is not a store of mercore")
 def info_of_a_foreign_group(folder: Path) -> Words:
     (folder / "group").mkdir()
-    (folder / "group/zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
+    (folder / "group/zarr.json").write_text(
+        '{"zarr_format": 3, "node_type": "group", "attributes": {}}'
+    )
     return ["info", folder / "group"]
 
 
@@ -765,7 +799,14 @@ def test_there_are_more_than_forty_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["truncated npy", "unknown kernel", "k above n", "queries of another dimension", "codes of a newer version"]
+    "name",
+    [
+        "truncated npy",
+        "unknown kernel",
+        "k above n",
+        "queries of another dimension",
+        "codes of a newer version",
+    ],
 )
 def test_bad_input_by_the_real_command(name: str, folder: Path) -> None:
     code, says, make = CASES[name]
@@ -791,7 +832,9 @@ def full_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
 
 
 @pytest.mark.parametrize("writes", [0, 1, 3, 5, 7, 9])
-def test_ingest_onto_a_full_disk(writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_onto_a_full_disk(
+    writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         full_after(patch, writes)
         outcome = invoke("ingest", folder / "good/base.npy", folder / "new")
@@ -811,7 +854,9 @@ def test_encode_onto_a_disk_that_is_full_from_the_start(
 
 
 @pytest.mark.parametrize("writes", [40, 41, 42, 43, 77, 200, 500])
-def test_encode_onto_a_disk_that_fills_up_resumes(writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encode_onto_a_disk_that_fills_up_resumes(
+    writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         full_after(patch, writes)
         outcome = invoke(*encode_good(folder, "--part-rows", 50))
@@ -832,7 +877,9 @@ def test_hits_onto_a_full_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 LIMIT_FILES = "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
-OBEY_PERMISSIONS = "ctypes.CDLL(None).prctl(24, 1, 0, 0, 0), ctypes.CDLL(None).prctl(24, 2, 0, 0, 0)"
+OBEY_PERMISSIONS = (
+    "ctypes.CDLL(None).prctl(24, 1, 0, 0, 0), ctypes.CDLL(None).prctl(24, 2, 0, 0, 0)"
+)
 
 
 INVOKE = """
@@ -870,7 +917,8 @@ def test_the_real_command_when_the_system_refuses_to_write(folder: Path) -> None
 
 @pytest.fixture
 def locked(folder: Path) -> Path:
-    """A folder that may be read but not written, also not by root once it drops its right to override that."""
+    """A folder that may be read but not written, also not by root once it drops its right to
+    override that."""
     (folder / "locked").mkdir(mode=0o555)
     return folder / "locked"
 

@@ -1,4 +1,5 @@
-"""Searches on real clusters: the bytes that threads give, whatever is killed on the way, and nothing open to others."""
+"""Searches on real clusters: the bytes that threads give, whatever is killed on the way, and
+nothing open to others."""
 
 import json
 import os
@@ -86,9 +87,13 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made.end()
 
 
-def search(folder: Path, out: Path, name: str, *options: object, queries: str = "queries.npy") -> Outcome:
+def search(
+    folder: Path, out: Path, name: str, *options: object, queries: str = "queries.npy"
+) -> Outcome:
     store, *words = SEARCHES[name]
-    return invoke("search", folder / store, folder / queries, "-k", 7, *words, "--out", out, *options)
+    return invoke(
+        "search", folder / store, folder / queries, "-k", 7, *words, "--out", out, *options
+    )
 
 
 def answers(folder: Path, out: Path, name: str, *options: object) -> dict[str, bytes]:
@@ -100,23 +105,37 @@ def answers(folder: Path, out: Path, name: str, *options: object) -> dict[str, b
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_three_workers_answer_as_threads_do(name: str, folder: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_three_workers_answer_as_threads_do(
+    name: str, folder: Path, cluster: Cluster, tmp_path: Path
+) -> None:
     expected = answers(folder, tmp_path / "threads", name, "--threads", 2)
     assert answers(folder, tmp_path / "workers", name, "--scheduler", cluster.address) == expected
     assert len(expected) == 1 + (name not in list(SEARCHES)[:6])  # a certificate
 
 
 def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
-    claims = np.load(folder / "queries.npy")[:, :7].astype(np.int32)  # wrong, and some name a row twice
+    claims = np.load(folder / "queries.npy")[:, :7].astype(
+        np.int32
+    )  # wrong, and some name a row twice
     assert search(folder, tmp_path / "true.npz", "kpca-bound").code == 0
     with np.load(tmp_path / "true.npz") as found:
         claims[::2] = found["ids"][::2]
     claims[4, 3] = (claims[4, 3] + 1) % ROWS
     rows = np.concatenate([np.full((QUERIES, 1), 7, np.int32), claims], axis=1)
     rows.tofile(tmp_path / "claims.ivecs")
-    words = ("verify", folder / "vectors", folder / "queries.npy", tmp_path / "claims.ivecs", "--kernel", "chi2")
+    words = (
+        "verify",
+        folder / "vectors",
+        folder / "queries.npy",
+        tmp_path / "claims.ivecs",
+        "--kernel",
+        "chi2",
+    )
     options = ("--bounds", folder / "kpca-bound", "--batch", BATCH, "--json")
-    both = [invoke(*words, *options, *where) for where in (("--threads", 2), ("--scheduler", cluster.address))]
+    both = [
+        invoke(*words, *options, *where)
+        for where in (("--threads", 2), ("--scheduler", cluster.address))
+    ]
     assert [outcome.code for outcome in both] == [1, 1], both
     here, there = ({**json.loads(outcome.out), "seconds": 0} for outcome in both)
     assert here == there
@@ -126,7 +145,15 @@ def test_verdicts_are_the_same(folder: Path, cluster: Cluster, tmp_path: Path) -
 def test_processes_of_this_machine_do_as_threads_do(folder: Path, tmp_path: Path) -> None:
     expected = answers(folder, tmp_path / "threads", "kpca-bound")
     assert answers(folder, tmp_path / "processes", "kpca-bound", "--processes", 2) == expected
-    encode = ("encode", folder / "vectors", tmp_path / "codes", "--kernel", *ENCODERS["aska"], "--part-rows", 256)
+    encode = (
+        "encode",
+        folder / "vectors",
+        tmp_path / "codes",
+        "--kernel",
+        *ENCODERS["aska"],
+        "--part-rows",
+        256,
+    )
     succeed(*encode, "--processes", 2)
     assert files_of(tmp_path / "codes") == files_of(folder / "aska")
 
@@ -137,10 +164,25 @@ def test_a_kernel_of_the_users_own(folder: Path, cluster: Cluster, tmp_path: Pat
     bounds = tmp_path / "bounds"
     words = ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64, "--part-rows", 500)
     succeed("encode", folder / "vectors", bounds, *mine, *words, *at)
-    for store, options in ((bounds, ("--exact",)), (bounds, ("--rerank", 20)), (folder / "vectors", ())):
+    for store, options in (
+        (bounds, ("--exact",)),
+        (bounds, ("--rerank", 20)),
+        (folder / "vectors", ()),
+    ):
         for where in ((), at):
             out = tmp_path / ("there.npz" if where else "here.npz")
-            succeed("search", store, folder / "queries.npy", "-k", 5, *mine, *options, "--out", out, *where)
+            succeed(
+                "search",
+                store,
+                folder / "queries.npy",
+                "-k",
+                5,
+                *mine,
+                *options,
+                "--out",
+                out,
+                *where,
+            )
         assert (tmp_path / "here.npz").read_bytes() == (tmp_path / "there.npz").read_bytes()
 
 
@@ -158,24 +200,34 @@ def test_a_wrong_byte_is_told_as_threads_tell_it(
 ) -> None:
     store = folder / SEARCHES[name][0]
     for part in (0, 7, 11):
-        with damaged(store / key.format(part), DAMAGES["a bit flipped"], np.random.default_rng(part)):
+        with damaged(
+            store / key.format(part), DAMAGES["a bit flipped"], np.random.default_rng(part)
+        ):
             outcome = search(folder, tmp_path / "hits.npz", name, "--scheduler", cluster.address)
             assert (outcome.code, outcome.out) == (1, ""), outcome
             assert outcome == search(folder, tmp_path / "hits.npz", name, "--threads", 2)
             assert f"{store}: part {part}: " in outcome.err
 
 
-def test_a_wrong_byte_that_no_query_needs_is_found_too(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_wrong_byte_that_no_query_needs_is_found_too(
+    folder: Path, cluster: Cluster, tmp_path: Path
+) -> None:
     np.save(tmp_path / "one.npy", np.load(folder / "queries.npy")[:1])
     words = ("search", folder / "kpca-bound", tmp_path / "one.npy", "-k", 1, "--exact", "--json")
     for part in range(0, 24, 5):
-        with damaged(folder / f"vectors/vectors/c/{part}/0", DAMAGES["a bit flipped"], np.random.default_rng(part)):
+        with damaged(
+            folder / f"vectors/vectors/c/{part}/0",
+            DAMAGES["a bit flipped"],
+            np.random.default_rng(part),
+        ):
             outcome = invoke(*words, "--scheduler", cluster.address)
         assert (outcome.code, outcome.out) == (1, ""), outcome
         assert outcome.err.startswith(f"mercore: {folder / 'vectors'}: part {part}: ")
 
 
-def when(true: Callable[[], bool], act: Callable[[], object], process: subprocess.Popen[str]) -> threading.Thread:
+def when(
+    true: Callable[[], bool], act: Callable[[], object], process: subprocess.Popen[str]
+) -> threading.Thread:
     """Do something once something is true, on a thread."""
 
     def watch() -> None:
@@ -198,10 +250,17 @@ def test_killed_workers_cost_their_parts_only(
 ) -> None:
     if shared:  # the parts of every batch, one a task
         monkeypatch.setattr("mercore.jobs.cluster.search_parts.PAIRS_PER_RUN", 1)
-    assert search(folder, tmp_path / "true.npz", "kpca-bound", "--batch", 20, queries="many.npy").code == 0
+    assert (
+        search(folder, tmp_path / "true.npz", "kpca-bound", "--batch", 20, queries="many.npy").code
+        == 0
+    )
     words = ("--batch", 20, "--scheduler", mortal.address)
     kills = [
-        when(lambda count=3 + 30 * number: batches_in(tmp_path) >= count, worker.kill, mortal.scheduler)  # type: ignore[misc]
+        when(
+            lambda count=3 + 30 * number: batches_in(tmp_path) >= count,  # type: ignore[misc]
+            worker.kill,
+            mortal.scheduler,
+        )
         for number, worker in enumerate(mortal.workers[:2])
     ]
     outcome = search(folder, tmp_path / "hits.npz", "kpca-bound", *words, queries="many.npy")
@@ -210,7 +269,9 @@ def test_killed_workers_cost_their_parts_only(
         kill.join()
     assert [worker.poll() is None for worker in mortal.workers] == [False, False, True]
     for suffix in (".npz", ".certificate.npz"):
-        assert (tmp_path / f"hits{suffix}").read_bytes() == (tmp_path / f"true{suffix}").read_bytes()
+        assert (tmp_path / f"hits{suffix}").read_bytes() == (
+            tmp_path / f"true{suffix}"
+        ).read_bytes()
 
 
 def test_a_search_whose_scheduler_is_killed_ends_in_one_paragraph(
@@ -221,7 +282,9 @@ def test_a_search_whose_scheduler_is_killed_ends_in_one_paragraph(
     outcome = search(folder, tmp_path / "hits.npz", "kpca-bound", *words, queries="many.npy")
     kill.join()
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith(f"mercore: the cluster lost a part of {folder / 'kpca-bound'}: "), outcome.err
+    assert outcome.err.startswith(
+        f"mercore: the cluster lost a part of {folder / 'kpca-bound'}: "
+    ), outcome.err
     assert outcome.err.count("\n") == 1
 
 
@@ -230,7 +293,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> str:
     """Wait for a worker for no more than half a second; return what is said then."""
     monkeypatch.setattr("mercore.jobs.cluster.client.NO_WORKER_SECONDS", 0.5)
     monkeypatch.setattr("mercore.jobs.cluster.client.POLL_SECONDS", 0.1)
-    return "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least one. Fix: "
+    return (
+        "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least "
+        "one. Fix: "
+    )
 
 
 def test_a_search_that_loses_its_last_worker_ends_and_resumes(
@@ -245,15 +311,30 @@ def test_a_search_that_loses_its_last_worker_ends_and_resumes(
     assert outcome.err.count("\n") == 1
     done = batches_in(tmp_path)
     assert 3 <= done < 100
-    assert search(folder, tmp_path / "hits.npz", "kpca-bound", "--batch", 20, queries="many.npy").code == 0
+    assert (
+        search(folder, tmp_path / "hits.npz", "kpca-bound", "--batch", 20, queries="many.npy").code
+        == 0
+    )
     assert batches_in(tmp_path) == 0
 
 
 def test_encoding_that_loses_its_last_worker_keeps_what_is_done(
     folder: Path, impatient: str, mortal: Cluster, tmp_path: Path
 ) -> None:
-    words = ("encode", folder / "vectors", tmp_path / "codes", "--kernel", *ENCODERS["aska"], "--part-rows", 5)
-    kill = when(lambda: count_receipts(tmp_path / "codes") >= 5, lambda: end(mortal.workers), mortal.scheduler)
+    words = (
+        "encode",
+        folder / "vectors",
+        tmp_path / "codes",
+        "--kernel",
+        *ENCODERS["aska"],
+        "--part-rows",
+        5,
+    )
+    kill = when(
+        lambda: count_receipts(tmp_path / "codes") >= 5,
+        lambda: end(mortal.workers),
+        mortal.scheduler,
+    )
     outcome = invoke(*words, "--scheduler", mortal.address)
     kill.join()
     assert (outcome.code, outcome.out) == (1, ""), outcome
@@ -270,19 +351,33 @@ def end(processes: list[subprocess.Popen[str]]) -> None:
 
 def test_a_cluster_behind_tls(folder: Path, tmp_path: Path) -> None:
     made = Security.temporary()
-    files = {name: tmp_path / f"{name}.pem" for name in ("ca-file", "scheduler-cert", "scheduler-key")}
+    files = {
+        name: tmp_path / f"{name}.pem" for name in ("ca-file", "scheduler-cert", "scheduler-key")
+    }
     for path, text in zip(
-        files.values(), (made.tls_ca_file, made.tls_scheduler_cert, made.tls_scheduler_key), strict=True
+        files.values(),
+        (made.tls_ca_file, made.tls_scheduler_cert, made.tls_scheduler_key),
+        strict=True,
     ):
         path.write_text(text)
     ca, cert, key = map(str, files.values())
     both = ("--tls-ca-file", ca, "--tls-cert", cert, "--tls-key", key)
     tls = "DASK_DISTRIBUTED__COMM__TLS__"
     known = {f"{tls}CA_FILE": ca, f"{tls}CLIENT__CERT": cert, f"{tls}CLIENT__KEY": key}
-    cluster = Cluster(tmp_path, workers=1, options=("--no-dashboard", "--protocol", "tls"), both=both)
+    cluster = Cluster(
+        tmp_path, workers=1, options=("--no-dashboard", "--protocol", "tls"), both=both
+    )
     try:
         assert cluster.address.startswith("tls://127.0.0.1:")
-        words = ("search", folder / "aska", folder / "queries.npy", "-k", 7, "--scheduler", cluster.address)
+        words = (
+            "search",
+            folder / "aska",
+            folder / "queries.npy",
+            "-k",
+            7,
+            "--scheduler",
+            cluster.address,
+        )
         outcome = run(*words, "--out", tmp_path / "there.npz", env=known)
         assert outcome.code == 0, outcome.err
         stranger = run(*words)
@@ -291,11 +386,15 @@ def test_a_cluster_behind_tls(folder: Path, tmp_path: Path) -> None:
     succeed(*words[:-2], "--out", tmp_path / "here.npz")
     assert (tmp_path / "here.npz").read_bytes() == (tmp_path / "there.npz").read_bytes()
     assert (stranger.code, stranger.out) == (1, "")
-    assert stranger.err.startswith(f"mercore: no Dask scheduler answers at {cluster.address}: "), stranger.err
+    assert stranger.err.startswith(f"mercore: no Dask scheduler answers at {cluster.address}: "), (
+        stranger.err
+    )
     assert stranger.err.count("\n") == 1
 
 
-def test_the_dashboard_is_named_where_there_is_one(folder: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_dashboard_is_named_where_there_is_one(
+    folder: Path, cluster: Cluster, tmp_path: Path
+) -> None:
     words = ("search", folder / "aska", folder / "queries.npy", "-k", 7, "--json", "--scheduler")
     shown = Cluster(tmp_path, workers=1, options=())
     try:
@@ -309,7 +408,9 @@ def test_the_dashboard_is_named_where_there_is_one(folder: Path, cluster: Cluste
 
 
 @pytest.mark.parametrize("verb", ["search", "encode"])
-def test_processes_listen_on_loopback_alone_and_end_with_the_command(verb: str, folder: Path, tmp_path: Path) -> None:
+def test_processes_listen_on_loopback_alone_and_end_with_the_command(
+    verb: str, folder: Path, tmp_path: Path
+) -> None:
     words = {
         "search": (
             "search",
@@ -321,14 +422,28 @@ def test_processes_listen_on_loopback_alone_and_end_with_the_command(verb: str, 
             "--out",
             tmp_path / "hits.npz",
         ),
-        "encode": ("encode", folder / "vectors", tmp_path / "codes", "--kernel", *ENCODERS["aska"], "--part-rows", 2),
+        "encode": (
+            "encode",
+            folder / "vectors",
+            tmp_path / "codes",
+            "--kernel",
+            *ENCODERS["aska"],
+            "--part-rows",
+            2,
+        ),
     }
-    done = {"search": lambda: batches_in(tmp_path), "encode": lambda: count_receipts(tmp_path / "codes")}
+    done = {
+        "search": lambda: batches_in(tmp_path),
+        "encode": lambda: count_receipts(tmp_path / "codes"),
+    }
     process = start(*words[verb], "--processes", 2)
     wait_until(lambda: done[verb]() >= 3, process)
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     listening = [
-        socket.laddr.ip for each in tree for socket in each.net_connections("inet") if socket.status == "LISTEN"
+        socket.laddr.ip
+        for each in tree
+        for socket in each.net_connections("inet")
+        if socket.status == "LISTEN"
     ]
     process.kill()
     finish(process)

@@ -1,4 +1,5 @@
-"""The real command compares encoders: what it prints is what encode, search and evaluate print one after another."""
+"""The real command compares encoders: what it prints is what encode, search and evaluate print one
+after another."""
 
 import json
 from pathlib import Path
@@ -15,7 +16,9 @@ WORDS = ("--kernel", "chi2", "--operations", 8, "--ranks", "1,10", "--threads", 
 SPECS = ("--encoder", "aska:atoms=64", "--encoder", "kpca-pq:landmarks=64,components=16")
 
 
-def test_compare_resumes_and_agrees_with_the_single_verbs(data: Path, vectors: Path, tmp_path: Path) -> None:
+def test_compare_resumes_and_agrees_with_the_single_verbs(
+    data: Path, vectors: Path, tmp_path: Path
+) -> None:
     queries, out = data / "queries.npy", tmp_path / "out"
     first = run("compare", vectors, queries, *WORDS, *SPECS, "--out", out)
     assert first.code == 0, first.err
@@ -29,9 +32,20 @@ def test_compare_resumes_and_agrees_with_the_single_verbs(data: Path, vectors: P
     assert again.err.count("recorded before") == len(report["runs"]) == 2
     for record in report["runs"]:
         codes, hits = tmp_path / record["label"], tmp_path / f"{record['label']}.npz"
-        succeed("encode", vectors, codes, "--kernel", "chi2", "--encoder", record["label"], *ENCODERS[record["label"]])
+        succeed(
+            "encode",
+            vectors,
+            codes,
+            "--kernel",
+            "chi2",
+            "--encoder",
+            record["label"],
+            *ENCODERS[record["label"]],
+        )
         succeed("search", codes, queries, "-k", 10, "--out", hits)
-        expected = json.loads(succeed("evaluate", hits, truth, "--ranks", "1,2,5,10", "--json"))["recall"]
+        expected = json.loads(succeed("evaluate", hits, truth, "--ranks", "1,2,5,10", "--json"))[
+            "recall"
+        ]
         assert record["search"]["recall"] == expected
     for line, entry in zip(first.out.splitlines()[2:], report["summary"], strict=True):
         shown = [f"{entry['recall_mean'][entry['ranks'].index(rank)]:.3f}" for rank in (1, 10)]
@@ -39,6 +53,11 @@ def test_compare_resumes_and_agrees_with_the_single_verbs(data: Path, vectors: P
 
 
 def test_a_wrong_encoder_ends_in_one_paragraph(data: Path, vectors: Path) -> None:
-    outcome = run("compare", vectors, data / "queries.npy", "--kernel", "chi2", "--encoder", "aska:atoms=x")
-    message = "mercore: --encoder aska:atoms=x: atoms is 'x', expected a whole number. Fix: leave it out.\n"
+    outcome = run(
+        "compare", vectors, data / "queries.npy", "--kernel", "chi2", "--encoder", "aska:atoms=x"
+    )
+    message = (
+        "mercore: --encoder aska:atoms=x: atoms is 'x', expected a whole number. Fix: "
+        "leave it out.\n"
+    )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)

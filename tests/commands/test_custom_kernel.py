@@ -1,4 +1,5 @@
-"""A kernel of the user's own on the real command line: encoded, searched, evaluated, refused where it has no use."""
+"""A kernel of the user's own on the real command line: encoded, searched, evaluated, refused where
+it has no use."""
 
 import json
 import sys
@@ -17,7 +18,16 @@ ROWS, DIMS = 600, 16
 ENCODERS = {
     "aska": ("--encoder", "aska", "--atoms", "32", "--sparsity", "4"),
     "kpca": ("--encoder", "kpca", "--landmarks", "48", "--components", "12"),
-    "kpca-pq": ("--encoder", "kpca-pq", "--landmarks", "48", "--components", "12", "--subquantizers", "4"),
+    "kpca-pq": (
+        "--encoder",
+        "kpca-pq",
+        "--landmarks",
+        "48",
+        "--components",
+        "12",
+        "--subquantizers",
+        "4",
+    ),
 }
 
 
@@ -56,7 +66,9 @@ def digest(folder: Path, codes: str = "aska") -> str:
 
 def test_vectors_are_searched_as_by_the_built_in_kernel(folder: Path) -> None:
     ids, scores = hits(folder / "vectors", folder / "queries.npy", "--kernel", folder / "mine.py")
-    known, known_scores = hits(folder / "vectors", folder / "queries.npy", "--kernel", "intersection")
+    known, known_scores = hits(
+        folder / "vectors", folder / "queries.npy", "--kernel", "intersection"
+    )
     np.testing.assert_array_equal(ids, known)
     np.testing.assert_allclose(scores, known_scores, rtol=0, atol=1e-14)
 
@@ -69,14 +81,28 @@ def test_codes_are_searched_and_reranked_by_it(folder: Path, encoder: str) -> No
     np.testing.assert_array_equal(ids, truth)
     np.testing.assert_array_equal(scores, true_scores)
     approximate, _ = hits(*words)
-    assert np.mean([np.isin(found, true).mean() for found, true in zip(approximate, truth, strict=True)]) > 0.2
+    assert (
+        np.mean(
+            [np.isin(found, true).mean() for found, true in zip(approximate, truth, strict=True)]
+        )
+        > 0.2
+    )
 
 
 def test_kpca_of_it_is_that_of_the_built_in_kernel(folder: Path) -> None:
-    known = ("encode", folder / "vectors", folder / "known", "--kernel", "intersection", *ENCODERS["kpca"])
+    known = (
+        "encode",
+        folder / "vectors",
+        folder / "known",
+        "--kernel",
+        "intersection",
+        *ENCODERS["kpca"],
+    )
     succeed(*known, "--part-rows", 200)
     ids, scores = hits(folder / "known", folder / "queries.npy")
-    custom, own_scores = hits(folder / "kpca", folder / "queries.npy", "--kernel", folder / "mine.py")
+    custom, own_scores = hits(
+        folder / "kpca", folder / "queries.npy", "--kernel", folder / "mine.py"
+    )
     np.testing.assert_array_equal(custom, ids)
     np.testing.assert_allclose(own_scores, scores, rtol=0, atol=1e-4)
 
@@ -92,14 +118,31 @@ def test_encoding_again_resumes_and_no_code_is_on_disk(folder: Path) -> None:
 
 def test_a_transform_of_it_is_encoded_and_searched(folder: Path) -> None:
     encode(folder, "transformed", *ENCODERS["aska"], "--transform", 3)
-    words = (folder / "transformed", folder / "queries.npy", "--kernel", folder / "mine.py", "--rerank", ROWS)
+    words = (
+        folder / "transformed",
+        folder / "queries.npy",
+        "--kernel",
+        folder / "mine.py",
+        "--rerank",
+        ROWS,
+    )
     known, _ = hits(folder / "vectors", folder / "queries.npy", "--kernel", "intersection")
     np.testing.assert_array_equal(hits(*words)[0], known)
 
 
 def test_workers_elsewhere_load_it_themselves(folder: Path) -> None:
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        encode(folder, "far", *ENCODERS["aska"], "--part-rows", 200, "--scheduler", cluster.scheduler_address)
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        encode(
+            folder,
+            "far",
+            *ENCODERS["aska"],
+            "--part-rows",
+            200,
+            "--scheduler",
+            cluster.scheduler_address,
+        )
     words = (folder / "queries.npy", "--kernel", folder / "mine.py")
     np.testing.assert_array_equal(hits(folder / "far", *words), hits(folder / "aska", *words))
 
@@ -108,8 +151,17 @@ def test_hits_are_evaluated_by_it(folder: Path) -> None:
     words = (folder / "queries.npy", "-k", 10, "--kernel", folder / "mine.py")
     succeed("search", folder / "vectors", *words, "--out", folder / "truth.npz")
     succeed("search", folder / "aska", *words, "--out", folder / "hits.npz")
-    scoring = ("--vectors", folder / "vectors", "--queries", folder / "queries.npy", "--kernel", folder / "mine.py")
-    report = json.loads(succeed("evaluate", folder / "truth.npz", folder / "truth.npz", *scoring, "--json"))
+    scoring = (
+        "--vectors",
+        folder / "vectors",
+        "--queries",
+        folder / "queries.npy",
+        "--kernel",
+        folder / "mine.py",
+    )
+    report = json.loads(
+        succeed("evaluate", folder / "truth.npz", folder / "truth.npz", *scoring, "--json")
+    )
     assert {row["value"] for row in report["recall"]} == {1.0}
 
 
@@ -122,13 +174,20 @@ def test_export_takes_it_too(folder: Path) -> None:
 def test_codes_of_it_need_its_file(folder: Path) -> None:
     search = ("search", folder / "aska", folder / "queries.npy")
     expected = f"mine.py with digest {digest(folder)}"
-    message = f"the store's kernel is a custom one: found no file of it, expected {expected}. Fix: --kernel mine.py"
+    message = (
+        f"the store's kernel is a custom one: found no file of it, expected {expected}. "
+        "Fix: --kernel mine.py"
+    )
     refused(2, message, *search)
     other = write(folder, returning("1.0"), "other.py")
     outcome = invoke(*search, "--kernel", other)
     assert outcome.code == 2
-    assert outcome.err.startswith("mercore: the store's kernel is another: found other.py with digest ")
-    assert outcome.err.endswith(f", expected {expected}. Fix: name the file as it was when the store was encoded.\n")
+    assert outcome.err.startswith(
+        "mercore: the store's kernel is another: found other.py with digest "
+    )
+    assert outcome.err.endswith(
+        f", expected {expected}. Fix: name the file as it was when the store was encoded.\n"
+    )
     where = folder / "aska"
     refused(
         2,
@@ -146,8 +205,10 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     )  # fmt: skip
     refused(
         2,
-        f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, hellinger, chi2, "
-        "intersection, jensen_shannon, exp_chi2, rbf. Fix: give the file to encode, search and evaluate.",
+        f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, "
+         "hellinger, chi2, "
+        "intersection, jensen_shannon, exp_chi2, rbf. Fix: give the file to encode, search and "
+         "evaluate.",
         "compare", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--encoder", "aska",
     )  # fmt: skip
     refused(
@@ -166,15 +227,19 @@ def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> 
         outcome = invoke(*words, "--kernel", distant)
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err.startswith(
-            "mercore: the kernel of distant.py is not positive semi-definite: found a Gram matrix of 256 rows with an "
+            "mercore: the kernel of distant.py is not positive semi-definite: found a Gram "
+            "matrix of 256 rows with an "
             "eigenvalue of -"
         )
-        assert outcome.err.endswith(" or more. Fix: declare the ROUNDING that it has, or correct its formula.\n")
+        assert outcome.err.endswith(
+            " or more. Fix: declare the ROUNDING that it has, or correct its formula.\n"
+        )
     assert not (folder / "new").exists()
     missing = folder / "missing.py"
     refused(
         2,
-        f"{missing} cannot be read: No such file or directory, expected a file that declares a kernel. "
+        f"{missing} cannot be read: No such file or directory, expected a file that declares a "
+         "kernel. "
         "Fix: check the path.",
         "encode", folder / "vectors", folder / "new", "--kernel", missing,
     )  # fmt: skip

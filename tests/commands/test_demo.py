@@ -1,4 +1,5 @@
-"""The demonstration, the README's first command: small, from photographs to the page; and what it refuses."""
+"""The demonstration, the README's first command: small, from photographs to the page; and what it
+refuses."""
 
 import json
 import re
@@ -8,16 +9,27 @@ import pytest
 
 from tests.support.running import invoke, names_in, succeed
 
-NEEDS_NONE = "expected one of cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, which need no parameter"
+NEEDS_NONE = (
+    "expected one of cosine, hellinger, chi2, intersection, jensen_shannon, exp_chi2, "
+    "which need no parameter"
+)
 
 
 @pytest.mark.slow
 def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
-    report = json.loads(succeed("demo", "--out", tmp_path / "demo", "--tiles", 2000, "--atoms", 512, "--json"))
+    report = json.loads(
+        succeed("demo", "--out", tmp_path / "demo", "--tiles", 2000, "--atoms", 512, "--json")
+    )
     assert (report["tiles"], report["queries"]) == (2000, 500)
-    assert names_in(tmp_path / "demo") == ["codes.zarr", "index.html", "queries.zarr", "vectors.zarr"]
+    assert names_in(tmp_path / "demo") == [
+        "codes.zarr",
+        "index.html",
+        "queries.zarr",
+        "vectors.zarr",
+    ]
     recall = {
-        way: {(row["definition"], row["rank"]): row["value"] for row in rows} for way, rows in report["recall"].items()
+        way: {(row["definition"], row["rank"]): row["value"] for row in rows}
+        for way, rows in report["recall"].items()
     }
     codes, reranked = recall["codes"], recall["codes, 500 reranked"]
     assert codes["texmex", 1] > 0.15
@@ -33,10 +45,14 @@ def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
     [
         (("--kernel", "foo"), f"unknown kernel: found 'foo', {NEEDS_NONE}. Fix: --kernel chi2"),
         (("--kernel", "rbf"), f"unknown kernel: found 'rbf', {NEEDS_NONE}. Fix: --kernel chi2"),
-        (("--kernel", "own.py"), f"unknown kernel: found 'own.py', {NEEDS_NONE}. Fix: --kernel chi2"),
+        (
+            ("--kernel", "own.py"),
+            f"unknown kernel: found 'own.py', {NEEDS_NONE}. Fix: --kernel chi2",
+        ),
         (
             ("--atoms", 2001, "--tiles", 2000),
-            "atoms is out of range: found 2001, expected 1 to 2000 rows in the store. Fix: --atoms 1024",
+            "atoms is out of range: found 2001, expected 1 to 2000 rows in the store. Fix: "
+            "--atoms 1024",
         ),
         (
             ("--tiles", 499, "--atoms", 9),

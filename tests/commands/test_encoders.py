@@ -1,4 +1,5 @@
-"""Every encoder by the command line: encode, kill and run again, search, check, rerank by the true kernel."""
+"""Every encoder by the command line: encode, kill and run again, search, check, rerank by the true
+kernel."""
 
 import json
 import shutil
@@ -13,7 +14,16 @@ from mercore.stores.results.hits import Hits
 from tests.commands.test_happy_path import assert_same, hits_of
 from tests.commands.test_kill import kill_after, wait_for_receipts
 from tests.independent import reference
-from tests.support.running import count_receipts, files_of, finish, invoke, names_in, run, start, succeed
+from tests.support.running import (
+    count_receipts,
+    files_of,
+    finish,
+    invoke,
+    names_in,
+    run,
+    start,
+    succeed,
+)
 
 ROWS, K = 3000, 10
 LANDMARKS = ("--landmarks", 100, "--components", 16)
@@ -30,9 +40,20 @@ ENCODERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "kpca-bound": ("chi2", LANDMARKS),
     "bin-bound": ("intersection", ("--groups", 16)),
 }
-BYTES = {"aska": 16, "kpca-aska": 16, "kpca-pq": 4, "pq": 4, "kpca-lsh": 6, "kpca-jl": 164, "kpca": 68}
+BYTES = {
+    "aska": 16,
+    "kpca-aska": 16,
+    "kpca-pq": 4,
+    "pq": 4,
+    "kpca-lsh": 6,
+    "kpca-jl": 164,
+    "kpca": 68,
+}
 BYTES |= {"kpca-bound": 26, "bin-bound": 22}
-REALLY = ("aska", "kpca-bound")  # by the real command; of the others a new process would show nothing else
+REALLY = (
+    "aska",
+    "kpca-bound",
+)  # by the real command; of the others a new process would show nothing else
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 
 
@@ -61,7 +82,9 @@ def stores(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def exact(vectors: Path, data: Path) -> dict[str, Hits]:
     """The true neighbours under each kernel."""
     queries = (data / "queries.npy", "-k", ROWS)
-    return {kernel: hits_of(vectors, *queries, "--kernel", kernel) for kernel, _ in ENCODERS.values()}
+    return {
+        kernel: hits_of(vectors, *queries, "--kernel", kernel) for kernel, _ in ENCODERS.values()
+    }
 
 
 def test_every_encoder_is_among_those_tried() -> None:
@@ -76,16 +99,23 @@ def test_a_store_is_whole_and_says_what_it_is(name: str, stores: dict[str, Path]
     assert (report["rows"], report["parts"], report["parts_done"]) == (ROWS, 12, 12)
     assert report["encoder"]["name"] == name
     assert report["kernel"] == {"name": ENCODERS[name][0], "configuration": {}}
-    assert report["bytes_per_row"] == pytest.approx(BYTES[name], abs=0.3)  # a checksum each column and part
+    assert report["bytes_per_row"] == pytest.approx(
+        BYTES[name], abs=0.3
+    )  # a checksum each column and part
 
 
 @every_encoder
-def test_codes_find_neighbours(name: str, stores: dict[str, Path], exact: dict[str, Hits], data: Path) -> None:
+def test_codes_find_neighbours(
+    name: str, stores: dict[str, Path], exact: dict[str, Hits], data: Path
+) -> None:
     queries = data / "queries.npy"
     found = hits_of(stores[name], queries, "-k", K)
     assert reference.k_recall(found.ids, exact[ENCODERS[name][0]].ids, K) > 0.1
     assert (
-        reference.texmex_recall(hits_of(stores[name], queries, "-k", 300).ids, exact[ENCODERS[name][0]].ids, 300) > 0.9
+        reference.texmex_recall(
+            hits_of(stores[name], queries, "-k", 300).ids, exact[ENCODERS[name][0]].ids, 300
+        )
+        > 0.9
     )
     for how in (("--threads", 1), ("--threads", 3, "--batch", 5), ("--batch", 1)):
         assert_same(hits_of(stores[name], queries, "-k", K, *how), found)
@@ -122,7 +152,10 @@ def test_encoding_again_mends_what_is_missing_and_only_that(
     again = invoke("encode", vectors, store, *words_of(name), "--part-rows", 250, "--json")
     assert again.code == 0, again.err
     assert json.loads(again.out)["parts_done_now"] == 1
-    told = [f"writing {path.relative_to(store)} again: it was missing or damaged\n" for path in model[:2]]
+    told = [
+        f"writing {path.relative_to(store)} again: it was missing or damaged\n"
+        for path in model[:2]
+    ]
     *written, counted = again.err.splitlines(keepends=True)
     assert sorted(written) == sorted(told)
     assert counted == "parts: 11 of 12 done, 1 missing, 0 wrong\n"
@@ -131,7 +164,9 @@ def test_encoding_again_mends_what_is_missing_and_only_that(
 
 @every_encoder
 def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[str, Path]) -> None:
-    refusal = invoke("encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9)
+    refusal = invoke(
+        "encode", vectors, stores[name], *words_of(name), "--part-rows", 250, "--random-state", 9
+    )
     assert refusal.code == 2
     assert refusal.err == (
         f"mercore: {stores[name]} is another store: it differs in encoder random_state (0, not 9). "
@@ -141,11 +176,17 @@ def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[st
 
 @every_encoder
 def test_three_workers_and_the_real_command_write_the_same_bytes(
-    name: str, vectors: Path, stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    vectors: Path,
+    stores: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     encode = run if name in REALLY else invoke
-    encoded = encode("encode", vectors, "codes", *words_of(name), "--part-rows", 250, "--workers", 3, "--json")
+    encoded = encode(
+        "encode", vectors, "codes", *words_of(name), "--part-rows", 250, "--workers", 3, "--json"
+    )
     assert encoded.code == 0, encoded.err
     assert json.loads(encoded.out)["parts_done_now"] == 12
     assert encoded.err == ""
@@ -157,7 +198,10 @@ def test_the_real_command_searches_and_checks(stores: dict[str, Path], data: Pat
     found = run("search", *words, "--json")
     assert (found.code, found.err) == (0, "")
     report = json.loads(found.out)
-    assert_same(Hits(ids=np.array(report["ids"], np.int64), scores=np.array(report["scores"])), hits_of(*words))
+    assert_same(
+        Hits(ids=np.array(report["ids"], np.int64), scores=np.array(report["scores"])),
+        hits_of(*words),
+    )
     checked = run("check", stores["kpca-pq"])
     assert (checked.code, checked.err) == (0, f"{stores['kpca-pq']}: 12 parts: whole\n")
 

@@ -1,4 +1,5 @@
-"""Exact search on the real command line: the true ids by every bound, whatever the batch, the threads and the parts."""
+"""Exact search on the real command line: the true ids by every bound, whatever the batch, the
+threads and the parts."""
 
 import json
 import subprocess
@@ -38,7 +39,8 @@ Ids = NDArray[np.int64]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with vectors in 24 parts, queries of which every fifth is one of the rows, and bounds for chi2."""
+    """A folder with vectors in 24 parts, queries of which every fifth is one of the rows, and
+    bounds for chi2."""
     folder = tmp_path_factory.mktemp("exact")
     rows, queries = histograms(ROWS, DIMS, seed=1), histograms(NQ, DIMS, seed=2)
     queries[::5] = rows[: len(queries[::5])]
@@ -74,7 +76,9 @@ def certify(folder: Path, hits: Path) -> tuple[int, str]:
     """The exit code and the words of the script that knows only NumPy and the files."""
     words = [sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy")]
     certificate = hits.with_suffix(".certificate.npz")
-    done = subprocess.run([*words, str(hits), str(certificate)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*words, str(hits), str(certificate)], capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -82,14 +86,23 @@ def certify(folder: Path, hits: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_ids_are_the_true_ones_by_every_bound_and_by_none(kernel: str, folder: Path, tmp_path: Path) -> None:
+def test_ids_are_the_true_ones_by_every_bound_and_by_none(
+    kernel: str, folder: Path, tmp_path: Path
+) -> None:
     true = nearest(kernel, *loaded(folder), K, gamma=GAMMA.get(kernel, 1.0))
     queries = folder / "queries.npy"
     ids, report = exact(folder / "vectors", queries, *kernel_options(kernel))
     np.testing.assert_array_equal(ids, true)
     for name, options in BOUNDS.items():
         if name != "bin-bound" or kernel in (*ADDITIVE, "exp_chi2"):
-            encode(folder / "vectors", tmp_path / name, *kernel_options(kernel), *options, "--part-rows", 200)
+            encode(
+                folder / "vectors",
+                tmp_path / name,
+                *kernel_options(kernel),
+                *options,
+                "--part-rows",
+                200,
+            )
             found, bounded = exact(tmp_path / name, queries)
             np.testing.assert_array_equal(found, true)
             assert bounded["scores"] == report["scores"]
@@ -112,7 +125,9 @@ def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> N
     ids, report = exact(tmp_path / "bounds", folder / "queries.npy")
     _, plain = exact(folder / "vectors", folder / "queries.npy", "--kernel", kernel)
     np.testing.assert_array_equal(ids, true)
-    np.testing.assert_allclose(report["scores"], np.exp(3 * (np.array(plain["scores"]) - 1)), rtol=1e-12)
+    np.testing.assert_allclose(
+        report["scores"], np.exp(3 * (np.array(plain["scores"]) - 1)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("made", MAKERS)
@@ -127,12 +142,21 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
         for name in ("kpca-bound", *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
-            encode(tmp_path / "vectors", bounds, *kernel_options(kernel), *SMALL[name], "--part-rows", 40)
+            encode(
+                tmp_path / "vectors",
+                bounds,
+                *kernel_options(kernel),
+                *SMALL[name],
+                "--part-rows",
+                40,
+            )
             ids, _ = exact(bounds, tmp_path / "queries.npy")
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
 
 
-def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(folder: Path, tmp_path: Path) -> None:
+def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(
+    folder: Path, tmp_path: Path
+) -> None:
     rows, queries = loaded(folder)
     rows[::7] = 0
     np.save(tmp_path / "base.npy", rows)
@@ -145,9 +169,13 @@ def test_ids_are_those_of_the_source_where_zero_rows_were_dropped(folder: Path, 
         np.testing.assert_array_equal(ids, true)
 
 
-def test_a_zarr_array_of_another_tool_is_searched_where_it_lies(folder: Path, tmp_path: Path) -> None:
+def test_a_zarr_array_of_another_tool_is_searched_where_it_lies(
+    folder: Path, tmp_path: Path
+) -> None:
     rows, queries = loaded(folder)
-    array = zarr.create_array(tmp_path / "rows", shape=rows.shape, chunks=(700, DIMS), dtype=rows.dtype)
+    array = zarr.create_array(
+        tmp_path / "rows", shape=rows.shape, chunks=(700, DIMS), dtype=rows.dtype
+    )
     array[...] = rows
     encode(tmp_path / "rows", tmp_path / "bounds", "--kernel", "intersection", *BOUNDS["bound"])
     true = nearest("intersection", rows, queries, K)
@@ -179,8 +207,18 @@ def test_k_up_to_all_rows(folder: Path) -> None:
 # --- the files
 
 
-def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(folder: Path, tmp_path: Path) -> None:
-    encode(folder / "vectors", tmp_path / "other", "--kernel", "chi2", *BOUNDS["kpca-bound"], "--part-rows", 1024)
+def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(
+    folder: Path, tmp_path: Path
+) -> None:
+    encode(
+        folder / "vectors",
+        tmp_path / "other",
+        "--kernel",
+        "chi2",
+        *BOUNDS["kpca-bound"],
+        "--part-rows",
+        1024,
+    )
     out = tmp_path / "hits.npz"
     hits: set[bytes] = set()
     certificates: dict[tuple[Path, int], set[bytes]] = {}
@@ -190,7 +228,9 @@ def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(folder: Path,
                 words = ("--exact", "--batch", batch, "--threads", threads, "--out", out)
                 succeed("search", store, folder / "queries.npy", "-k", K, *words)
                 hits.add(out.read_bytes())
-                certificates.setdefault((store, batch), set()).add((tmp_path / "hits.certificate.npz").read_bytes())
+                certificates.setdefault((store, batch), set()).add(
+                    (tmp_path / "hits.certificate.npz").read_bytes()
+                )
     by_kernel = ("--kernel", "chi2", "--exact", "--out", out)
     succeed("search", folder / "vectors", folder / "queries.npy", "-k", K, *by_kernel)
     hits.add(out.read_bytes())
@@ -200,9 +240,21 @@ def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(folder: Path,
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".ivecs", ".ibin"])
-def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Path, tmp_path: Path) -> None:
+def test_every_format_of_hits_has_its_certificate_beside(
+    suffix: str, folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / f"gt{suffix}"
-    words = ("search", folder / "kpca-bound", folder / "queries.npy", "-k", K, "--exact", "--out", out, "--json")
+    words = (
+        "search",
+        folder / "kpca-bound",
+        folder / "queries.npy",
+        "-k",
+        K,
+        "--exact",
+        "--out",
+        out,
+        "--json",
+    )
     report = json.loads(succeed(*words))
     beside = [str(tmp_path / "gt.fvecs")] if suffix == ".ivecs" else []
     assert report["written"] == [str(out), *beside, str(tmp_path / "gt.certificate.npz")]
@@ -212,19 +264,35 @@ def test_every_format_of_hits_has_its_certificate_beside(suffix: str, folder: Pa
     assert hits.scores is not None
     arrays, about = read_certificate(str(tmp_path / "gt.certificate.npz"))
     np.testing.assert_allclose(hits.scores[:, -1], arrays["kth"], rtol=1e-6)
-    np.testing.assert_array_equal(arrays["slack"], np.full(NQ, 2 * make_kernel("chi2").exact_error(DIMS)))
-    assert (about["exact"], about["relaxed"], about["bound"], about["k"]) == (True, None, "kpca-bound", K)
+    np.testing.assert_array_equal(
+        arrays["slack"], np.full(NQ, 2 * make_kernel("chi2").exact_error(DIMS))
+    )
+    assert (about["exact"], about["relaxed"], about["bound"], about["k"]) == (
+        True,
+        None,
+        "kpca-bound",
+        K,
+    )
 
 
 @pytest.mark.parametrize("suffix", [".ivecs", ".ibin"])
 def test_ids_beyond_int32_are_refused_before_work(
     suffix: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mercore.stores.results.hits.MAX_INT32", ROWS - 2)  # as if the last row were number 2³¹
-    monkeypatch.setattr("mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched"))
+    monkeypatch.setattr(
+        "mercore.stores.results.hits.MAX_INT32", ROWS - 2
+    )  # as if the last row were number 2³¹
+    monkeypatch.setattr(
+        "mercore.jobs.verbs.exact.prove", lambda job, out: pytest.fail("it searched")
+    )
     out = tmp_path / f"gt{suffix}"
-    outcome = invoke("search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out)
-    message = f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Fix: write the hits as .npz or .parquet."
+    outcome = invoke(
+        "search", folder / "kpca-bound", folder / "queries.npy", "--exact", "--out", out
+    )
+    message = (
+        f"{out}: id {ROWS - 1} is above int32's {ROWS - 2}. Fix: write the hits as .npz "
+        "or .parquet."
+    )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert names_in(tmp_path) == []
 
@@ -237,7 +305,9 @@ def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
     accepted = f"proved: {NQ} queries against {ROWS} rows by {kernel}\n"
     for words in ((tmp_path / "bounds",), (folder / "vectors", *kernel_options(kernel))):
         out = tmp_path / "gt.npz"
-        succeed("search", words[0], folder / "queries.npy", *words[1:], "-k", K, "--exact", "--out", out)
+        succeed(
+            "search", words[0], folder / "queries.npy", *words[1:], "-k", K, "--exact", "--out", out
+        )
         assert certify(folder, out) == (0, accepted)
     hits = dict(np.load(out))
     hits["ids"][7, 3] = np.setdiff1d(np.arange(ROWS), hits["ids"][7])[0]
@@ -268,7 +338,10 @@ def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path
     assert "of other vectors, or not exact" in said
     _, bounded = exact(folder / "kpca-bound", folder / "queries.npy")
     assert report["rows_scored"]["median"] < bounded["rows_scored"]["median"]
-    assert np.mean([np.isin(a, b).mean() for a, b in zip(report["ids"], bounded["ids"], strict=True)]) > 0.8
+    assert (
+        np.mean([np.isin(a, b).mean() for a, b in zip(report["ids"], bounded["ids"], strict=True)])
+        > 0.8
+    )
 
 
 def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
@@ -277,14 +350,22 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     np.save(tmp_path / "queries.npy", data.queries)
     succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
     bounds, options = tmp_path / "bounds", ("--landmarks", 64, "--components", 16)
-    made = invoke("encode", tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "bound")
+    made = invoke(
+        "encode", tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "bound"
+    )
     assert made.code == 0
-    warned = f"bounds rule out too few rows of {tmp_path / 'vectors'} under kernel cosine: the best leaves "
+    warned = (
+        f"bounds rule out too few rows of {tmp_path / 'vectors'} under kernel cosine: the "
+        "best leaves "
+    )
     assert warned in made.err
     bounds = tmp_path / "narrow"
     encode(tmp_path / "vectors", bounds, "--kernel", "cosine", "--encoder", "kpca-bound", *options)
     outcome = invoke("search", bounds, tmp_path / "queries.npy", "-k", 3, "--exact")
-    every = f"the bounds of {bounds} ruled out too few rows for 5 of 5 queries: for those every row was scored"
+    every = (
+        f"the bounds of {bounds} ruled out too few rows for 5 of 5 queries: for those "
+        "every row was scored"
+    )
     assert outcome.err.startswith(every)
     assert "proved; rows scored by the true kernel: median 100.0000%" in outcome.err
 
@@ -292,10 +373,20 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "gt.npz"
-    encoded = run("encode", folder / "vectors", tmp_path / "bounds", "--kernel", "hellinger", "--encoder", "bound")
+    encoded = run(
+        "encode",
+        folder / "vectors",
+        tmp_path / "bounds",
+        "--kernel",
+        "hellinger",
+        "--encoder",
+        "bound",
+    )
     assert encoded.code == 0, encoded.err
     assert "expected cost of exact searches for 10 neighbours" in encoded.err
-    searched = run("search", tmp_path / "bounds", folder / "queries.npy", "-k", K, "--exact", "--out", out)
+    searched = run(
+        "search", tmp_path / "bounds", folder / "queries.npy", "-k", K, "--exact", "--out", out
+    )
     assert (searched.code, searched.out) == (0, "")
     assert "\nproved; rows scored by the true kernel: median " in searched.err
     np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
@@ -304,5 +395,7 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
                      str(tmp_path / "gt.certificate.npz")])
     )  # fmt: skip
     assert checked.code == 0, checked
-    verified = run("verify", folder / "vectors", folder / "queries.npy", out, "--kernel", "hellinger")
+    verified = run(
+        "verify", folder / "vectors", folder / "queries.npy", out, "--kernel", "hellinger"
+    )
     assert verified.code == 0, verified.err

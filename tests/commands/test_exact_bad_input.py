@@ -1,4 +1,5 @@
-"""Bad input to exact search, bounds and verify ends in one paragraph, word for word, and leaves nothing behind."""
+"""Bad input to exact search, bounds and verify ends in one paragraph, word for word, and leaves
+nothing behind."""
 
 import json
 import shutil
@@ -29,7 +30,8 @@ def case(code: int, message: str) -> Callable[[Case], Case]:
 
 @pytest.fixture(scope="module")
 def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with vectors, other vectors, queries, true hits, several bounds, and codes that bound nothing."""
+    """A folder with vectors, other vectors, queries, true hits, several bounds, and codes that
+    bound nothing."""
     folder = tmp_path_factory.mktemp("bad")
     shutil.copytree(vectors, folder / "vectors")
     shutil.copytree(codes, folder / "codes")
@@ -45,7 +47,16 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
         ("bins", "vectors", ("--kernel", "chi2"), ("--encoder", "bin-bound", "--groups", 8)),
     ):
         succeed("encode", folder / store, folder / name, *kernel, *options)
-    succeed("search", folder / "bounds", folder / "queries.npy", "-k", 8, "--exact", "--out", folder / "hits.npz")
+    succeed(
+        "search",
+        folder / "bounds",
+        folder / "queries.npy",
+        "-k",
+        8,
+        "--exact",
+        "--out",
+        folder / "hits.npz",
+    )
     write(folder, INTERSECTION)
     np.savez(folder / "empty.npz", ids=np.empty((12, 0), np.int64))
     np.savez(folder / "wide.npz", ids=np.zeros((12, 3001), np.int64))
@@ -53,7 +64,9 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def search(folder: Path, *options: object, store: str = "bounds", queries: str = "queries.npy") -> Words:
+def search(
+    folder: Path, *options: object, store: str = "bounds", queries: str = "queries.npy"
+) -> Words:
     return ["search", folder / store, folder / queries, "-k", 5, *options]
 
 
@@ -61,14 +74,25 @@ def encode(folder: Path, *options: object, kernel: object = "chi2") -> Words:
     return ["encode", folder / "vectors", folder / "new", "--kernel", kernel, *options]
 
 
-def verify(folder: Path, *options: object, hits: str = "hits.npz", queries: str = "queries.npy") -> Words:
-    return ["verify", folder / "vectors", folder / queries, folder / hits, "--kernel", "chi2", *options]
+def verify(
+    folder: Path, *options: object, hits: str = "hits.npz", queries: str = "queries.npy"
+) -> Words:
+    return [
+        "verify",
+        folder / "vectors",
+        folder / queries,
+        folder / hits,
+        "--kernel",
+        "chi2",
+        *options,
+    ]
 
 
 # --- search
 
 BOUND_NOTHING = (
-    "{}/codes holds codes of aska, which bound no score: expected a store of bounds, or of vectors. "
+    "{}/codes holds codes of aska, which bound no score: expected a store of bounds, or of "
+    "vectors. "
     "Fix: mercore encode VECTORS BOUNDS --encoder bound"
 )
 RELAXES_NOTHING = (
@@ -87,7 +111,11 @@ def relaxed_by_codes(folder: Path) -> Words:
     return search(folder, "--relaxed", 0.9, store="codes")
 
 
-@case(2, "--rerank has no use here: an exact search scores all that its bounds leave. Fix: leave --rerank out.")
+@case(
+    2,
+    "--rerank has no use here: an exact search scores all that its bounds leave. Fix: leave "
+    "--rerank out.",
+)
 def exact_and_reranked(folder: Path) -> Words:
     return search(folder, "--exact", "--rerank", 10)
 
@@ -102,19 +130,27 @@ def exact_with_a_gamma_for_bounds(folder: Path) -> Words:
     return search(folder, "--exact", "--gamma", 2)
 
 
-@case(2, "{}/vectors holds vectors, and a search of vectors needs a kernel: found none. Fix: --kernel chi2")
+@case(
+    2,
+    "{}/vectors holds vectors, and a search of vectors needs a kernel: found none. Fix: "
+    "--kernel chi2",
+)
 def exact_by_vectors_without_a_kernel(folder: Path) -> Words:
     return search(folder, "--exact", store="vectors")
 
 
 @case(2, "--vectors has no use here: {}/vectors is the vectors. Fix: leave --vectors out.")
 def exact_by_vectors_and_vectors(folder: Path) -> Words:
-    return search(folder, "--exact", "--kernel", "chi2", "--vectors", folder / "vectors", store="vectors")
+    return search(
+        folder, "--exact", "--kernel", "chi2", "--vectors", folder / "vectors", store="vectors"
+    )
 
 
 @pytest.mark.parametrize("share", ["0.0", "1.0", "-0.5", "99.0"])
 def test_relaxed_out_of_range(share: str, folder: Path) -> None:
-    message = f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
+    message = (
+        f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
+    )
     assert_refused(search(folder, "--relaxed", share), 2, message)
 
 
@@ -130,7 +166,8 @@ def relaxed_by_bins(folder: Path) -> Words:
 
 @case(
     2,
-    "--relaxed has no use here: relaxed bounds prove nothing, and --exact is to prove all. Fix: leave --relaxed out.",
+    "--relaxed has no use here: relaxed bounds prove nothing, and --exact is to prove all. Fix: "
+    "leave --relaxed out.",
 )
 def exact_and_relaxed(folder: Path) -> Words:
     return search(folder, "--exact", "--relaxed", 0.9)
@@ -146,7 +183,11 @@ def exact_in_batches_of_none(folder: Path) -> Words:
     return search(folder, "--exact", "--batch", 0)
 
 
-@case(2, "{}/narrow.npy has d = 23: expected 24, the dimension of {}/vectors. Fix: name queries of the same kind.")
+@case(
+    2,
+    "{}/narrow.npy has d = 23: expected 24, the dimension of {}/vectors. Fix: name queries of "
+    "the same kind.",
+)
 def exact_for_queries_of_another_dimension(folder: Path) -> Words:
     return search(folder, "--exact", queries="narrow.npy")
 
@@ -159,19 +200,25 @@ def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
 # --- encode
 
 
-@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, "
+@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, kpca-lsh, kpca-jl, "
+          "kpca, kpca-bound, "
          "found --encoder bound. Fix: leave --components out.")  # fmt: skip
 def components_of_a_bound_to_be_chosen(folder: Path) -> Words:
     return encode(folder, "--encoder", "bound", "--components", 8)
 
 
-@case(2, "--groups has no use here: it belongs to bin-bound, found --encoder kpca-bound. Fix: leave --groups out.")
+@case(
+    2,
+    "--groups has no use here: it belongs to bin-bound, found --encoder kpca-bound. Fix: leave "
+    "--groups out.",
+)
 def groups_of_kpca(folder: Path) -> Words:
     return encode(folder, *KPCA, "--groups", 8)
 
 
 NO_SUM = (
-    "bin-bound needs a sum over bins: found kernel %s, expected hellinger, chi2, intersection, jensen_shannon, or a "
+    "bin-bound needs a sum over bins: found kernel %s, expected hellinger, chi2, intersection, "
+    "jensen_shannon, or a "
     "transform. Fix: --encoder kpca-bound"
 )
 
@@ -196,7 +243,11 @@ def more_groups_than_bins(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound")
 
 
-@case(2, "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave --training-rows out.")
+@case(
+    2,
+    "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave --training-rows "
+    "out.",
+)
 def one_training_row(folder: Path) -> Words:
     return encode(folder, "--encoder", "bin-bound", "--groups", 8, "--training-rows", 1)
 
@@ -212,7 +263,10 @@ def hits_of_other_queries(folder: Path) -> Words:
 
 @pytest.mark.parametrize("k", [0, -1, 9])
 def test_more_than_the_hits_hold(k: int, folder: Path) -> None:
-    message = f"k is out of range: found {k}, expected 1 to 8, the ids per query in {folder / 'hits.npz'}. "
+    message = (
+        f"k is out of range: found {k}, expected 1 to 8, the ids per query in "
+        f"{folder / 'hits.npz'}. "
+    )
     assert_refused(verify(folder, "-k", k), 2, f"{message}Fix: leave -k out.")
 
 
@@ -231,7 +285,11 @@ def no_hits(folder: Path) -> Words:
     return verify(folder, hits="nothing.npz")
 
 
-@case(2, "{}/queries.npy: unknown suffix '.npy' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file.")
+@case(
+    2,
+    "{}/queries.npy: unknown suffix '.npy' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
+    "rename the file.",
+)
 def hits_of_no_known_format(folder: Path) -> Words:
     return verify(folder, hits="queries.npy")
 
@@ -248,22 +306,29 @@ def verify_by_vectors(folder: Path) -> Words:
 
 @pytest.mark.parametrize("kernel", [("chi2",), ("rbf", "--gamma", 0.25)])
 def test_bounds_of_another_kernel(kernel: tuple[object, ...], folder: Path) -> None:
-    named = {"chi2": '{"configuration":{},"name":"chi2"}', "rbf": '{"configuration":{"gamma":0.25},"name":"rbf"}'}
+    named = {
+        "chi2": '{"configuration":{},"name":"chi2"}',
+        "rbf": '{"configuration":{"gamma":0.25},"name":"rbf"}',
+    }
     message = (
         f"{folder}/rbf-bounds holds bounds of other data: "
         'found kernel {"configuration":{"gamma":0.5},"name":"rbf"}, '
         f"expected kernel {named[str(kernel[0])]}. "
         f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
-    assert_refused(verify(folder, "--kernel", *kernel, "--bounds", folder / "rbf-bounds"), 2, message)
+    assert_refused(
+        verify(folder, "--kernel", *kernel, "--bounds", folder / "rbf-bounds"), 2, message
+    )
 
 
 def test_bounds_of_other_vectors(folder: Path) -> None:
     ours, theirs = (
-        json.loads(succeed("info", folder / name, "--json"))["fingerprint"] for name in ("vectors", "others")
+        json.loads(succeed("info", folder / name, "--json"))["fingerprint"]
+        for name in ("vectors", "others")
     )
     message = (
-        f"{folder}/others-bounds holds bounds of other data: found vectors {theirs}, expected vectors {ours}. "
+        f"{folder}/others-bounds holds bounds of other data: found vectors {theirs}, expected "
+        f"vectors {ours}. "
         f"Fix: mercore encode {folder}/vectors BOUNDS --encoder bound"
     )
     assert_refused(verify(folder, "--bounds", folder / "others-bounds"), 2, message)

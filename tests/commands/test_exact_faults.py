@@ -1,4 +1,5 @@
-"""A wrong byte anywhere in bounds or vectors, needed or not, leaves no hits, no certificate and no verdict."""
+"""A wrong byte anywhere in bounds or vectors, needed or not, leaves no hits, no certificate and no
+verdict."""
 
 import json
 import shutil
@@ -12,7 +13,11 @@ from tests.support.adversarial import adversary
 from tests.support.running import Outcome, histograms, invoke, names_in, succeed
 
 BOUND_PARTS, VECTOR_PARTS = 12, 24
-BOUND_FILES = {"coordinates": "coordinates/c/{}/0", "terms": "terms/c/{}/0", "receipts": "receipts/c/{}/0"}
+BOUND_FILES = {
+    "coordinates": "coordinates/c/{}/0",
+    "terms": "terms/c/{}/0",
+    "receipts": "receipts/c/{}/0",
+}
 VECTOR_FILES = {"vectors": "vectors/c/{}/0", "receipts": "receipts/c/{}/0"}
 FIND = ("--kernel", "chi2", "--encoder", "kpca-bound", "--landmarks", 512, "--components", 64)
 
@@ -28,14 +33,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         succeed("ingest", folder / "base.npy", folder / "vectors")
     succeed("encode", folder / "vectors", folder / "bounds", *FIND, "--part-rows", 256)
     (folder / "out").mkdir()
-    succeed("search", folder / "bounds", folder / "queries.npy", "-k", 3, "--exact", "--out", folder / "true.npz")
+    succeed(
+        "search",
+        folder / "bounds",
+        folder / "queries.npy",
+        "-k",
+        3,
+        "--exact",
+        "--out",
+        folder / "true.npz",
+    )
     return folder
 
 
 def search(folder: Path, store: str = "bounds", *options: object) -> Outcome:
     """Search exactly into an empty folder; what is kept to resume is removed again."""
     out = folder / "out/hits.npz"
-    outcome = invoke("search", folder / store, folder / "queries.npy", "-k", 3, "--exact", "--out", out, *options)
+    outcome = invoke(
+        "search", folder / store, folder / "queries.npy", "-k", 3, "--exact", "--out", out, *options
+    )
     assert set(names_in(folder / "out")) <= {"hits.npz.parts"}, outcome
     shutil.rmtree(f"{out}.parts", ignore_errors=True)
     return outcome
@@ -48,14 +64,25 @@ def assert_names_part(outcome: Outcome, store: Path, part: int) -> None:
 
 
 def verify(folder: Path) -> Outcome:
-    words = ("verify", folder / "vectors", folder / "queries.npy", folder / "true.npz", "--kernel", "chi2")
+    words = (
+        "verify",
+        folder / "vectors",
+        folder / "queries.npy",
+        folder / "true.npz",
+        "--kernel",
+        "chi2",
+    )
     return invoke(*words, "--bounds", folder / "bounds")
 
 
-def test_one_query_needs_few_parts_of_the_vectors(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_query_needs_few_parts_of_the_vectors(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mercore.stores.vectors import WatchedVectors
 
-    monkeypatch.setattr(WatchedVectors, "check_rest", lambda vectors: pytest.fail(str(len(vectors._unread))))
+    monkeypatch.setattr(
+        WatchedVectors, "check_rest", lambda vectors: pytest.fail(str(len(vectors._unread)))
+    )
     with pytest.raises(pytest.fail.Exception) as caught:
         search(folder)
     shutil.rmtree(folder / "out/hits.npz.parts")
@@ -69,7 +96,9 @@ def test_one_query_needs_few_parts_of_the_vectors(folder: Path, monkeypatch: pyt
         *(("vectors", column, key, VECTOR_PARTS) for column, key in VECTOR_FILES.items()),
     ],
 )
-def test_a_flipped_bit_in_any_chunk(store: str, column: str, key: str, parts: int, folder: Path) -> None:
+def test_a_flipped_bit_in_any_chunk(
+    store: str, column: str, key: str, parts: int, folder: Path
+) -> None:
     rng = np.random.default_rng(parts + len(column))
     for part in range(parts):
         with damaged(folder / store / key.format(part), DAMAGES["a bit flipped"], rng):
@@ -121,7 +150,9 @@ def test_bounds_that_no_query_needs_are_checked_too(tmp_path: Path) -> None:
             assert_names_part(search(tmp_path, "bounds", *options), tmp_path / "bounds", 19)
 
 
-def test_a_search_that_resumes_checks_every_byte_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_resumes_checks_every_byte_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, rng = folder / "out/hits.npz", np.random.default_rng(2)
     words = ("search", folder / "bounds", folder / "queries.npy", "-k", 3, "--exact", "--out", out)
     for store, key in (("bounds", "coordinates/c/5/0"), ("vectors", "vectors/c/9/0")):
@@ -145,11 +176,13 @@ def test_other_vectors_are_refused(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", rows)
     succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
     found, expected = (
-        json.loads(succeed("info", where / "vectors", "--json"))["fingerprint"] for where in (tmp_path, folder)
+        json.loads(succeed("info", where / "vectors", "--json"))["fingerprint"]
+        for where in (tmp_path, folder)
     )
     outcome = search(folder, "bounds", "--vectors", tmp_path / "vectors")
     message = (
-        f"{tmp_path / 'vectors'} is not what {folder / 'bounds'} encodes: found vectors {found}, expected {expected}. "
+        f"{tmp_path / 'vectors'} is not what {folder / 'bounds'} encodes: found vectors "
+        f"{found}, expected {expected}. "
         "Fix: name the right vector store with --vectors, or encode this one."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
@@ -159,6 +192,15 @@ def test_vectors_that_moved_are_found(folder: Path, tmp_path: Path) -> None:
     for name in ("bounds", "vectors"):
         shutil.copytree(folder / name, tmp_path / name)
     moved = tmp_path / "vectors"
-    words = ("search", tmp_path / "bounds", folder / "queries.npy", "-k", 3, "--exact", "--out", tmp_path / "hits.npz")
+    words = (
+        "search",
+        tmp_path / "bounds",
+        folder / "queries.npy",
+        "-k",
+        3,
+        "--exact",
+        "--out",
+        tmp_path / "hits.npz",
+    )
     succeed(*words, "--vectors", moved)
     assert (tmp_path / "hits.npz").read_bytes() == (folder / "true.npz").read_bytes()

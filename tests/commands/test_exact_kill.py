@@ -1,4 +1,5 @@
-"""An exact search that is killed goes on behind its last batch, and writes the bytes that an undisturbed one does."""
+"""An exact search that is killed goes on behind its last batch, and writes the bytes that an
+undisturbed one does."""
 
 from pathlib import Path
 
@@ -6,7 +7,17 @@ import numpy as np
 import pytest
 
 from tests.commands.test_kill import kill_after
-from tests.support.running import Outcome, finish, histograms, invoke, names_in, run, start, succeed, wait_until
+from tests.support.running import (
+    Outcome,
+    finish,
+    histograms,
+    invoke,
+    names_in,
+    run,
+    start,
+    succeed,
+    wait_until,
+)
 
 NQ, BATCH = 240, 3
 KILLS = 10
@@ -16,7 +27,8 @@ FILES = ["hits.certificate.npz", "hits.npz"]
 
 @pytest.fixture(scope="module")
 def folder(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with bounds, 300 queries, and the hits and certificate of a search that nothing disturbed."""
+    """A folder with bounds, 300 queries, and the hits and certificate of a search that nothing
+    disturbed."""
     folder = tmp_path_factory.mktemp("killed")
     np.save(folder / "queries.npy", histograms(NQ, 24, seed=5))
     bounds = ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64)
@@ -39,7 +51,8 @@ def batches(out: Path) -> int:
 def same(folder: Path, out: Path) -> bool:
     """Whether nothing but the undisturbed hits and certificate lie where hits are written."""
     return names_in(out.parent) == FILES and all(
-        (out.parent / name).read_bytes() == (folder / "undisturbed" / name).read_bytes() for name in FILES
+        (out.parent / name).read_bytes() == (folder / "undisturbed" / name).read_bytes()
+        for name in FILES
     )
 
 
@@ -56,7 +69,9 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
 
 @pytest.mark.slow(30)
 @pytest.mark.timeout(300)
-def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(folder: Path, tmp_path: Path) -> None:
+def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(
+    folder: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "hits.npz"
     rng = np.random.default_rng(6)
     done: list[int] = []
@@ -67,14 +82,18 @@ def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(fold
         kill_after(process, int(rng.integers(0, 4_000)))
         assert not out.exists()
         done.append(batches(out))
-    assert all(before < after < NQ // BATCH for before, after in zip([0, *done], done, strict=False)), done
+    assert all(
+        before < after < NQ // BATCH for before, after in zip([0, *done], done, strict=False)
+    ), done
     last = run(*search(folder, out))
     assert last.code == 0, last.err
     assert same(folder, out)
 
 
 @pytest.mark.slow
-def test_killed_once_the_hits_are_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_once_the_hits_are_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "hits.npz"
     stopped(folder, out, monkeypatch)
     process = start(*search(folder, out))
@@ -82,13 +101,17 @@ def test_killed_once_the_hits_are_written(folder: Path, tmp_path: Path, monkeypa
     process.kill()  # while the certificate is written or the batches are removed
     finish(process)
     for name in FILES:
-        (tmp_path / f".{name}.4242-01234567.tmp").write_bytes(b"what a kill in the midst of it leaves")
+        (tmp_path / f".{name}.4242-01234567.tmp").write_bytes(
+            b"what a kill in the midst of it leaves"
+        )
     for _ in range(2):
         succeed(*search(folder, out))
         assert same(folder, out), names_in(tmp_path)
 
 
-def test_an_interrupted_search_keeps_every_batch(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_search_keeps_every_batch(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "hits.npz"
     outcome = stopped(folder, out, monkeypatch)
     assert (outcome.code, outcome.out) == (130, "")
@@ -96,7 +119,8 @@ def test_an_interrupted_search_keeps_every_batch(folder: Path, tmp_path: Path, m
     assert batches(out) == NQ // BATCH
     with monkeypatch.context() as patch:
         patch.setattr(
-            "mercore.pipeline.search.exact.ExactSearch.prove", lambda *arguments: pytest.fail("it searched again")
+            "mercore.pipeline.search.exact.ExactSearch.prove",
+            lambda *arguments: pytest.fail("it searched again"),
         )
         succeed(*search(folder, out))
     assert same(folder, out)
@@ -122,10 +146,19 @@ def test_damaged_missing_and_misplaced_batches_are_done_again(
 
 @pytest.mark.parametrize(
     ("differs", "change"),
-    [("k", ("-k", 4)), ("batch", ("--batch", 4)), ("exact, relaxed", ("--relaxed", 0.5)), ("queries", ())],
+    [
+        ("k", ("-k", 4)),
+        ("batch", ("--batch", 4)),
+        ("exact, relaxed", ("--relaxed", 0.5)),
+        ("queries", ()),
+    ],
 )
 def test_batches_of_another_search_are_refused_and_stay(
-    differs: str, change: tuple[object, ...], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    differs: str,
+    change: tuple[object, ...],
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "hits.npz"
     stopped(folder, out, monkeypatch)
@@ -139,7 +172,8 @@ def test_batches_of_another_search_are_refused_and_stay(
         words[2] = tmp_path / "queries.npy"
     outcome = invoke(*words)
     message = (
-        f"{out}.parts keeps the batches of another search, which differs in {differs}: expected those of this one. "
+        f"{out}.parts keeps the batches of another search, which differs in {differs}: expected "
+        "those of this one. "
         "Fix: remove the folder, or name another --out."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
@@ -153,7 +187,8 @@ def test_a_folder_of_somebody_else_is_refused(folder: Path, tmp_path: Path) -> N
     (tmp_path / "hits.npz.parts/thesis.txt").write_text("mine")
     outcome = invoke(*search(folder, out))
     message = (
-        f"{out}.parts exists without a search.json: expected the batches of this search, or nothing. "
+        f"{out}.parts exists without a search.json: expected the batches of this search, or "
+        "nothing. "
         "Fix: move it away, or name another --out."
     )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")

@@ -1,4 +1,5 @@
-"""A missing, truncated, flipped or zeroed chunk is an error before a result: 400 injected faults, none passes."""
+"""A missing, truncated, flipped or zeroed chunk is an error before a result: 400 injected faults,
+none passes."""
 
 import json
 import re
@@ -67,8 +68,11 @@ def search(store: Path, queries: Path, kernel: str | None = None) -> Hits:
     return api.search(str(store), str(queries), k=5, kernel=kernel, threads=2)[1]
 
 
-def passes_silently(store: Path, queries: Path, names: str, kernel: str | None = None) -> str | None:
-    """Return which verb says nothing of a fault, or does not name it; None if neither lets it pass."""
+def passes_silently(
+    store: Path, queries: Path, names: str, kernel: str | None = None
+) -> str | None:
+    """Return which verb says nothing of a fault, or does not name it; None if neither lets it
+    pass."""
     faults = api.check(str(store))["faults"]
     if len(faults) != 1 or not re.search(names, faults[0]):
         return f"check: {faults}"
@@ -119,26 +123,47 @@ def test_a_hundred_faults_in_the_parts_of_codes(kind: str, code_store: Path, dat
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_twenty_five_faults_in_the_parts_of_compressed_codes(kind: str, compressed_store: Path, data: Path) -> None:
+def test_twenty_five_faults_in_the_parts_of_compressed_codes(
+    kind: str, compressed_store: Path, data: Path
+) -> None:
     shown = [
-        one_fault(compressed_store, data / "queries.npy", kind, seed, parts=6, files=CODE_FILES) for seed in range(25)
+        one_fault(compressed_store, data / "queries.npy", kind, seed, parts=6, files=CODE_FILES)
+        for seed in range(25)
     ]
     assert shown == [None] * 25
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_twenty_five_faults_in_the_parts_of_vectors(kind: str, vector_store: Path, data: Path) -> None:
+def test_twenty_five_faults_in_the_parts_of_vectors(
+    kind: str, vector_store: Path, data: Path
+) -> None:
     shown = [
-        one_fault(vector_store, data / "queries.npy", kind, seed, parts=24, files=VECTOR_FILES, kernel=KERNEL)
+        one_fault(
+            vector_store,
+            data / "queries.npy",
+            kind,
+            seed,
+            parts=24,
+            files=VECTOR_FILES,
+            kernel=KERNEL,
+        )
         for seed in range(25)
     ]
     assert shown == [None] * 25
 
 
 def one_fault(
-    store: Path, queries: Path, kind: str, seed: int, *, parts: int, files: dict[str, str], kernel: str | None = None
+    store: Path,
+    queries: Path,
+    kind: str,
+    seed: int,
+    *,
+    parts: int,
+    files: dict[str, str],
+    kernel: str | None = None,
 ) -> str | None:
-    """Damage one chunk file of a column and a part that the seed chooses; return which verb lets it pass, or None."""
+    """Damage one chunk file of a column and a part that the seed chooses; return which verb lets it
+    pass, or None."""
     rng = np.random.default_rng([list(DAMAGES).index(kind), seed])
     part, column = int(rng.integers(parts)), list(files)[seed % len(files)]
     with damaged(store / files[column].format(column=column, part=part), DAMAGES[kind], rng):
@@ -155,11 +180,16 @@ def test_faults_in_models(kind: str, code_store: Path, vector_store: Path, data:
     ):
         for _ in range(5):
             with damaged(store / "model" / name / key, DAMAGES[kind], rng):
-                assert passes_silently(store, data / "queries.npy", f"model array {name} ", kernel) is None
+                assert (
+                    passes_silently(store, data / "queries.npy", f"model array {name} ", kernel)
+                    is None
+                )
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_faults_in_the_header_stop_every_verb(kind: str, code_store: Path, vector_store: Path, data: Path) -> None:
+def test_faults_in_the_header_stop_every_verb(
+    kind: str, code_store: Path, vector_store: Path, data: Path
+) -> None:
     rng = np.random.default_rng(30 + list(DAMAGES).index(kind))
     for store, kernel in ((code_store, None), (vector_store, KERNEL)):
         for _ in range(25):
@@ -168,7 +198,8 @@ def test_faults_in_the_header_stop_every_verb(kind: str, code_store: Path, vecto
 
 
 def refused_or_reported(store: Path, queries: Path, kernel: str | None) -> bool:
-    """Return whether check tells of a damaged header; a header that means what it meant may serve a search."""
+    """Return whether check tells of a damaged header; a header that means what it meant may serve a
+    search."""
     try:
         faults = api.check(str(store))["faults"]
     except (IntegrityError, FormatError):
@@ -179,7 +210,9 @@ def refused_or_reported(store: Path, queries: Path, kernel: str | None) -> bool:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_faults_in_the_metadata_for_other_tools_are_reported(kind: str, code_store: Path, vector_store: Path) -> None:
+def test_faults_in_the_metadata_for_other_tools_are_reported(
+    kind: str, code_store: Path, vector_store: Path
+) -> None:
     rng = np.random.default_rng(40 + list(DAMAGES).index(kind))
     for store in (code_store, vector_store):
         for path in (p for p in sorted(store.rglob("zarr.json")) if p.parent != store):
@@ -192,13 +225,19 @@ def test_a_chunk_in_another_parts_place_is_a_fault(code_store: Path, data: Path)
     rng = np.random.default_rng(50)
     for column, key in CODE_FILES.items():
         other = (code_store / key.format(column=column, part=8)).read_bytes()
-        with damaged(code_store / key.format(column=column, part=7), lambda data, rng, other=other: other, rng):  # type: ignore[misc]
+        with damaged(
+            code_store / key.format(column=column, part=7),
+            lambda data, rng, other=other: other,  # type: ignore[misc]
+            rng,
+        ):
             assert passes_silently(code_store, data / "queries.npy", r": part 7\b") is None
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_path: Path) -> None:
-    tells = run if kind == "a bit flipped" else invoke  # the real command once: it says the same of all
+    tells = (
+        run if kind == "a bit flipped" else invoke
+    )  # the real command once: it says the same of all
     store = Path(shutil.copytree(codes, tmp_path / "codes"))
     rng = np.random.default_rng(60)
     with damaged(store / "residual/c/17", DAMAGES[kind], rng):
@@ -213,7 +252,9 @@ def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_pat
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_encode_again_mends_any_damage_and_redoes_nothing_else(seed: int, codes: Path, tmp_path: Path) -> None:
+def test_encode_again_mends_any_damage_and_redoes_nothing_else(
+    seed: int, codes: Path, tmp_path: Path
+) -> None:
     store = Path(shutil.copytree(codes, tmp_path / "codes"))
     rng = np.random.default_rng(70 + seed)
     hurt = set()

@@ -1,4 +1,5 @@
-"""From foreign files to evaluated hits by the command line: what comes out is the same whatever way it was computed."""
+"""From foreign files to evaluated hits by the command line: what comes out is the same whatever way
+it was computed."""
 
 import json
 import os
@@ -35,7 +36,9 @@ def texmex(dtype: str) -> Callable[[Path, Rows], object]:
 
 def bigann(dtype: str) -> Callable[[Path, Rows], object]:
     """Return a writer of big-ann files."""
-    return lambda path, rows: path.write_bytes(struct.pack("<II", *rows.shape) + rows.astype(dtype).tobytes())
+    return lambda path, rows: path.write_bytes(
+        struct.pack("<II", *rows.shape) + rows.astype(dtype).tobytes()
+    )
 
 
 def npy(dtype: str) -> Callable[[Path, Rows], object]:
@@ -47,7 +50,13 @@ def zarr_array(version: int) -> Callable[[Path, Rows], object]:
     """Return a writer of Zarr arrays whose chunks fit nothing of ours."""
 
     def write(path: Path, rows: Rows) -> None:
-        array = zarr.create_array(path, shape=rows.shape, chunks=(700, 5), dtype="u1", zarr_format=version)  # type: ignore[arg-type]
+        array = zarr.create_array(
+            path,
+            shape=rows.shape,
+            chunks=(700, 5),
+            dtype="u1",
+            zarr_format=version,  # type: ignore[arg-type]
+        )
         array[:] = rows
 
     return write
@@ -94,7 +103,9 @@ def small() -> Rows:
 def expected(small: Rows, data: Path) -> Hits:
     """The true neighbours, by the reference."""
     queries = np.load(data / "queries.npy")
-    scores = reference.kernel("chi2", reference.prepare("chi2", queries), reference.prepare("chi2", small))
+    scores = reference.kernel(
+        "chi2", reference.prepare("chi2", queries), reference.prepare("chi2", small)
+    )
     best, ids = reference.top_k(scores, 10)
     return Hits(ids=ids, scores=best)
 
@@ -104,13 +115,20 @@ def test_every_format_is_among_those_tried() -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_from_a_foreign_file_to_recall(name: str, small: Rows, expected: Hits, data: Path, tmp_path: Path) -> None:
+def test_from_a_foreign_file_to_recall(
+    name: str, small: Rows, expected: Hits, data: Path, tmp_path: Path
+) -> None:
     source, vectors, codes = tmp_path / name, tmp_path / "vectors", tmp_path / "codes"
     WRITERS[name](source, small)
     assert json.loads(succeed("info", source, "--json"))["rows"] == 3000
 
     report = json.loads(succeed("ingest", source, vectors, "--json"))
-    assert (report["rows"], report["dims"], report["dropped_rows"], report["nan_rows"]) == (3000, 24, 0, 0)
+    assert (report["rows"], report["dims"], report["dropped_rows"], report["nan_rows"]) == (
+        3000,
+        24,
+        0,
+        0,
+    )
     assert report["duplicate_rows"] == 3000 - len(np.unique(small, axis=0))
     assert (report["value_min"], report["value_max"]) == (small.min(), small.max())
     encoded = json.loads(succeed("encode", vectors, codes, *ENCODE, "--json"))
@@ -124,16 +142,22 @@ def test_from_a_foreign_file_to_recall(name: str, small: Rows, expected: Hits, d
     exact = hits_of(vectors, queries, "--kernel", "chi2", "-k", 10)
     assert np.array_equal(exact.ids, expected.ids)
     assert exact.scores == pytest.approx(expected.scores, rel=1e-12)
-    succeed("search", vectors, queries, "--kernel", "chi2", "-k", 10, "--out", tmp_path / "truth.npz")
+    succeed(
+        "search", vectors, queries, "--kernel", "chi2", "-k", 10, "--out", tmp_path / "truth.npz"
+    )
     succeed("search", codes, queries, "-k", 10, "--out", found)
     recall = json.loads(succeed("evaluate", found, tmp_path / "truth.npz", "--json"))["recall"]
     by_hand = reference.k_recall(read_hits(str(found)).ids, expected.ids, 10)
-    (told,) = (row["value"] for row in recall if (row["definition"], row["rank"]) == ("k-recall", 10))
+    (told,) = (
+        row["value"] for row in recall if (row["definition"], row["rank"]) == ("k-recall", 10)
+    )
     assert told == pytest.approx(by_hand)
     assert by_hand > 0.1
 
 
-def test_a_zarr_array_needs_no_ingest(small: Rows, expected: Hits, data: Path, tmp_path: Path) -> None:
+def test_a_zarr_array_needs_no_ingest(
+    small: Rows, expected: Hits, data: Path, tmp_path: Path
+) -> None:
     zarr_array(3)(tmp_path / "rows.zarr", small)
     succeed("encode", tmp_path / "rows.zarr", tmp_path / "codes", *ENCODE)
     queries = data / "queries.npy"
@@ -160,7 +184,9 @@ def encoded(kernel: str, vectors: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def plain(kernel: str, encoded: Path, vectors: Path, data: Path) -> list[tuple[tuple[object, ...], Hits]]:
+def plain(
+    kernel: str, encoded: Path, vectors: Path, data: Path
+) -> list[tuple[tuple[object, ...], Hits]]:
     """The words of searches, and what one thread finds with all queries in a batch."""
     searches: list[tuple[object, ...]] = [
         (encoded, data / "queries.npy", "-k", 20),
@@ -187,7 +213,9 @@ def test_the_size_of_parts_changes_nothing(
         vectors = few(vectors, tmp_path)
         encoded = tmp_path / "whole"
         succeed("encode", vectors, encoded, *ENCODE, "--kernel", kernel)
-    succeed("encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--part-rows", part_rows)
+    succeed(
+        "encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--part-rows", part_rows
+    )
     words = (data / "queries.npy", "-k", 50, "--threads", 2)
     assert_same(hits_of(tmp_path / "codes", *words), hits_of(encoded, *words))
 
@@ -199,7 +227,9 @@ def few(vectors: Path, folder: Path) -> Path:
     return folder / "few"
 
 
-@pytest.mark.parametrize("compressor", ["zstd", "zstd:-3", "blosc:9", "gzip:1", "lz4", "bz2", "lzma:2"])
+@pytest.mark.parametrize(
+    "compressor", ["zstd", "zstd:-3", "blosc:9", "gzip:1", "lz4", "bz2", "lzma:2"]
+)
 def test_compressors_change_nothing_but_bytes(
     compressor: str, data: Path, vectors: Path, codes: Path, tmp_path: Path
 ) -> None:
@@ -209,7 +239,10 @@ def test_compressors_change_nothing_but_bytes(
     assert_same(hits_of(tmp_path / "codes", queries, "-k", 20), hits_of(codes, queries, "-k", 20))
     by_kernel = (queries, "-k", 20, "--kernel", "chi2")
     assert_same(hits_of(tmp_path / "vectors", *by_kernel), hits_of(vectors, *by_kernel))
-    sizes = [json.loads(succeed("info", store, "--json"))["bytes"] for store in (tmp_path / "vectors", vectors)]
+    sizes = [
+        json.loads(succeed("info", store, "--json"))["bytes"]
+        for store in (tmp_path / "vectors", vectors)
+    ]
     assert sizes[0] < sizes[1]
     for store in (tmp_path / "vectors", tmp_path / "codes"):
         succeed("check", store)
@@ -219,7 +252,9 @@ def test_compressors_change_nothing_but_bytes(
 def test_reranking_every_row_is_the_exhaustive_search(
     weights: str, kernel: str, vectors: Path, data: Path, tmp_path: Path
 ) -> None:
-    succeed("encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--weights", weights)
+    succeed(
+        "encode", vectors, tmp_path / "codes", *ENCODE, "--kernel", kernel, "--weights", weights
+    )
     queries = (data / "queries.npy", "-k", 30)
     exact = hits_of(vectors, *queries, "--kernel", kernel)
     assert_same(hits_of(tmp_path / "codes", *queries, "--rerank", 3000), exact)
@@ -248,7 +283,11 @@ def test_dropped_rows_keep_the_ids_of_the_others(data: Path, tmp_path: Path) -> 
     queries = (data / "queries.npy", "-k", 40)
     for name in ("rows", "kept"):
         succeed("encode", tmp_path / name, tmp_path / f"{name}-codes", *ENCODE)
-    for store, options in (("{}", ("--kernel", "chi2")), ("{}-codes", ()), ("{}-codes", ("--rerank", 200))):
+    for store, options in (
+        ("{}", ("--kernel", "chi2")),
+        ("{}-codes", ()),
+        ("{}-codes", ("--rerank", 200)),
+    ):
         dropped = hits_of(tmp_path / store.format("rows"), *queries, *options)
         plain = hits_of(tmp_path / store.format("kept"), *queries, *options)
         assert np.array_equal(dropped.ids, kept[plain.ids])
@@ -286,7 +325,18 @@ def test_the_real_command_from_end_to_end(data: Path, tmp_path: Path) -> None:
         ("ingest", "rows.npy", "vectors", "--json"),
         ("encode", "vectors", "codes", *ENCODE, "--json"),
         ("search", "codes", "q.npy", "-k", 10, "--out", "found.ivecs", "--json"),
-        ("search", "vectors", "q.npy", "--kernel", "chi2", "-k", 10, "--out", "truth.npz", "--json"),
+        (
+            "search",
+            "vectors",
+            "q.npy",
+            "--kernel",
+            "chi2",
+            "-k",
+            10,
+            "--out",
+            "truth.npz",
+            "--json",
+        ),
         ("evaluate", "found.ivecs", "truth.npz", "--json"),
         ("info", "codes", "--json"),
         ("check", "codes", "--json"),
@@ -299,7 +349,16 @@ def test_the_real_command_from_end_to_end(data: Path, tmp_path: Path) -> None:
     assert without_json.err.startswith("12 queries × 3,000 rows in ")
     assert run("search", "codes", "q.npy", "-k", 3, "--out", "h.npz", **folder).out == ""
     assert names_in(tmp_path) == sorted(
-        ["rows.npy", "q.npy", "vectors", "codes", "found.ivecs", "found.fvecs", "truth.npz", "h.npz"]
+        [
+            "rows.npy",
+            "q.npy",
+            "vectors",
+            "codes",
+            "found.ivecs",
+            "found.fvecs",
+            "truth.npz",
+            "h.npz",
+        ]
     )
 
 
@@ -310,7 +369,17 @@ def test_names_may_hold_any_bytes(data: Path, tmp_path: Path) -> None:
     for words in (
         ("ingest", tmp_path / odd, vectors),
         ("encode", vectors, codes, *ENCODE),
-        ("search", codes, data / "queries.npy", "-k", 5, "--rerank", 20, "--out", tmp_path / f"{odd}.npz"),
+        (
+            "search",
+            codes,
+            data / "queries.npy",
+            "-k",
+            5,
+            "--rerank",
+            20,
+            "--out",
+            tmp_path / f"{odd}.npz",
+        ),
         ("check", codes),
         ("info", vectors),
     ):
@@ -354,4 +423,8 @@ def test_threads_here_open_no_port() -> None:
 def listening() -> set[tuple[str, int]]:
     """Return the addresses and ports on which this process listens."""
     sockets = psutil.Process().net_connections(kind="inet")
-    return {(socket.laddr.ip, socket.laddr.port) for socket in sockets if socket.status == psutil.CONN_LISTEN}
+    return {
+        (socket.laddr.ip, socket.laddr.port)
+        for socket in sockets
+        if socket.status == psutil.CONN_LISTEN
+    }

@@ -27,7 +27,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip(f"mounting a file system is not allowed here: {mounted.stderr.decode().strip()}")
+        pytest.skip(
+            f"mounting a file system is not allowed here: {mounted.stderr.decode().strip()}"
+        )
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 
@@ -62,7 +64,9 @@ def resumed(queue: Queue, job: str) -> dict[str, Any]:
     return queue.wait(job)
 
 
-def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path) -> None:
+def test_a_disk_that_fills_up(
+    vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path
+) -> None:
     codes = disk / "codes"
     job = begun(queue, vectors, codes)
     with (disk / "ballast").open("wb", buffering=0) as ballast:
@@ -74,7 +78,8 @@ def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queu
     why = failed(queue, job)
     assert why.startswith(f"cannot write {codes}/")
     assert why.endswith(
-        ": No space left on device. Fix: free space or grant access there, then run the same command again."
+        ": No space left on device. Fix: free space or grant access there, then run the same "
+        "command again."
     )
     done = count_receipts(codes)
     assert 10 < done < PARTS
@@ -84,10 +89,14 @@ def test_a_disk_that_fills_up(vectors: Path, undisturbed: dict[str, bytes], queu
     assert files_of(codes) == undisturbed
 
 
-def test_a_disk_that_becomes_read_only(vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path) -> None:
+def test_a_disk_that_becomes_read_only(
+    vectors: Path, undisturbed: dict[str, bytes], queue: Queue, disk: Path
+) -> None:
     codes = disk / "codes"
     job = begun(queue, vectors, codes)
-    subprocess.run(["mount", "--bind", disk, disk], check=True)  # over the mount whose files are open
+    subprocess.run(
+        ["mount", "--bind", disk, disk], check=True
+    )  # over the mount whose files are open
     subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
     assert "Read-only file system" in failed(queue, job)
     queue.succeed("resume", job)
@@ -110,7 +119,10 @@ def test_a_source_that_vanishes(vectors: Path, undisturbed: dict[str, bytes], qu
     assert (report["state"], report["runs"]) == ("done", 3)
     assert done < PARTS
     files = files_of(queue.folder / "codes")
-    assert {**files, "zarr.json": b""} == {**undisturbed, "zarr.json": b""}  # which notes the path of the source
+    assert {**files, "zarr.json": b""} == {
+        **undisturbed,
+        "zarr.json": b"",
+    }  # which notes the path of the source
 
 
 def test_a_source_that_changes_under_a_job(vectors: Path, queue: Queue) -> None:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from tests.support.queueing import Queue, kill, until
-from tests.support.running import ENCODE, command, count_receipts, files_of, histograms, start, succeed
+from tests.support.running import (
+    ENCODE,
+    command,
+    count_receipts,
+    files_of,
+    histograms,
+    start,
+    succeed,
+)
 
 PARTS, PART_ROWS = 300, 10
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
@@ -45,10 +53,14 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
     (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
     ingest = queue.submit("--concurrent", 3, "ingest", "base.npy", "vectors")
     encode = queue.submit("encode", "vectors", "codes", *ENCODE)
-    search = queue.submit("search", "codes", "queries.npy", "-k", 3, "--rerank", 9, "--out", "hits.npz")
+    search = queue.submit(
+        "search", "codes", "queries.npy", "-k", 3, "--rerank", 9, "--out", "hits.npz"
+    )
     assert queue.run("wait", search).code == 0
     reports = [queue.status(job) for job in (ingest, encode, search)]
-    assert [(report["state"], report["exit_code"], report["runs"]) for report in reports] == [("done", 0, 1)] * 3
+    assert [(report["state"], report["exit_code"], report["runs"]) for report in reports] == [
+        ("done", 0, 1)
+    ] * 3
     assert (reports[1]["parts_done"], reports[1]["parts"]) == (1, 1)
     assert (reports[1]["progress"]["done"], reports[1]["progress"]["total"]) == (500, 500)
     assert all(report["peak_bytes"] > 50 << 20 for report in reports)
@@ -65,7 +77,9 @@ def test_a_chain_of_jobs_runs_by_itself_each_after_what_it_reads(data: Path, que
         queue.folder / "here.npz",
     )
     with np.load(queue.folder / "hits.npz") as there, np.load(queue.folder / "here.npz") as here:
-        assert {name: there[name].tolist() for name in there} == {name: here[name].tolist() for name in here}
+        assert {name: there[name].tolist() for name in there} == {
+            name: here[name].tolist() for name in here
+        }
     report = json.loads(Path(reports[2]["report"]).read_text())
     assert report["queries"] == 12
     assert queue.state.path.stat().st_mode & 0o777 == 0o700
@@ -82,12 +96,26 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert queue.wait(job)["state"] == "done"
     assert files_of(queue.folder / "codes") == undisturbed
     (queue.folder / "codes/atoms/c/7/0").write_bytes(b"damaged")
-    again = queue.run("submit", "encode", vectors, queue.folder / "codes", *OPTIONS, "--workers", 1, "--memory", "8GiB")
+    again = queue.run(
+        "submit",
+        "encode",
+        vectors,
+        queue.folder / "codes",
+        *OPTIONS,
+        "--workers",
+        1,
+        "--memory",
+        "8GiB",
+    )
     assert (again.code, again.out.strip()) == (0, job)
-    assert again.err.startswith(f"{job} was done: is checked, and what is missing or wrong done again: mercore encode ")
+    assert again.err.startswith(
+        f"{job} was done: is checked, and what is missing or wrong done again: mercore encode "
+    )
     report = queue.wait(job)
     assert (report["state"], report["runs"]) == ("done", 2)
-    assert "doing part 7 again: codes: part 7" in queue.succeed("logs", job).replace(f"{queue.folder}/", "")
+    assert "doing part 7 again: codes: part 7" in queue.succeed("logs", job).replace(
+        f"{queue.folder}/", ""
+    )
     assert json.loads(Path(report["report"]).read_text())["parts_done_now"] == 1
     assert files_of(queue.folder / "codes") == undisturbed
     other = queue.run("submit", "encode", vectors, "codes", *ENCODE, "--part-rows", 20)
@@ -95,7 +123,9 @@ def test_the_same_spec_is_the_same_job_and_submitting_it_again_mends_its_store(
     assert "is another store: it differs in part_rows (10, not 20)" in other.err
 
 
-def test_a_job_outlives_its_terminal_and_its_runner(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
+def test_a_job_outlives_its_terminal_and_its_runner(
+    vectors: Path, undisturbed: dict[str, bytes], queue: Queue
+) -> None:
     words = command("submit", "encode", vectors, "codes", *OPTIONS, "--workers", 1)
     process, terminal = pty.fork()
     if process == 0:
@@ -129,14 +159,23 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
 def test_after_a_reboot_one_command_goes_on_with_the_queue(
     vectors: Path, undisturbed: dict[str, bytes], queue: Queue
 ) -> None:
-    jobs = [queue.submit("encode", vectors, f"codes{seed}", *OPTIONS, "--random-state", seed) for seed in range(2)]
+    jobs = [
+        queue.submit("encode", vectors, f"codes{seed}", *OPTIONS, "--random-state", seed)
+        for seed in range(2)
+    ]
     wait_for_receipts(queue.folder / "codes0", 10)
     queue.kill()
     with queue.state.registry().transaction():
         pass  # the file is whole
-    states = {report["id"]: report["state"] for report in json.loads(queue.succeed("jobs", "--json"))}
+    states = {
+        report["id"]: report["state"] for report in json.loads(queue.succeed("jobs", "--json"))
+    }
     assert list(states) == jobs
-    assert states[jobs[0]] in ("running", "stalled", "queued")  # the last for a moment, before it is claimed
+    assert states[jobs[0]] in (
+        "running",
+        "stalled",
+        "queued",
+    )  # the last for a moment, before it is claimed
     assert states[jobs[1]] == "queued"
     registry = queue.state.registry()
     until(lambda: all(job.state == "done" for job in registry.jobs()))  # no command is asked again
@@ -157,7 +196,8 @@ def test_cancel_and_resume(vectors: Path, undisturbed: dict[str, bytes], queue: 
     refused = queue.run("cancel", first)
     assert refused.code == 2
     assert refused.err == (
-        f"mercore: {first} is cancelled: expected a job that is queued or running. Fix: mercore jobs\n"
+        f"mercore: {first} is cancelled: expected a job that is queued or running. Fix: mercore "
+        "jobs\n"
     )
     queue.succeed("resume", first)
     report = queue.wait(first)
@@ -175,7 +215,10 @@ def test_a_stopped_process_is_stalled_and_resume_kills_it(
     (worker,) = queue.workers()
     worker.send_signal(signal.SIGSTOP)
     refused = queue.run("resume", job)
-    assert (refused.code, "is running: expected a job that has ended or is stalled" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "is running: expected a job that has ended or is stalled" in refused.err,
+    ) == (2, True)
     queue.state.registry().change(job, heartbeat=0)  # as after a minute of silence
     report = queue.status(job)
     assert report["state"] == "stalled"
@@ -186,7 +229,9 @@ def test_a_stopped_process_is_stalled_and_resume_kills_it(
 
 
 def test_a_job_whose_process_keeps_dying_fails_and_says_why(data: Path, queue: Queue) -> None:
-    rows = np.lib.format.open_memmap(str(queue.folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128))
+    rows = np.lib.format.open_memmap(
+        str(queue.folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128)
+    )
     rows[:] = 1
     job = queue.submit("ingest", "rows.npy", "vectors")
     for _ in range(3):
@@ -209,7 +254,8 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     failed = queue.run("wait", missing)
     assert failed.code == 2
     assert failed.err == (
-        f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Fix: check the path.\n"
+        f"{missing} failed: {queue.folder}/copy does not exist: expected a store. Fix: check "
+        "the path.\n"
     )
     gave_up = queue.submit("encode", vectors, "codes", *OPTIONS)
     assert queue.run("wait", gave_up, "--timeout", 0.01).code == 3
@@ -218,7 +264,9 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
 def test_what_could_not_run_is_refused_when_it_is_submitted(vectors: Path, queue: Queue) -> None:
     missing = queue.run("submit", "encode", "nowhere", "codes", *ENCODE)
     assert (missing.code, missing.out) == (2, "")
-    assert missing.err.startswith(f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Fix: ")
+    assert missing.err.startswith(
+        f"mercore: {queue.folder}/nowhere does not exist: expected a vector store. Fix: "
+    )
     wrong = queue.run("submit", "encode", vectors, "codes", "--kernel", "chi2", "--atoms", 0)
     assert (wrong.code, wrong.out) == (2, "")
     greedy = queue.run("submit", "encode", vectors, "codes", *OPTIONS, "--memory", "1MB")
@@ -247,7 +295,9 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
     assert job in drawn
 
 
-def test_status_says_whom_a_job_waits_for(vectors: Path, undisturbed: dict[str, bytes], queue: Queue) -> None:
+def test_status_says_whom_a_job_waits_for(
+    vectors: Path, undisturbed: dict[str, bytes], queue: Queue
+) -> None:
     foreground = start("encode", vectors, queue.folder / "codes", *OPTIONS, "--workers", 1)
     wait_for_receipts(queue.folder / "codes", 3)
     foreground.send_signal(signal.SIGSTOP)

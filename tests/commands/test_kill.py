@@ -1,4 +1,5 @@
-"""kill -9 at any moment loses at most the parts in flight, and the finished store is what an undisturbed run writes."""
+"""kill -9 at any moment loses at most the parts in flight, and the finished store is what an
+undisturbed run writes."""
 
 import json
 import signal
@@ -73,7 +74,9 @@ def test_twenty_kills_and_resumptions_leave_the_undisturbed_store(
         kill_after(process, int(rng.integers(0, 4_000)))
         done.append(count_receipts(store))
         littered += bool(scratch_in(store))
-    assert all(before < after < PARTS for before, after in zip([0, *done], done, strict=False)), done
+    assert all(before < after < PARTS for before, after in zip([0, *done], done, strict=False)), (
+        done
+    )
     assert littered > 0, "no kill hit a write: the next lines show less than they should"
 
     last = run("encode", vectors, store, *OPTIONS, "--json")
@@ -96,8 +99,12 @@ def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
     assert files_of(tmp_path / "codes") == undisturbed
 
 
-def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(data: Path, tmp_path: Path) -> None:
-    rows = np.lib.format.open_memmap(str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128))
+def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
+    data: Path, tmp_path: Path
+) -> None:
+    rows = np.lib.format.open_memmap(
+        str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(400_000, 128)
+    )
     rows[:] = np.arange(128, dtype=np.uint8)
     process = start("ingest", "rows.npy", "vectors", cwd=tmp_path)
     wait_until(lambda: len(scratch_in(tmp_path)) > 0, process)
@@ -121,15 +128,26 @@ def test_two_commands_that_encode_one_store_at_once_both_succeed(
     assert files_of(tmp_path / "codes") == undisturbed
 
 
-def test_ctrl_c_says_so_and_keeps_what_is_done(vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+def test_ctrl_c_says_so_and_keeps_what_is_done(
+    vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
+) -> None:
     store = tmp_path / "codes"
     # A shell starts background work with SIGINT ignored, and children inherit that.
-    process = start("encode", vectors, store, *OPTIONS, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    process = start(
+        "encode",
+        vectors,
+        store,
+        *OPTIONS,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     wait_for_receipts(store, 20, process)
     process.send_signal(signal.SIGINT)
     outcome = finish(process)
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.err == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
+    assert (
+        outcome.err
+        == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
+    )
     done = count_receipts(store)
     assert 20 <= done < PARTS
     assert scratch_in(tmp_path) == []
@@ -183,9 +201,20 @@ def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_
     assert files_of(store) == undisturbed
 
 
-def test_two_jobs_on_one_cluster_do_not_mix(vectors: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_two_jobs_on_one_cluster_do_not_mix(
+    vectors: Path, cluster: Cluster, tmp_path: Path
+) -> None:
     jobs = [
-        start("encode", vectors, tmp_path / f"codes{seed}", *OPTIONS, "--random-state", seed, "--scheduler", address)
+        start(
+            "encode",
+            vectors,
+            tmp_path / f"codes{seed}",
+            *OPTIONS,
+            "--random-state",
+            seed,
+            "--scheduler",
+            address,
+        )
         for seed, address in enumerate([cluster.address] * 2)
     ]
     for outcome in map(finish, jobs):

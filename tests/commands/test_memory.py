@@ -17,8 +17,11 @@ ENCODE = ("--kernel", "hellinger", "--atoms", 256, "--sparsity", 2, "--workers",
 
 
 def measure(folder: Path, rows: int) -> list[int]:
-    """Ingest, encode and search so many rows; return the peak of each step: ingest, encode, codes, vectors."""
-    base = np.lib.format.open_memmap(str(folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(rows, DIMS))
+    """Ingest, encode and search so many rows; return the peak of each step: ingest, encode, codes,
+    vectors."""
+    base = np.lib.format.open_memmap(
+        str(folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(rows, DIMS)
+    )
     block = histograms(10_000, DIMS, seed=7)
     for start in range(0, rows, len(block)):
         base[start : start + len(block)] = block
@@ -26,7 +29,18 @@ def measure(folder: Path, rows: int) -> list[int]:
     del base
     np.save(folder / "queries.npy", histograms(16, DIMS, seed=8))
     vectors, codes, queries = folder / "vectors", folder / "codes", folder / "queries.npy"
-    searched = ("-k", 10, "--batch", 16, "--threads", 2, "--out", folder / "hits.npz", "--memory", ALLOWED)
+    searched = (
+        "-k",
+        10,
+        "--batch",
+        16,
+        "--threads",
+        2,
+        "--out",
+        folder / "hits.npz",
+        "--memory",
+        ALLOWED,
+    )
     return [
         peak("ingest", folder / "rows.npy", vectors),
         peak("encode", vectors, codes, *ENCODE, "--part-rows", 16384, "--memory", ALLOWED),
@@ -50,13 +64,21 @@ ROWS, WIDTH = 1_200_000, 500  # 600 MB, more than the least budget
 
 
 def jittered(folder: Path) -> Path:
-    """Write a vector store of more bytes than the least budget, and ``queries.npy``, each near some of its rows."""
+    """Write a vector store of more bytes than the least budget, and ``queries.npy``, each near some
+    of its rows."""
     centres, step = histograms(1000, WIDTH, seed=7) // 2, 20_000
     rng = np.random.default_rng(9)
-    base = np.lib.format.open_memmap(str(folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(ROWS, WIDTH))
+    base = np.lib.format.open_memmap(
+        str(folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(ROWS, WIDTH)
+    )
     for start in range(0, ROWS, step):
-        base[start : start + step] = centres[rng.integers(0, 1000, step)] + rng.integers(0, 4, (step, WIDTH), np.uint8)
-    np.save(folder / "queries.npy", base[rng.integers(0, ROWS, 128)] + rng.integers(0, 2, WIDTH, np.uint8))
+        base[start : start + step] = centres[rng.integers(0, 1000, step)] + rng.integers(
+            0, 4, (step, WIDTH), np.uint8
+        )
+    np.save(
+        folder / "queries.npy",
+        base[rng.integers(0, ROWS, 128)] + rng.integers(0, 2, WIDTH, np.uint8),
+    )
     base.flush()
     del base
     peak("ingest", folder / "rows.npy", folder / "vectors")
@@ -67,7 +89,16 @@ def jittered(folder: Path) -> Path:
 @pytest.mark.slow(150)
 def test_three_budgets_hold_on_a_store_that_is_larger_than_the_least(tmp_path: Path) -> None:
     vectors, queries = jittered(tmp_path), tmp_path / "queries.npy"
-    small = ("--kernel", "intersection", "--encoder", "bin-bound", "--groups", 128, "--training-rows", 1024)
+    small = (
+        "--kernel",
+        "intersection",
+        "--encoder",
+        "bin-bound",
+        "--groups",
+        128,
+        "--training-rows",
+        1024,
+    )
     answers = []
     for budget in BUDGETS:
         codes, hits, exact = (tmp_path / f"{name}-{budget}{end}" for name, end in OUTPUTS)
@@ -79,17 +110,23 @@ def test_three_budgets_hold_on_a_store_that_is_larger_than_the_least(tmp_path: P
         ]
         assert max(run.peak for run in runs) <= budget, runs
         if budget in (BUDGETS[0], BUDGETS[-1]):
-            assert ("--memory allows no more than this: " in runs[-1].outcome.err) == (budget == BUDGETS[0])
+            assert ("--memory allows no more than this: " in runs[-1].outcome.err) == (
+                budget == BUDGETS[0]
+            )
         answers.append([np.load(path)["ids"] for path in (hits, exact)])
     for others in answers[1:]:
-        assert all(np.array_equal(one, other) for one, other in zip(answers[0], others, strict=True))
+        assert all(
+            np.array_equal(one, other) for one, other in zip(answers[0], others, strict=True)
+        )
 
 
 def planned(*words: object) -> int:
-    """Return what a command that is refused says that it would take, in bytes, and a little more."""
+    """Return what a command that is refused says that it would take, in bytes, and a little
+    more."""
     outcome = invoke(*words, "--memory", "1MB")
     found = re.fullmatch(
-        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory says\. Fix: [^\n]+\n",
+        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory "
+        r"says\. Fix: [^\n]+\n",
         outcome.err,
     )
     assert (outcome.code, outcome.out) == (1, "")
@@ -122,7 +159,15 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
 def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(5000, 256, seed=7))
     peak("ingest", tmp_path / "rows.npy", tmp_path / "vectors")
-    words = ("encode", tmp_path / "vectors", tmp_path / "bounds", "--kernel", "chi2", "--encoder", "bound")
+    words = (
+        "encode",
+        tmp_path / "vectors",
+        tmp_path / "bounds",
+        "--kernel",
+        "chi2",
+        "--encoder",
+        "bound",
+    )
     allowed = planned(*words)
     assert not (tmp_path / "bounds").exists()
     assert peak(*words, "--memory", allowed) < allowed
@@ -139,10 +184,32 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
     monkeypatch.setattr("mercore.jobs.verbs.choose_bound.choose_bound", None)
     wide = ("--batch", 65536)
     for words, work in (
-        (("search", bounds, queries, "--exact", "-k", 2000, *wide, "--out", tmp_path / "new.npz"), "searching"),
-        (("search", vectors, queries, "--exact", "-k", 2000, *wide, "--kernel", "chi2"), "searching"),
-        (("verify", vectors, queries, tmp_path / "hits.npz", "--kernel", "chi2", *wide), "searching"),
-        (("encode", vectors, tmp_path / "new", "--kernel", "chi2", "--encoder", "bound"), "choosing a bound"),
+        (
+            (
+                "search",
+                bounds,
+                queries,
+                "--exact",
+                "-k",
+                2000,
+                *wide,
+                "--out",
+                tmp_path / "new.npz",
+            ),
+            "searching",
+        ),
+        (
+            ("search", vectors, queries, "--exact", "-k", 2000, *wide, "--kernel", "chi2"),
+            "searching",
+        ),
+        (
+            ("verify", vectors, queries, tmp_path / "hits.npz", "--kernel", "chi2", *wide),
+            "searching",
+        ),
+        (
+            ("encode", vectors, tmp_path / "new", "--kernel", "chi2", "--encoder", "bound"),
+            "choosing a bound",
+        ),
     ):
         outcome = invoke(*words, "--memory", "357MB")
         assert (outcome.code, outcome.out) == (1, "")
@@ -151,7 +218,9 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
     assert names_in(tmp_path) == ["bounds", "hits.npz"]
 
 
-def test_what_would_not_fit_is_refused_before_it_runs(tmp_path: Path, vectors: Path, codes: Path, data: Path) -> None:
+def test_what_would_not_fit_is_refused_before_it_runs(
+    tmp_path: Path, vectors: Path, codes: Path, data: Path
+) -> None:
     for words in (
         ["encode", vectors, tmp_path / "codes", "--kernel", "chi2", "--atoms", 2900],
         ["search", codes, data / "queries.npy", "-k", 3000, "--batch", 65536],

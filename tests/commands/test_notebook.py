@@ -10,11 +10,15 @@ NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # the notebook's own kernel process warns to its log, not to us
+@pytest.mark.filterwarnings(
+    "ignore"
+)  # the notebook's own kernel process warns to its log, not to us
 def test_quickstart_runs_and_shows_a_mended_store(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [cell["outputs"][-1]["data"]["text/plain"] for cell in notebook.cells[-3:] if cell["outputs"]]
+    shown = [
+        cell["outputs"][-1]["data"]["text/plain"] for cell in notebook.cells[-3:] if cell["outputs"]
+    ]
     assert "part 0: column atoms" in shown[0]
     assert shown[1] == "(1, [])"
     assert "uint16" in shown[2]

@@ -1,4 +1,5 @@
-"""Stores on an object store: the same bytes, the same answers, the same refusals, on a real S3 server."""
+"""Stores on an object store: the same bytes, the same answers, the same refusals, on a real S3
+server."""
 
 import json
 import re
@@ -20,7 +21,18 @@ from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.formats import open_source
 from tests.commands.test_faults import DAMAGES
 from tests.support.object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
-from tests.support.running import ENCODE, KERNEL, Cluster, files_of, finish, histograms, invoke, run, start, succeed
+from tests.support.running import (
+    ENCODE,
+    KERNEL,
+    Cluster,
+    files_of,
+    finish,
+    histograms,
+    invoke,
+    run,
+    start,
+    succeed,
+)
 
 URL = f"s3://{BUCKET}"
 OPTIONS = (*ENCODE, "--part-rows", 250)
@@ -37,14 +49,16 @@ def server() -> Iterator[ObjectServer]:
 
 @pytest.fixture(scope="module")
 def here(vectors: Path, data: Path) -> Path:
-    """A folder with ``base.npy``, ``queries.npy``, the store ``vectors`` of one and ``coarse``, codes of that."""
+    """A folder with ``base.npy``, ``queries.npy``, the store ``vectors`` of one and ``coarse``,
+    codes of that."""
     succeed("encode", vectors, data / "coarse", *OPTIONS)
     return data
 
 
 @pytest.fixture(scope="module")
 def there(server: ObjectServer, here: Path) -> str:
-    """The prefix of the same stores, made there: ``vectors`` from a file, ``coarse`` from the vectors that lie here."""
+    """The prefix of the same stores, made there: ``vectors`` from a file, ``coarse`` from the
+    vectors that lie here."""
     succeed("ingest", here / "base.npy", f"{URL}/there/vectors")
     succeed("encode", here / "vectors", f"{URL}/there/coarse", *OPTIONS)
     return f"{URL}/there"
@@ -62,7 +76,9 @@ def test_the_objects_are_the_files_of_a_local_store(
     assert json.loads(succeed("check", copied, "--json"))["faults"] == []
 
 
-def test_codes_of_vectors_that_lie_there_remember_the_url(server: ObjectServer, there: str, here: Path) -> None:
+def test_codes_of_vectors_that_lie_there_remember_the_url(
+    server: ObjectServer, there: str, here: Path
+) -> None:
     succeed("encode", f"{there}/vectors", f"{URL}/of-there", *OPTIONS)
     made, expected = server.objects("of-there"), files_of(here / "coarse")
     header = made.pop("zarr.json")
@@ -70,10 +86,14 @@ def test_codes_of_vectors_that_lie_there_remember_the_url(server: ObjectServer, 
     assert made == expected
     assert json.loads(header)["attributes"]["mercore"]["notes"]["source_path"] == f"{there}/vectors"
     reranked = succeed("search", f"{URL}/of-there", here / "queries.npy", "-k", 5, "--rerank", 30)
-    assert reranked == succeed("search", here / "coarse", here / "queries.npy", "-k", 5, "--rerank", 30)
+    assert reranked == succeed(
+        "search", here / "coarse", here / "queries.npy", "-k", 5, "--rerank", 30
+    )
 
 
-def test_a_store_there_can_be_encoded_to_a_folder_here(there: str, here: Path, tmp_path: Path) -> None:
+def test_a_store_there_can_be_encoded_to_a_folder_here(
+    there: str, here: Path, tmp_path: Path
+) -> None:
     succeed("encode", f"{there}/vectors", tmp_path / "codes", *OPTIONS)
     made, expected = files_of(tmp_path / "codes"), files_of(here / "coarse")
     assert json.loads(made.pop("zarr.json")) != json.loads(expected.pop("zarr.json"))
@@ -81,7 +101,9 @@ def test_a_store_there_can_be_encoded_to_a_folder_here(there: str, here: Path, t
 
 
 @pytest.mark.parametrize("options", [("--compressor", "zstd"), ("--drop-zero-rows",)])
-def test_ingest_keeps_its_options(options: tuple[str, ...], server: ObjectServer, tmp_path: Path) -> None:
+def test_ingest_keeps_its_options(
+    options: tuple[str, ...], server: ObjectServer, tmp_path: Path
+) -> None:
     rows = histograms(700, 24, seed=5)
     rows[::7] = 0
     np.save(tmp_path / "rows.npy", rows)
@@ -103,7 +125,9 @@ def test_ingest_keeps_its_options(options: tuple[str, ...], server: ObjectServer
         ("vectors", ("--kernel", KERNEL, "--exact")),
     ],
 )
-def test_searches_answer_as_they_do_here(store: str, options: tuple[str, ...], there: str, here: Path) -> None:
+def test_searches_answer_as_they_do_here(
+    store: str, options: tuple[str, ...], there: str, here: Path
+) -> None:
     words = (here / "queries.npy", "-k", 5, *options)
     assert succeed("search", f"{there}/{store}", *words) == succeed("search", here / store, *words)
 
@@ -112,13 +136,32 @@ def test_proofs_by_bounds_are_those_of_stores_here(there: str, here: Path, tmp_p
     written = {}
     for name, folder in (("here", str(here)), ("there", there)):
         bounds = f"{tmp_path}/bounds" if name == "here" else f"{URL}/bounds"
-        succeed("encode", f"{folder}/vectors", bounds, "--kernel", KERNEL, "--encoder", "bin-bound", "--groups", 16)
+        succeed(
+            "encode",
+            f"{folder}/vectors",
+            bounds,
+            "--kernel",
+            KERNEL,
+            "--encoder",
+            "bin-bound",
+            "--groups",
+            16,
+        )
         (tmp_path / name).mkdir()
         hits = tmp_path / name / "hits.npz"
         succeed("search", bounds, here / "queries.npy", "-k", 5, "--exact", "--out", hits)
         written[name] = files_of(tmp_path / name)
         assert written[name]
-        verified = ("verify", f"{folder}/vectors", here / "queries.npy", hits, "--kernel", KERNEL, "--bounds", bounds)
+        verified = (
+            "verify",
+            f"{folder}/vectors",
+            here / "queries.npy",
+            hits,
+            "--kernel",
+            KERNEL,
+            "--bounds",
+            bounds,
+        )
         assert json.loads(succeed(*verified, "--json"))["proved"] == 12
     assert written["here"]["hits.npz"] == written["there"]["hits.npz"]
     certificates = [np.load(tmp_path / name / "hits.certificate.npz") for name in written]
@@ -140,7 +183,8 @@ def test_info_and_check_say_the_same(store: str, there: str, here: Path) -> None
 def test_vectors_there_serve_as_queries(there: str, here: Path) -> None:
     words = ("-k", 3, "--batch", 512, "--json")
     found, expected = (
-        json.loads(succeed("search", here / "coarse", f"{folder}/vectors", *words)) for folder in (there, here)
+        json.loads(succeed("search", here / "coarse", f"{folder}/vectors", *words))
+        for folder in (there, here)
     )
     assert found["ids"] == expected["ids"]
 
@@ -150,20 +194,26 @@ def test_workers_of_a_cluster_open_the_url(
 ) -> None:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"), workers=1)
     try:
-        succeed("encode", here / "vectors", f"{URL}/clustered", *OPTIONS, "--scheduler", cluster.address)
+        succeed(
+            "encode", here / "vectors", f"{URL}/clustered", *OPTIONS, "--scheduler", cluster.address
+        )
     finally:
         cluster.end()
     assert server.objects("clustered") == files_of(here / "coarse")
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".bvecs", ".u8bin"])
-def test_foreign_files_there_are_ingested(suffix: str, server: ObjectServer, tmp_path: Path) -> None:
+def test_foreign_files_there_are_ingested(
+    suffix: str, server: ObjectServer, tmp_path: Path
+) -> None:
     rows = histograms(500, 24, seed=6)
     with BytesIO() as saved:
         np.save(saved, rows)
         files = {
             ".npy": saved.getvalue(),
-            ".bvecs": np.hstack([np.tile(np.array([24], "<i4").view(np.uint8), (500, 1)), rows]).tobytes(),
+            ".bvecs": np.hstack(
+                [np.tile(np.array([24], "<i4").view(np.uint8), (500, 1)), rows]
+            ).tobytes(),
             ".u8bin": np.array([500, 24], "<u4").tobytes() + rows.tobytes(),
         }
     server.put(f"foreign/rows{suffix}", files[suffix])
@@ -180,7 +230,10 @@ def test_foreign_files_there_are_ingested(suffix: str, server: ObjectServer, tmp
     assert chunks[0] == chunks[1]
     server.put(f"foreign/rows{suffix}", files[suffix][:-1])
     outcome = invoke("ingest", f"{URL}/foreign/rows{suffix}", tmp_path / "cut")
-    assert (outcome.code, outcome.err.startswith(f"mercore: {URL}/foreign/rows{suffix}: ")) == (2, True)
+    assert (outcome.code, outcome.err.startswith(f"mercore: {URL}/foreign/rows{suffix}: ")) == (
+        2,
+        True,
+    )
 
 
 def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectServer) -> None:
@@ -189,7 +242,9 @@ def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectS
         if data is not rows:
             source = open_source(f"{URL}/changing.u8bin")
         server.put("changing.u8bin", np.array([500, 24], "<u4").tobytes() + data.tobytes())
-    with pytest.raises(FormatError, match=f"{URL}/changing.u8bin: it has changed since it was opened. Fix: "):
+    with pytest.raises(
+        FormatError, match=f"{URL}/changing.u8bin: it has changed since it was opened. Fix: "
+    ):
         source.read(0, 10)
 
 
@@ -197,7 +252,8 @@ def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectS
 
 
 def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Look until something is true; a process that ends before, or nothing for two minutes, fails the test."""
+    """Look until something is true; a process that ends before, or nothing for two minutes, fails
+    the test."""
     give_up = time.monotonic() + 120
     while not true():
         assert process.poll() is None, finish(process)
@@ -233,13 +289,19 @@ def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     done = len(receipts(server, "killed"))
     assert 7 <= done < SMALL_PARTS
     report = json.loads(succeed("encode", vectors, f"{URL}/killed", *SMALL, "--json"))
-    assert SMALL_PARTS - done - 2 <= report["parts_done_now"] <= SMALL_PARTS - done  # what was on its way has arrived
+    assert (
+        SMALL_PARTS - done - 2 <= report["parts_done_now"] <= SMALL_PARTS - done
+    )  # what was on its way has arrived
     assert server.objects("killed") == files_of(codes)
 
 
 @pytest.mark.usefixtures("quick_to_follow")
-def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(server: ObjectServer, tmp_path: Path) -> None:
-    rows = np.lib.format.open_memmap(str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(250_000, 128))
+def test_a_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    rows = np.lib.format.open_memmap(
+        str(tmp_path / "rows.npy"), mode="w+", dtype=np.uint8, shape=(250_000, 128)
+    )
     rows[:] = np.arange(128, dtype=np.uint8)
     process = start("ingest", "rows.npy", f"{URL}/cut", cwd=tmp_path)
     wait_until(lambda: len(server.keys("cut")) >= 3, process)
@@ -280,8 +342,10 @@ def test_a_server_that_goes_away_ends_the_command_with_one_paragraph_and_a_resum
         watching.join()
         assert (outcome.code, outcome.out) == (1, "")
         assert re.fullmatch(
-            rf"mercore: cannot (write|read) {URL}/job\S+: the server does not answer, or broke off. Fix: check the "
-            "network and AWS_ENDPOINT_URL, then run the same command again: what is done stays done.\n",
+            rf"mercore: cannot (write|read) {URL}/job\S+: the server does not answer, or broke "
+            rf"off. Fix: check the "
+            "network and AWS_ENDPOINT_URL, then run the same command again: what is done stays "
+            "done.\n",
             outcome.err,
         )
         if how == signal.SIGKILL:
@@ -329,7 +393,9 @@ def test_damaged_objects_are_refused_by_part(
             (fault,) = api.check(f"{URL}/{prefix}")["faults"]
             assert re.match(re.escape(f"{URL}/{prefix}") + names, fault)
             with pytest.raises(IntegrityError, match=names):
-                api.search(f"{URL}/{prefix}", str(here / "queries.npy"), k=5, kernel=kernel, threads=2)
+                api.search(
+                    f"{URL}/{prefix}", str(here / "queries.npy"), k=5, kernel=kernel, threads=2
+                )
         finally:
             server.put(f"{prefix}/{key}", whole)
 
@@ -355,8 +421,12 @@ def test_what_is_wrong_is_done_again_and_nothing_else(server: ObjectServer, here
     assert (outcome.code, json.loads(outcome.out)["parts_done_now"]) == (0, 2)
     told = outcome.err.splitlines()
     assert told[0] == "writing model/zarr.json again: it was missing or damaged"
-    assert told[1].startswith(f"doing part 2 again: {URL}/mended: part 2: column weights is missing: expected ")
-    assert told[2].startswith(f"doing part 7 again: {URL}/mended: part 7: column atoms has no checksum")
+    assert told[1].startswith(
+        f"doing part 2 again: {URL}/mended: part 2: column weights is missing: expected "
+    )
+    assert told[2].startswith(
+        f"doing part 7 again: {URL}/mended: part 7: column atoms has no checksum"
+    )
     assert told[3:] == [f"parts: {PARTS - 2} of {PARTS} done, 0 missing, 2 wrong"]
     assert server.objects("mended") == files_of(here / "coarse")
 
@@ -370,10 +440,15 @@ def refused(code: int, message: str, *words: object, **options: dict[str, str]) 
 
 
 AGAIN = "then run the same command again: what is done stays done."
-ABSENT = "there is no bucket absent, expected one. Fix: create it, or check its name and AWS_ENDPOINT_URL."
+ABSENT = (
+    "there is no bucket absent, expected one. Fix: create it, or check its name and "
+    "AWS_ENDPOINT_URL."
+)
 
 
-def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: str, here: Path) -> None:
+def test_what_is_in_the_way_is_refused_and_stays(
+    server: ObjectServer, there: str, here: Path
+) -> None:
     before = server.objects("there")
     server.put("precious/photograph.jpg", b"precious")
     server.put("precious/vectors/c/0/0", b"as a chunk is called")
@@ -381,10 +456,15 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
         message = f"{target} exists: expected a new path. Fix: name another, or remove it."
         refused(2, message, "ingest", here / "base.npy", target)
     for target in (there, f"{URL}/precious"):
-        message = f"{target} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
+        message = (
+            f"{target} exists and is no store of mercore: expected a new path. Fix: name "
+            "another, or remove it."
+        )
         refused(2, message, "encode", here / "vectors", target, *OPTIONS)
     outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
-    assert outcome.err.startswith(f"mercore: {there}/vectors is another store: it differs in kind (vectors, not codes)")
+    assert outcome.err.startswith(
+        f"mercore: {there}/vectors is another store: it differs in kind (vectors, not codes)"
+    )
     assert server.objects("there") == before
     assert server.keys("precious") == ["photograph.jpg", "vectors/c/0/0"]
 
@@ -392,8 +472,13 @@ def test_what_is_in_the_way_is_refused_and_stays(server: ObjectServer, there: st
 def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path) -> None:
     nothing = f"{URL}/nothing"
     for verb in ("info", "check"):
-        refused(2, f"{nothing} does not exist: expected a store. Fix: check the path.", verb, nothing)
-    message = f"{nothing} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE"
+        refused(
+            2, f"{nothing} does not exist: expected a store. Fix: check the path.", verb, nothing
+        )
+    message = (
+        f"{nothing} does not exist: expected a vector store. Fix: check the path, or "
+        "mercore ingest SOURCE"
+    )
     refused(2, f"{message} {nothing}", "encode", nothing, f"{URL}/codes", *OPTIONS)
     refused(2, f"s3://absent/codes: {ABSENT}", "info", "s3://absent/codes")
     refused(2, f"s3://absent/vectors: {ABSENT}", "ingest", here / "base.npy", "s3://absent/vectors")
@@ -405,16 +490,29 @@ def test_what_is_not_there_is_named(server: ObjectServer, there: str, here: Path
     [
         (
             "s3://AKIA:secret@bucket/vectors",
-            "a URL with a name or a password in it would show in lists of processes and in stores: found one, expected "
-            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and leave them out of the URL.",
+            "a URL with a name or a password in it would show in lists of processes and in "
+            "stores: found one, expected "
+            "s3://BUCKET/PREFIX. Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
+            "leave them out of the URL.",
         ),
         *(
-            (url, f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it.")
-            for url in ("s3://bucket", "s3://bucket/", "s3:///x", "s3://bucket/a//b", "s3://bucket/../b", "s3://-/x")
+            (
+                url,
+                f"{url} names no prefix of a bucket: expected s3://BUCKET/PREFIX. Fix: correct it.",
+            )
+            for url in (
+                "s3://bucket",
+                "s3://bucket/",
+                "s3:///x",
+                "s3://bucket/a//b",
+                "s3://bucket/../b",
+                "s3://-/x",
+            )
         ),
         (
             "gs://bucket/vectors",
-            "gs:// names no location of a store: expected a path, or s3://BUCKET/PREFIX. Fix: name one of those.",
+            "gs:// names no location of a store: expected a path, or s3://BUCKET/PREFIX. Fix: "
+            "name one of those.",
         ),
     ],
 )
@@ -426,20 +524,35 @@ def test_urls_that_name_no_location_are_refused(url: str, message: str, here: Pa
 def test_files_stay_here(there: str, here: Path, tmp_path: Path) -> None:
     def message(what: str) -> str:
         return (
-            f"{what} cannot lie at a URL: found one of s3://, expected a path of this machine. Fix: name a file here."
+            f"{what} cannot lie at a URL: found one of s3://, expected a path of this "
+            "machine. Fix: name a file here."
         )
 
     hits = ("search", here / "coarse", here / "queries.npy", "--out", f"{URL}/hits.npz")
     refused(2, message("hits"), *hits)
     refused(2, message("hits"), "evaluate", f"{URL}/hits.npz", f"{URL}/truth.npz")
-    refused(2, message("a Zarr array of another tool"), "ingest", f"{there}/vectors/vectors", tmp_path / "vectors")
+    refused(
+        2,
+        message("a Zarr array of another tool"),
+        "ingest",
+        f"{there}/vectors/vectors",
+        tmp_path / "vectors",
+    )
     refused(2, message("a comparison"), *_comparison(here), "--out", f"{URL}/compared")
     refused(2, message("a demonstration"), "demo", "--out", f"{URL}/demo")
     assert list(tmp_path.iterdir()) == []
 
 
 def _comparison(here: Path) -> tuple[object, ...]:
-    return ("compare", here / "vectors", here / "queries.npy", "--kernel", KERNEL, "--encoder", "aska:atoms=64")
+    return (
+        "compare",
+        here / "vectors",
+        here / "queries.npy",
+        "--kernel",
+        KERNEL,
+        "--encoder",
+        "aska:atoms=64",
+    )
 
 
 def test_without_the_client_the_extra_is_named(tmp_path: Path) -> None:
@@ -466,17 +579,24 @@ class Denying(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_server_that_denies_is_quoted_without_what_it_was_sent(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_denies_is_quoted_without_what_it_was_sent(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with HTTPServer(("127.0.0.1", 0), Denying) as denying:
         threading.Thread(target=denying.serve_forever, daemon=True).start()
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{denying.server_port}")
         fix = "Fix: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may"
-        message = f"cannot read {URL}/x/zarr.json: access is denied (AccessDenied). {fix} read there, {AGAIN}"
+        message = (
+            f"cannot read {URL}/x/zarr.json: access is denied (AccessDenied). {fix} read "
+            f"there, {AGAIN}"
+        )
         refused(1, message, "info", f"{URL}/x")
         outcome = invoke("ingest", here / "base.npy", f"{URL}/x")
         denying.shutdown()
     assert outcome.code == 1
-    assert outcome.err.startswith(f"mercore: cannot read {URL}/x: access is denied (403 Forbidden). {fix} read there")
+    assert outcome.err.startswith(
+        f"mercore: cannot read {URL}/x: access is denied (403 Forbidden). {fix} read there"
+    )
     assert not any(secret in outcome.err for secret in CREDENTIALS.values())
 
 
@@ -486,9 +606,13 @@ def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
         closed = listening.getsockname()[1]
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed}")  # where a machine would ask for its role
+    monkeypatch.setenv(
+        "AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed}"
+    )  # where a machine would ask for its role
     message = f"cannot read {URL}/x/zarr.json: no credentials were found. Fix: "
-    refused(1, f"{message}set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}", "info", f"{URL}/x")
+    refused(
+        1, f"{message}set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, {AGAIN}", "info", f"{URL}/x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -496,16 +620,24 @@ def test_no_credentials_are_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) 
     [
         (
             {"AWS_ALLOW_HTTP": ""},
-            "AWS_ENDPOINT_URL is of plain http://, which anyone on the way can read and change: expected https://. "
-            "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be trusted.",
+            "AWS_ENDPOINT_URL is of plain http://, which anyone on the way can read and change: "
+            "expected https://. "
+            "Fix: name an https:// endpoint, or set AWS_ALLOW_HTTP=true if the network may be "
+            "trusted.",
         ),
         *(
             (
                 {"AWS_ENDPOINT_URL": endpoint},
-                "AWS_ENDPOINT_URL is not usable: expected http://HOST:PORT or https://HOST, without a name or a "
+                "AWS_ENDPOINT_URL is not usable: expected http://HOST:PORT or https://HOST, "
+                "without a name or a "
                 "password. Fix: correct it, or unset it to use Amazon's own.",
             )
-            for endpoint in ("not a url", "ftp://127.0.0.1", "https://key:secret@127.0.0.1", "http://")
+            for endpoint in (
+                "not a url",
+                "ftp://127.0.0.1",
+                "https://key:secret@127.0.0.1",
+                "http://",
+            )
         ),
         (
             {"AWS_TIMEOUT": "a while"},

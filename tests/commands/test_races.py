@@ -1,4 +1,5 @@
-"""Commands that write to one place at once, and are killed at random: one works, the others wait for it."""
+"""Commands that write to one place at once, and are killed at random: one works, the others wait
+for it."""
 
 import json
 import re
@@ -19,12 +20,23 @@ from mercore.stores.location.file_lock import take
 from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter
 from tests.commands.test_kill import wait_for_receipts
-from tests.support.running import ENCODE, count_receipts, files_of, finish, invoke, names_in, run, start, succeed
+from tests.support.running import (
+    ENCODE,
+    count_receipts,
+    files_of,
+    finish,
+    invoke,
+    names_in,
+    run,
+    start,
+    succeed,
+)
 
 PARTS = 60
 OPTIONS = (*ENCODE, "--part-rows", 50)
 LOST = (
-    r"mercore: {} is no longer this process's to write: found that {} is gone, expected process \d+ on .*\. Fix: .*\n"
+    r"mercore: {} is no longer this process's to write: found that {} is gone, expected "
+    r"process \d+ on .*\. Fix: .*\n"
 )
 
 
@@ -65,10 +77,16 @@ def test_of_commands_that_encode_one_store_those_that_live_succeed(
     store, rng = tmp_path / "codes", np.random.default_rng(seed)
     started = [start("encode", vectors, store, *OPTIONS, "--json") for _ in range(commands)]
     for _ in range(commands - 1):
-        wait_for_parts(store, count_receipts(store) + int(rng.integers(0, PARTS // commands)), started)
+        wait_for_parts(
+            store, count_receipts(store) + int(rng.integers(0, PARTS // commands)), started
+        )
         owner = owner_of(store)
         at_work = [process for process in started if process.pid == owner]
-        victim = at_work[0] if at_work and rng.random() < 0.7 else started[int(rng.integers(len(started)))]
+        victim = (
+            at_work[0]
+            if at_work and rng.random() < 0.7
+            else started[int(rng.integers(len(started)))]
+        )
         started.remove(victim)
         victim.kill()
         finish(victim)
@@ -77,7 +95,9 @@ def test_of_commands_that_encode_one_store_those_that_live_succeed(
     assert "Traceback" not in survivor.err
     assert json.loads(survivor.out)["parts_done_now"] <= PARTS
     assert files_of(store) == undisturbed
-    last = run("encode", vectors, store, *OPTIONS, "--json")  # a waiter killed as the last left may have left its file
+    last = run(
+        "encode", vectors, store, *OPTIONS, "--json"
+    )  # a waiter killed as the last left may have left its file
     assert (last.code, json.loads(last.out)["parts_done_now"]) == (0, 0)
     assert names_in(tmp_path) == ["codes"]
 
@@ -93,7 +113,9 @@ def test_a_second_command_waits_says_so_and_finds_all_done(
     second = start("encode", vectors, store, *OPTIONS, "--json")
     said = first_words(second)
     first.send_signal(signal.SIGCONT)
-    assert re.fullmatch(rf"waiting for {store}: process {first.pid} on \S+ since .* UTC is at work on it\n", said)
+    assert re.fullmatch(
+        rf"waiting for {store}: process {first.pid} on \S+ since .* UTC is at work on it\n", said
+    )
     outcomes = [finish(process) for process in (first, second)]
     assert [(outcome.code, outcome.err) for outcome in outcomes] == [(0, "")] * 2
     assert [json.loads(outcome.out)["parts_done_now"] for outcome in outcomes] == [PARTS, 0]
@@ -136,7 +158,11 @@ def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         outcome = finish(process)
         assert (outcome.code, outcome.out) == (130, "")
-        assert outcome.err == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
+        assert (
+            outcome.err
+            == "mercore: interrupted. Fix: run the same command again; encode keeps the parts "
+            "it did.\n"
+        )
         assert names_in(tmp_path) == [".codes.lease"]
         handle.check()
 
@@ -167,14 +193,36 @@ WRITING: dict[str, tuple[str, Callable[[Path, Path], list[object]]]] = {
 
 def exactly(data: Path) -> list[object]:
     """Return the words of an exact search of twelve queries, three at a time."""
-    words = ["search", data / "vectors", data / "queries.npy", "--kernel", "chi2", "-k", 3, "--exact", "--batch", 3]
+    words = [
+        "search",
+        data / "vectors",
+        data / "queries.npy",
+        "--kernel",
+        "chi2",
+        "-k",
+        3,
+        "--exact",
+        "--batch",
+        3,
+    ]
     return list(words)
 
 
 def comparing(data: Path) -> list[object]:
     """Return the words of a comparison of two small encoders."""
-    encoders = [word for bits in (32, 64) for word in ("--encoder", f"kpca-lsh:landmarks=64,bits={bits}")]
-    return ["compare", data / "vectors", data / "queries.npy", "--kernel", "chi2", "--ranks", "1,10", *encoders]
+    encoders = [
+        word for bits in (32, 64) for word in ("--encoder", f"kpca-lsh:landmarks=64,bits={bits}")
+    ]
+    return [
+        "compare",
+        data / "vectors",
+        data / "queries.npy",
+        "--kernel",
+        "chi2",
+        "--ranks",
+        "1,10",
+        *encoders,
+    ]
 
 
 @pytest.mark.parametrize("verb", WRITING)
@@ -200,10 +248,20 @@ def test_verbs_that_write_wait_their_turn(
 
 @pytest.mark.parametrize(
     ("verb", "kind", "method"),
-    [("ingest", VectorWriter, "append"), ("search", ExactSearch, "prove"), ("search", ThreadExecutor, "check_rest")],
+    [
+        ("ingest", VectorWriter, "append"),
+        ("search", ExactSearch, "prove"),
+        ("search", ThreadExecutor, "check_rest"),
+    ],
 )
 def test_verbs_that_lost_their_lease_stop(
-    verb: str, kind: type, method: str, vectors: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str,
+    kind: type,
+    method: str,
+    vectors: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, words = WRITING[verb]
     place = tmp_path / f".{name}.lease"
@@ -219,10 +277,14 @@ def test_verbs_that_lost_their_lease_stop(
     assert re.fullmatch(LOST.format(tmp_path / name, place), outcome.err), outcome.err
     assert not (tmp_path / name).exists()
     kept = list(tmp_path.glob("*.parts/batch-*.npz"))
-    assert len(kept) == (4 if method == "check_rest" else 0)  # by then all batches had been answered
+    assert len(kept) == (
+        4 if method == "check_rest" else 0
+    )  # by then all batches had been answered
     monkeypatch.undo()
     succeed(*words(data, tmp_path / name))
-    assert not [left for left in names_in(tmp_path) if left.startswith(".") or left.endswith(".parts")]
+    assert not [
+        left for left in names_in(tmp_path) if left.startswith(".") or left.endswith(".parts")
+    ]
 
 
 def test_a_comparison_that_lost_its_lease_records_no_more(
@@ -240,11 +302,15 @@ def test_a_comparison_that_lost_its_lease_records_no_more(
     monkeypatch.setattr(compare, "_record", record)
     outcome = invoke(*WRITING["compare"][1](data, tmp_path / "compared"))
     assert (outcome.code, outcome.out) == (1, "")
-    assert re.fullmatch(LOST.format(tmp_path / "compared", place), outcome.err.splitlines(keepends=True)[-1])
+    assert re.fullmatch(
+        LOST.format(tmp_path / "compared", place), outcome.err.splitlines(keepends=True)[-1]
+    )
     assert len(compared.read_records(tmp_path / "compared/compare.json")) == 1
 
 
-def test_verbs_that_read_do_not_wait(codes: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbs_that_read_do_not_wait(
+    codes: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with lease(codes), lease(data / "vectors"):
 
         def at_once(path: Path, *, wait: bool = False) -> int | None:

@@ -1,4 +1,5 @@
-"""What the command makes of streams that are closed or full, empty words, and files that it reads itself."""
+"""What the command makes of streams that are closed or full, empty words, and files that it reads
+itself."""
 
 import json
 import os
@@ -16,7 +17,8 @@ K = ("-k", 3)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with vectors, queries (as big-ann's file too, and too wide ones), codes and bounds."""
+    """A folder with vectors, queries (as big-ann's file too, and too wide ones), codes and
+    bounds."""
     folder = tmp_path_factory.mktemp("streams")
     np.save(folder / "base.npy", histograms(300, 16, seed=1))
     queries = histograms(4, 16, seed=2)
@@ -26,16 +28,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "queries.fbin").write_bytes(header.tobytes() + queries.astype(np.float32).tobytes())
     (folder / "queries.ibin").write_bytes(header.tobytes() + queries.astype(np.int32).tobytes())
     succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed("encode", folder / "vectors", folder / "codes", "--kernel", "chi2", "--atoms", 32, "--sparsity", 2)
+    succeed(
+        "encode",
+        folder / "vectors",
+        folder / "codes",
+        "--kernel",
+        "chi2",
+        "--atoms",
+        32,
+        "--sparsity",
+        2,
+    )
     bins = ("--encoder", "bin-bound", "--groups", 8)
     succeed("encode", folder / "vectors", folder / "bounds", "--kernel", "chi2", *bins)
     return folder
 
 
 def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
-    for words in (("info", folder / "codes"), ("search", folder / "codes", folder / "queries.npy", *K, "--json")):
+    for words in (
+        ("info", folder / "codes"),
+        ("search", folder / "codes", folder / "queries.npy", *K, "--json"),
+    ):
         with Path("/dev/full").open("w") as full:
-            ended = subprocess.run(command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            ended = subprocess.run(
+                command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
         assert ended.returncode == 1
         assert ended.stderr.splitlines()[-1].startswith(
             "mercore: cannot write the answer: No space left on device. Fix"
@@ -51,13 +68,22 @@ def test_a_closed_stderr_costs_no_answer(folder: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "--out="])
 def test_an_empty_word_is_refused(word: str, folder: Path) -> None:
-    words = ["search", folder / "codes", folder / "queries.npy", *K, *(["--out"] if not word else []), word]
+    words = [
+        "search",
+        folder / "codes",
+        folder / "queries.npy",
+        *K,
+        *(["--out"] if not word else []),
+        word,
+    ]
     outcome = invoke(*words)
     assert (outcome.code, outcome.out) == (2, "")
     assert "a word of the command is empty" in outcome.err
 
 
-@pytest.mark.parametrize("words", [("search", "--relaxed"), ("encode", "--gamma"), ("encode", "--transform")])
+@pytest.mark.parametrize(
+    "words", [("search", "--relaxed"), ("encode", "--gamma"), ("encode", "--transform")]
+)
 @pytest.mark.parametrize("number", ["nan", "inf"])
 def test_numbers_are_finite(words: tuple[str, str], number: str, folder: Path) -> None:
     verb, option = words
@@ -78,12 +104,17 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
     queries, link = tmp_path / "queries.ibin", tmp_path / "link.ibin"
     queries.write_bytes((folder / "queries.ibin").read_bytes())
     link.symlink_to(queries)
-    for store, options in (("codes", ()), ("bounds", ("--exact",)), ("vectors", ("--kernel", "chi2"))):
+    for store, options in (
+        ("codes", ()),
+        ("bounds", ("--exact",)),
+        ("vectors", ("--kernel", "chi2")),
+    ):
         for out in (queries, link):
             outcome = invoke("search", folder / store, queries, *K, *options, "--out", out)
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err == (
-                f"mercore: {out} is an input of this search: its hits would replace it. Fix: name another path.\n"
+                f"mercore: {out} is an input of this search: its hits would replace it. Fix: "
+                "name another path.\n"
             )
     assert queries.read_bytes() == (folder / "queries.ibin").read_bytes()
 
@@ -92,7 +123,9 @@ def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -
     out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.certificate.npz"
     succeed("search", folder / "bounds", folder / "queries.npy", *K, "--exact", "--out", out)
     proof = certificate.read_bytes()
-    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet")
+    succeed(
+        "search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet"
+    )
     assert certificate.read_bytes() == proof  # those hits replaced none
     succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out)
     assert not certificate.exists()
@@ -108,7 +141,15 @@ def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_p
 
 def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: Path) -> None:
     write(tmp_path, f"print('mine')\n{INTERSECTION}")
-    words = ("search", folder / "vectors", folder / "queries.npy", *K, "--kernel", tmp_path / "mine.py", "--json")
+    words = (
+        "search",
+        folder / "vectors",
+        folder / "queries.npy",
+        *K,
+        "--kernel",
+        tmp_path / "mine.py",
+        "--json",
+    )
     outcome = run(*words)
     assert (outcome.code, outcome.err) == (0, "mine\n")
     assert np.array(json.loads(outcome.out)["ids"]).shape == (4, 3)

@@ -1,4 +1,5 @@
-"""Anyone's neighbours proved or refuted on the real command line: a thousand planted errors, none of which passes."""
+"""Anyone's neighbours proved or refuted on the real command line: a thousand planted errors, none
+of which passes."""
 
 import json
 import re
@@ -23,7 +24,8 @@ Ids = NDArray[np.int64]
 
 
 def near_rows() -> NDArray[np.float32]:
-    """Rows of which a third are one value and one ulp from another row, and a few are another row."""
+    """Rows of which a third are one value and one ulp from another row, and a few are another
+    row."""
     rows: NDArray[np.float32] = histograms(ROWS, DIMS, seed=1)
     rng = np.random.default_rng(2)
     third = ROWS // 3
@@ -35,14 +37,24 @@ def near_rows() -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with vectors, queries, bounds for chi2, and ``true``, the ids of nine neighbours a query."""
+    """A folder with vectors, queries, bounds for chi2, and ``true``, the ids of nine neighbours a
+    query."""
     folder = tmp_path_factory.mktemp("verify")
     rows, queries = near_rows(), histograms(NQ, DIMS, seed=3)
     np.save(folder / "base.npy", rows)
     np.save(folder / "queries.npy", queries)
     np.save(folder / "true.npy", nearest("chi2", rows, queries, K + 1))
     succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed("encode", folder / "vectors", folder / "bounds", "--kernel", "chi2", *FIND, "--part-rows", 256)
+    succeed(
+        "encode",
+        folder / "vectors",
+        folder / "bounds",
+        "--kernel",
+        "chi2",
+        *FIND,
+        "--part-rows",
+        256,
+    )
     return folder
 
 
@@ -54,7 +66,15 @@ def true(folder: Path) -> Ids:
 def words(folder: Path, ids: Ids, *options: object, name: str = "hits.npz") -> list[object]:
     """The words that verify these ids, written to a file."""
     write_hits(str(folder / name), Hits(scores=None, ids=ids))
-    return ["verify", folder / "vectors", folder / "queries.npy", folder / name, "--kernel", "chi2", *options]
+    return [
+        "verify",
+        folder / "vectors",
+        folder / "queries.npy",
+        folder / name,
+        "--kernel",
+        "chi2",
+        *options,
+    ]
 
 
 def verdicts(*command: object, code: int) -> list[dict[str, Any]]:
@@ -96,11 +116,14 @@ def missing(ids: Ids, rng: np.random.Generator) -> Ids:
 
 
 def first_wrong(rows: NDArray[Any], query: NDArray[Any], claimed: Ids, true: Ids) -> int:
-    """The first rank, from 0, whose claimed row has another score in exact arithmetic than the true one; -1 if none."""
+    """The first rank, from 0, whose claimed row has another score in exact arithmetic than the true
+    one; -1 if none."""
     x = _numbers(query, "chi2")
     for rank, (claim, right) in enumerate(zip(claimed.tolist(), true.tolist(), strict=True)):
         if claim != right:
-            scores = [exact_score("chi2", 1.0, x, _numbers(rows[row], "chi2")) for row in (claim, right)]
+            scores = [
+                exact_score("chi2", 1.0, x, _numbers(rows[row], "chi2")) for row in (claim, right)
+            ]
             if claim < 0 or abs(scores[0] - scores[1]) > TIE:
                 return rank
     return -1
@@ -110,7 +133,9 @@ def first_wrong(rows: NDArray[Any], query: NDArray[Any], claimed: Ids, true: Ids
 
 
 @pytest.mark.parametrize("plant", [wrong_id, swapped, missing])
-def test_planted_errors_are_refuted_and_nothing_else_is(plant: Any, folder: Path, true: Ids) -> None:
+def test_planted_errors_are_refuted_and_nothing_else_is(
+    plant: Any, folder: Path, true: Ids
+) -> None:
     rng = np.random.default_rng(4)
     rows, queries = np.load(folder / "base.npy"), np.load(folder / "queries.npy")
     claimed, expected, near = true[:, :K].copy(), {}, 0
@@ -124,7 +149,11 @@ def test_planted_errors_are_refuted_and_nothing_else_is(plant: Any, folder: Path
             (np.abs(rows[claimed[query, rank]] - rows[true[query, rank]]) < 1e-6).all()
         )
     assert near > PLANTED / 20 or plant is missing
-    for options in ((), ("--bounds", folder / "bounds"), ("--bounds", folder / "bounds", "--batch", 64)):
+    for options in (
+        (),
+        ("--bounds", folder / "bounds"),
+        ("--bounds", folder / "bounds", "--batch", 64),
+    ):
         found = verdicts(*words(folder, claimed, *options), code=1)
         refuted = {
             verdict["query"]: (verdict["rank"], verdict["claimed"], verdict["better"])
@@ -143,7 +172,9 @@ def test_true_neighbours_are_proved_or_tied(bounds: bool, folder: Path, true: Id
     options = ("--bounds", folder / "bounds") if bounds else ()
     found = verdicts(*words(folder, true[:, :K], *options), code=0)
     assert {verdict["verdict"] for verdict in found} == {"proved", "tied"}
-    assert sum(verdict["verdict"] == "tied" for verdict in found) < NQ / 10  # of equal rows there are twenty pairs
+    assert (
+        sum(verdict["verdict"] == "tied" for verdict in found) < NQ / 10
+    )  # of equal rows there are twenty pairs
 
 
 @pytest.mark.parametrize("bounds", [True, False])
@@ -170,17 +201,33 @@ def test_the_real_command_says_proved_tied_and_refuted(folder: Path, true: Ids) 
     better = int(ids[2, 4])
     ids[2, 4] = wrong = int(np.setdiff1d(np.arange(ROWS), ids[2])[-1])
     write_hits(str(folder / "three.npz"), Hits(scores=None, ids=ids))
-    command = ("verify", folder / "vectors", folder / "three.npy", folder / "three.npz", "--kernel", "chi2")
+    command = (
+        "verify",
+        folder / "vectors",
+        folder / "three.npy",
+        folder / "three.npz",
+        "--kernel",
+        "chi2",
+    )
     outcome = run(*command, "--bounds", folder / "bounds")
     assert outcome.code == 1
     *lines, last = outcome.out.splitlines(keepends=True)
     assert "".join(lines) == f"{HEADER}0\tproved\t\t\t\t\n1\ttied\t\t\t\t\n"
     assert last.startswith(f"2\trefuted\t5\t{wrong}\t{better}\t0.")
-    assert re.fullmatch(rf"3 queries × {ROWS:,} rows in [0-9.]+ m?s: 1 proved, 1 tied, 1 refuted\n", outcome.err)
+    assert re.fullmatch(
+        rf"3 queries × {ROWS:,} rows in [0-9.]+ m?s: 1 proved, 1 tied, 1 refuted\n", outcome.err
+    )
     assert run(*command, "-k", 4).code == 0
     refused = run(*command, "-k", 9)
-    message = f"k is out of range: found 9, expected 1 to 8, the ids per query in {folder / 'three.npz'}. "
-    assert (refused.code, refused.out, refused.err) == (2, "", f"mercore: {message}Fix: leave -k out.\n")
+    message = (
+        "k is out of range: found 9, expected 1 to 8, the ids per query in "
+        f"{folder / 'three.npz'}. "
+    )
+    assert (refused.code, refused.out, refused.err) == (
+        2,
+        "",
+        f"mercore: {message}Fix: leave -k out.\n",
+    )
 
 
 def test_the_first_k_alone_are_verified(folder: Path, true: Ids) -> None:
@@ -194,16 +241,34 @@ def test_the_first_k_alone_are_verified(folder: Path, true: Ids) -> None:
 
 @pytest.mark.parametrize("name", ["hits.npz", "hits.parquet", "hits.ibin", "hits.ivecs"])
 @pytest.mark.parametrize("scored", [True, False])
-def test_every_format_of_hits(name: str, scored: bool, folder: Path, true: Ids, tmp_path: Path) -> None:
+def test_every_format_of_hits(
+    name: str, scored: bool, folder: Path, true: Ids, tmp_path: Path
+) -> None:
     claimed = true[:, :K].copy()
     claimed[7, 2] = np.setdiff1d(np.arange(ROWS), true[7])[0]
-    scores = -np.sort(np.random.default_rng(5).random(claimed.shape).astype(np.float32)) if scored else None
+    scores = (
+        -np.sort(np.random.default_rng(5).random(claimed.shape).astype(np.float32))
+        if scored
+        else None
+    )
     written = write_hits(str(tmp_path / name), Hits(scores=scores, ids=claimed))
     assert len(written) == 1 + (scored and name.endswith(".ivecs"))
-    command = ("verify", folder / "vectors", folder / "queries.npy", tmp_path / name, "--kernel", "chi2")
+    command = (
+        "verify",
+        folder / "vectors",
+        folder / "queries.npy",
+        tmp_path / name,
+        "--kernel",
+        "chi2",
+    )
     found = verdicts(*command, "--bounds", folder / "bounds", code=1)
     (wrong,) = (verdict for verdict in found if verdict["verdict"] == "refuted")
-    assert (wrong["query"], wrong["rank"], wrong["claimed"], wrong["better"]) == (7, 3, claimed[7, 2], true[7, 2])
+    assert (wrong["query"], wrong["rank"], wrong["claimed"], wrong["better"]) == (
+        7,
+        3,
+        claimed[7, 2],
+        true[7, 2],
+    )
 
 
 @pytest.mark.parametrize("claim", [ROWS, 2**31 - 1])
@@ -215,7 +280,9 @@ def test_ids_beyond_the_rows_are_refuted(claim: int, folder: Path, true: Ids) ->
     assert "refuted" not in {verdict["verdict"] for verdict in others}
 
 
-def test_ids_are_those_of_the_source_and_dropped_ones_are_refuted(folder: Path, tmp_path: Path) -> None:
+def test_ids_are_those_of_the_source_and_dropped_ones_are_refuted(
+    folder: Path, tmp_path: Path
+) -> None:
     rows, queries = np.load(folder / "base.npy"), np.load(folder / "queries.npy")[:20]
     rows[::5] = 0
     np.save(tmp_path / "base.npy", rows)
@@ -229,14 +296,23 @@ def test_ids_are_those_of_the_source_and_dropped_ones_are_refuted(folder: Path, 
     for options in ((), ("--bounds", tmp_path / "bounds")):
         found = verdicts(*words(tmp_path, ids, *options), code=1)
         (wrong,) = (verdict for verdict in found if verdict["verdict"] == "refuted")
-        assert (wrong["query"], wrong["rank"], wrong["claimed"], wrong["better"]) == (3, 7, 10, right)
+        assert (wrong["query"], wrong["rank"], wrong["claimed"], wrong["better"]) == (
+            3,
+            7,
+            10,
+            right,
+        )
 
 
 def test_what_exact_search_finds_is_proved_under_a_transform(folder: Path) -> None:
     kernel = ("--kernel", "rbf", "--gamma", 0.5, "--transform", 2)
     succeed("encode", folder / "vectors", folder / "transformed", *kernel, *FIND)
     out = folder / "transformed.parquet"
-    succeed("search", folder / "transformed", folder / "queries.npy", "-k", 5, "--exact", "--out", out)
+    succeed(
+        "search", folder / "transformed", folder / "queries.npy", "-k", 5, "--exact", "--out", out
+    )
     command = ("verify", folder / "vectors", folder / "queries.npy", out, *kernel)
     for options in ((), ("--bounds", folder / "transformed")):
-        assert "refuted" not in {verdict["verdict"] for verdict in verdicts(*command, *options, code=0)}
+        assert "refuted" not in {
+            verdict["verdict"] for verdict in verdicts(*command, *options, code=0)
+        }

@@ -1,4 +1,5 @@
-"""An encoder of each kind with small parameters, and the slow truth of what its codes score, from what is on disk."""
+"""An encoder of each kind with small parameters, and the slow truth of what its codes score, from
+what is on disk."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -35,12 +36,19 @@ class Case(NamedTuple):
 
 def coordinates(kernel: str, model: Arrays, rows: NDArray[Any]) -> Floats:
     """Rows as the projection on disk has them."""
-    points, landmarks = reference.prepare(kernel, rows), reference.prepare(kernel, model["landmarks"])
-    projected: Floats = reference.kernel(kernel, points, landmarks) @ model["projection"].astype(np.float64)
+    points, landmarks = (
+        reference.prepare(kernel, rows),
+        reference.prepare(kernel, model["landmarks"]),
+    )
+    projected: Floats = reference.kernel(kernel, points, landmarks) @ model["projection"].astype(
+        np.float64
+    )
     return projected
 
 
-def aska_truth(kernel: str, spec: AskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def aska_truth(
+    kernel: str, spec: AskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     atoms, points = (reference.prepare(kernel, rows) for rows in (model["dictionary"], queries))
     return aska_scores(spec, code, reference.kernel(kernel, atoms, points))
 
@@ -50,41 +58,61 @@ def aska_scores(spec: Any, code: Arrays, table: Floats) -> Floats:
     return reference.aska_scores(code["atoms"], float32_weights(code), table, residuals)
 
 
-def kpca_aska_truth(kernel: str, spec: KpcaAskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def kpca_aska_truth(
+    kernel: str, spec: KpcaAskaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     atoms, points = (
-        reference.prepare("cosine", coordinates(kernel, model, rows)) for rows in (model["dictionary"], queries)
+        reference.prepare("cosine", coordinates(kernel, model, rows))
+        for rows in (model["dictionary"], queries)
     )
     return aska_scores(spec, code, reference.kernel("cosine", atoms, points))
 
 
-def kpca_pq_truth(kernel: str, spec: KpcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def kpca_pq_truth(
+    kernel: str, spec: KpcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
-    return reference.pq_scores(coordinates(kernel, model, queries), code["code"], books, spec.metric)
+    return reference.pq_scores(
+        coordinates(kernel, model, queries), code["code"], books, spec.metric
+    )
 
 
-def pq_truth(kernel: str, spec: PqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def pq_truth(
+    kernel: str, spec: PqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
     return reference.pq_scores(reference.prepare(kernel, queries), code["code"], books, spec.metric)
 
 
-def lsh_truth(kernel: str, spec: KpcaLshSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def lsh_truth(
+    kernel: str, spec: KpcaLshSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     signs = reference.packed_signs(coordinates(kernel, model, queries))
     return reference.hamming_scores(signs, code["code"], spec.n_bits).astype(np.float64)
 
 
-def jl_truth(kernel: str, spec: KpcaJlSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def jl_truth(
+    kernel: str, spec: KpcaJlSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     points, rows = coordinates(kernel, model, queries), code["projections"].astype(np.float64)
     if spec.metric == "product":
         return points @ rows.T
-    return np.array([1 - ((rows[:, : spec.n_projections] - point) ** 2).sum(axis=1) / 2 for point in points])
+    return np.array(
+        [1 - ((rows[:, : spec.n_projections] - point) ** 2).sum(axis=1) / 2 for point in points]
+    )
 
 
-def kpca_truth(kernel: str, spec: KpcaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def kpca_truth(
+    kernel: str, spec: KpcaSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     return coordinates(kernel, model, queries) @ code["embedding"].astype(np.float64).T
 
 
-def kpca_bound_truth(kernel: str, spec: KpcaBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
-    """⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖ + R(x) R(y) + the slack, of the ranking kernel."""
+def kpca_bound_truth(
+    kernel: str, spec: KpcaBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
+    """⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ + s t ⟨u, v⟩ + ‖f‖ ‖s v‖ + ‖x̃ − μ‖ ‖e‖ + R(x) R(y) + the slack, of the
+    ranking kernel."""
     slack, centre = model["slack"][0], model["centre"]
     whole = coordinates(RANKED_BY.get(kernel, kernel), model, queries)
     values = whole - centre
@@ -104,10 +132,14 @@ def kpca_bound_truth(kernel: str, spec: KpcaBoundSpec, code: Arrays, model: Arra
 def sums_of_groups(model: Arrays, queries: NDArray[Any]) -> Floats:
     ends = [*model["starts"][1:].tolist(), len(model["order"])]
     shares, bounds = reference.l1_shares(queries), zip(model["starts"].tolist(), ends, strict=True)
-    return np.stack([shares[:, model["order"][first:last]].sum(axis=1) for first, last in bounds], axis=1)
+    return np.stack(
+        [shares[:, model["order"][first:last]].sum(axis=1) for first, last in bounds], axis=1
+    )
 
 
-def minimum_truth(kernel: str, spec: BinBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def minimum_truth(
+    kernel: str, spec: BinBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     """[Σ min(c, c') + Σ e⁺ + Σ e'⁺] / s + min(over, over')."""
     unit = model["cap"][0] / 255
     sums = sums_of_groups(model, queries)
@@ -116,10 +148,17 @@ def minimum_truth(kernel: str, spec: BinBoundSpec, code: Arrays, model: Arrays, 
     shared = np.minimum(codes[:, None], code["groups"].astype(np.float64)[None]).sum(axis=2) * unit
     _, lost, over = code["terms"].astype(np.float64).T
     ours = np.maximum(below - codes * unit, 0).sum(axis=1)
-    return np.asarray(shared + np.add.outer(ours, lost) + np.minimum.outer((sums - below).sum(axis=1), over) + ROUNDING)
+    return np.asarray(
+        shared
+        + np.add.outer(ours, lost)
+        + np.minimum.outer((sums - below).sum(axis=1), over)
+        + ROUNDING
+    )
 
 
-def root_truth(kernel: str, spec: BinBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]) -> Floats:
+def root_truth(
+    kernel: str, spec: BinBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
     """s t ⟨u, c⟩ + ‖f‖ ‖s c‖ + ‖z‖ ‖e‖."""
     roots = np.sqrt(sums_of_groups(model, queries))
     step = roots.max(axis=1, keepdims=True) / 127
@@ -137,17 +176,35 @@ def norms(rows: Floats) -> Floats:
 CASES = {
     "aska": [
         Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4), make_kernel("chi2"), aska_truth),
-        Case(AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="distance"), make_kernel("hellinger"), aska_truth),
-        Case(AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16"), make_kernel("cosine"), aska_truth),
+        Case(
+            AskaSpec(n_atoms=24, n_nonzero_coefs=4, metric="distance"),
+            make_kernel("hellinger"),
+            aska_truth,
+        ),
+        Case(
+            AskaSpec(n_atoms=30, n_nonzero_coefs=3, weights="float16"),
+            make_kernel("cosine"),
+            aska_truth,
+        ),
     ],
     "kpca-aska": [
-        Case(KpcaAskaSpec(**LANDMARKS, n_atoms=24, n_nonzero_coefs=4), make_kernel(name), kpca_aska_truth)
+        Case(
+            KpcaAskaSpec(**LANDMARKS, n_atoms=24, n_nonzero_coefs=4),
+            make_kernel(name),
+            kpca_aska_truth,
+        )
         for name in ("chi2", "hellinger")
     ],
     "kpca-pq": [
         Case(KpcaPqSpec(**LANDMARKS, n_subquantizers=4), make_kernel("chi2"), kpca_pq_truth),
         Case(
-            KpcaPqSpec(**LANDMARKS, n_subquantizers=3, n_training=200, metric="product", preprocessing="rotation"),
+            KpcaPqSpec(
+                **LANDMARKS,
+                n_subquantizers=3,
+                n_training=200,
+                metric="product",
+                preprocessing="rotation",
+            ),
             make_kernel("jensen_shannon"),
             kpca_pq_truth,
         ),
@@ -155,7 +212,11 @@ CASES = {
     "pq": [
         Case(PqSpec(n_subquantizers=4, n_training=200), make_kernel("hellinger"), pq_truth),
         Case(PqSpec(n_subquantizers=2, n_training=200), make_kernel("rbf", gamma=1.0), pq_truth),
-        Case(PqSpec(n_subquantizers=2, n_training=200, metric="product"), make_kernel("cosine"), pq_truth),
+        Case(
+            PqSpec(n_subquantizers=2, n_training=200, metric="product"),
+            make_kernel("cosine"),
+            pq_truth,
+        ),
     ],
     "kpca-lsh": [
         Case(KpcaLshSpec(n_landmarks=40, n_bits=32), make_kernel("chi2"), lsh_truth),
@@ -165,13 +226,19 @@ CASES = {
         Case(KpcaJlSpec(**LANDMARKS, n_projections=10, metric=metric), make_kernel(name), jl_truth)
         for metric, name in (("distance", "chi2"), ("product", "cosine"))
     ],
-    "kpca": [Case(KpcaSpec(**LANDMARKS), make_kernel(name), kpca_truth) for name in ("chi2", "exp_chi2")],
+    "kpca": [
+        Case(KpcaSpec(**LANDMARKS), make_kernel(name), kpca_truth) for name in ("chi2", "exp_chi2")
+    ],
     "kpca-bound": [
         Case(KpcaBoundSpec(**LANDMARKS), make_kernel(name, gamma=gamma), kpca_bound_truth)
         for name, gamma in (("chi2", None), ("exp_chi2", 2.0), ("rbf", 1.0), ("cosine", None))
     ],
     "bin-bound": [
         Case(BinBoundSpec(n_groups=7, n_training=200), make_kernel(name), truth)
-        for name, truth in (("intersection", minimum_truth), ("hellinger", root_truth), ("chi2", root_truth))
+        for name, truth in (
+            ("intersection", minimum_truth),
+            ("hellinger", root_truth),
+            ("chi2", root_truth),
+        )
     ],
 }

@@ -1,4 +1,5 @@
-"""The Bound contract: what a code scores is a float32, finite, and not below the real kernel of its row and query."""
+"""The Bound contract: what a code scores is a float32, finite, and not below the real kernel of its
+row and query."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ SIGNED = ("cosine", "rbf")
 
 
 class Bound(NamedTuple):
-    """A kernel and the spec of a bound of it, ``size`` numbers a row, for a store of n rows of d dimensions."""
+    """A kernel and the spec of a bound of it, ``size`` numbers a row, for a store of n rows of d
+    dimensions."""
 
     kernel: Kernel
     spec: Callable[[int, int, int], EncoderSpec]
@@ -63,9 +65,14 @@ def groups(size: int, n: int, d: int) -> EncoderSpec:
 
 
 MADE = {name: make_kernel(name, **options) for name, options in KERNELS.items()}
-CASES = [pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}") for name, kernel in MADE.items()]
+CASES = [
+    pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}")
+    for name, kernel in MADE.items()
+]
 CASES += [
-    pytest.param(Bound(kernel, groups), id=f"bin-bound-{name}") for name, kernel in MADE.items() if name not in SIGNED
+    pytest.param(Bound(kernel, groups), id=f"bin-bound-{name}")
+    for name, kernel in MADE.items()
+    if name not in SIGNED
 ]
 
 
@@ -73,7 +80,10 @@ CASES += [
 def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bound:
     if request.param is not None:
         return Bound(*request.param)
-    return Bound(load_custom(str(write(tmp_path_factory.mktemp("kernels"), LAPLACE, "laplace.py"))), components)
+    return Bound(
+        load_custom(str(write(tmp_path_factory.mktemp("kernels"), LAPLACE, "laplace.py"))),
+        components,
+    )
 
 
 def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float32]:
@@ -85,7 +95,8 @@ def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float
 
 
 def check(kernel: Kernel, encoder: Encoder, rows: Block, queries: Block) -> float:
-    """No bound is below its score: by float64 where its error allows, else by decimals; return the mean excess."""
+    """No bound is below its score: by float64 where its error allows, else by decimals; return the
+    mean excess."""
     kernel, bounds = kernel.ranking, bounds_of(encoder, rows, queries)
     assert bounds.dtype == np.float32
     assert np.isfinite(bounds).all()
@@ -162,14 +173,22 @@ EXCESS = {  # what was measured: bounds less scores, on average
         "cosine": 0.012,
         "rbf": 0.034,
     },
-    "bin-bound": {"chi2": 0.172, "intersection": 0.014, "hellinger": 0.011, "jensen_shannon": 0.110, "exp_chi2": 0.172},
+    "bin-bound": {
+        "chi2": 0.172,
+        "intersection": 0.014,
+        "hellinger": 0.011,
+        "jensen_shannon": 0.110,
+        "exp_chi2": 0.172,
+    },
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_bounds_are_of_use(case: Bound) -> None:
     rows = histograms(1200, 128, dtype="uint8", seed=12)
-    bound = case if case.kernel.name != "rbf" else case._replace(kernel=make_kernel("rbf", gamma=1e-6))
+    bound = (
+        case if case.kernel.name != "rbf" else case._replace(kernel=make_kernel("rbf", gamma=1e-6))
+    )
     encoder = bound.encoder(rows, 128)
     excess = check(bound.kernel, encoder, rows[64:], rows[:64])
     assert excess < 1.1 * EXCESS[bound.spec(1, *rows.shape).name][bound.kernel.name]
@@ -179,14 +198,22 @@ def test_bounds_are_of_use(case: Bound) -> None:
 def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> None:
     rows, queries = histograms(3000, 16, seed=13), histograms(40, 16, seed=14)
     encoder = Bound(make_kernel("intersection"), groups).encoder(rows, 8)
-    bounds, scanner, columns = bounds_of(encoder, rows, queries), encoder.scanner(queries), encoder.encode(rows)
+    bounds, scanner, columns = (
+        bounds_of(encoder, rows, queries),
+        encoder.scanner(queries),
+        encoder.encode(rows),
+    )
     assert isinstance(scanner, BoundScanner)
     least = np.sort(bounds, axis=1)[:, -50].astype(np.float32)
     least[7] = -np.inf
-    pairs, given_up = scanner.collect(columns, 1000, least, lambda pairs, rows: pairs > 100 + rows // 20)
+    pairs, given_up = scanner.collect(
+        columns, 1000, least, lambda pairs, rows: pairs > 100 + rows // 20
+    )
     assert np.flatnonzero(given_up).tolist() == [7]
     kept = pairs.queries != 7
-    found = sorted(zip(pairs.queries[kept].tolist(), (pairs.rows[kept] - 1000).tolist(), strict=True))
+    found = sorted(
+        zip(pairs.queries[kept].tolist(), (pairs.rows[kept] - 1000).tolist(), strict=True)
+    )
     least[7] = np.inf
     assert found == [tuple(pair) for pair in np.argwhere(bounds >= least[:, None]).tolist()]
     np.testing.assert_array_equal(pairs.bounds, bounds[pairs.queries, pairs.rows - 1000])

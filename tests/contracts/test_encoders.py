@@ -1,4 +1,5 @@
-"""The contract of every encoder: codes that depend on the row alone, stores that mend themselves, an honest search."""
+"""The contract of every encoder: codes that depend on the row alone, stores that mend themselves,
+an honest search."""
 
 import json
 import os
@@ -30,7 +31,9 @@ ROWS, DIMS, COPIES, NQ = 300, 20, 40, 9
 
 
 ALL = [
-    pytest.param(case, id=f"{name}-{case.kernel.name}-{getattr(case.spec, 'metric', '')}".rstrip("-"))
+    pytest.param(
+        case, id=f"{name}-{case.kernel.name}-{getattr(case.spec, 'metric', '')}".rstrip("-")
+    )
     for name, cases in CASES.items()
     for case in cases
 ]
@@ -54,7 +57,9 @@ class Made:
         return encoder
 
     def plan(self, **changed: Any) -> EncodePlan:
-        return plan_encode(self.vectors, self.case.kernel, replace(self.spec, **changed), part_rows=64)
+        return plan_encode(
+            self.vectors, self.case.kernel, replace(self.spec, **changed), part_rows=64
+        )
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +82,16 @@ def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> Vec
 
 
 @pytest.fixture(scope="module", params=ALL)
-def made(request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(
+    request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory
+) -> Made:
     case = request.param
     path = tmp_path_factory.mktemp("encoders") / "codes"
-    return Made(case=case, vectors=vectors, codes=make_codes(path, vectors, case.kernel, case.spec, part_rows=64))
+    return Made(
+        case=case,
+        vectors=vectors,
+        codes=make_codes(path, vectors, case.kernel, case.spec, part_rows=64),
+    )
 
 
 @pytest.fixture
@@ -91,11 +102,18 @@ def copy(made: Made, tmp_path: Path) -> Path:
 
 def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
     names = codes.store.layout.column_names
-    return {name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts]) for name in names}
+    return {
+        name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts])
+        for name in names
+    }
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def same(found: Arrays, expected: Arrays) -> None:
@@ -111,8 +129,12 @@ def same_hits(found: TopK, expected: TopK) -> None:
     np.testing.assert_array_equal(found.scores, expected.scores, strict=True)
 
 
-def search(codes: CodeStore, queries: NDArray[Any], k: int, *, threads: int = 1, held: int = 0) -> TopK:
-    return scan_codes(OpenCodes(codes, encoder_of(codes), PartCache(held)), queries, k, threads=threads)
+def search(
+    codes: CodeStore, queries: NDArray[Any], k: int, *, threads: int = 1, held: int = 0
+) -> TopK:
+    return scan_codes(
+        OpenCodes(codes, encoder_of(codes), PartCache(held)), queries, k, threads=threads
+    )
 
 
 def every_score(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
@@ -143,12 +165,17 @@ def test_columns_are_those_that_encode_returns(made: Made, rows: NDArray[Any]) -
         for count in (1, 50):
             code = made.encoder().encode(rows[:count])
             assert [len(values) for values in code.values()] == [count] * len(said)
-            shapes = [(name, values.dtype.name, *(values.shape[1:] or [None])) for name, values in code.items()]
+            shapes = [
+                (name, values.dtype.name, *(values.shape[1:] or [None]))
+                for name, values in code.items()
+            ]
             assert shapes == said
 
 
 @pytest.mark.parametrize("size", [1, 7])
-def test_a_code_is_the_same_bits_whatever_block_its_row_comes_in(made: Made, size: int, rows: NDArray[Any]) -> None:
+def test_a_code_is_the_same_bits_whatever_block_its_row_comes_in(
+    made: Made, size: int, rows: NDArray[Any]
+) -> None:
     encoder = made.encoder()
     whole = encoder.encode(rows)
     blocks = [encoder.encode(rows[at : at + size], first=at) for at in range(0, ROWS, size)]
@@ -157,7 +184,10 @@ def test_a_code_is_the_same_bits_whatever_block_its_row_comes_in(made: Made, siz
 
 def test_equal_rows_have_equal_codes(made: Made, rows: NDArray[Any]) -> None:
     code = made.encoder().encode(rows)
-    same({name: values[-COPIES:] for name, values in code.items()}, {n: v[:COPIES] for n, v in code.items()})
+    same(
+        {name: values[-COPIES:] for name, values in code.items()},
+        {n: v[:COPIES] for n, v in code.items()},
+    )
 
 
 def test_a_store_holds_what_encode_returns(made: Made, rows: NDArray[Any]) -> None:
@@ -169,11 +199,15 @@ def test_a_store_holds_what_encode_returns(made: Made, rows: NDArray[Any]) -> No
     same(middle, {name: values[17:211] for name, values in direct.items()})
 
 
-def test_parts_and_compressors_change_no_code_and_no_hit(made: Made, queries: NDArray[Any], tmp_path: Path) -> None:
+def test_parts_and_compressors_change_no_code_and_no_hit(
+    made: Made, queries: NDArray[Any], tmp_path: Path
+) -> None:
     expected = search(made.codes, queries, 10)
     for part_rows, compressor in ((37, "none"), (300, "zstd")):
         path, case = tmp_path / f"codes{part_rows}", made.case
-        codes = make_codes(path, made.vectors, case.kernel, case.spec, part_rows=part_rows, compressor=compressor)
+        codes = make_codes(
+            path, made.vectors, case.kernel, case.spec, part_rows=part_rows, compressor=compressor
+        )
         same(columns_of(codes), columns_of(made.codes))
         same_hits(search(codes, queries, 10, threads=2), expected)
 
@@ -203,7 +237,9 @@ def test_the_spec_goes_through_json(made: Made) -> None:
         encoder_spec(missing, "here")
 
 
-def test_the_encoder_of_a_store_is_the_one_that_wrote_it(made: Made, rows: NDArray[Any], queries: NDArray[Any]) -> None:
+def test_the_encoder_of_a_store_is_the_one_that_wrote_it(
+    made: Made, rows: NDArray[Any], queries: NDArray[Any]
+) -> None:
     fresh = made.spec.encoder(made.case.kernel, made.plan().model)
     fresh.prepare_encoding()
     code = fresh.encode(rows)
@@ -221,12 +257,16 @@ def test_an_unknown_encoder_is_refused() -> None:
     with pytest.raises(FormatError) as refusal:
         encoder_spec({"name": "klsh", "version": 1}, "codes.zarr")
     assert str(refusal.value) == (
-        "codes.zarr: its encoder is 'klsh', expected one of aska, kpca-aska, kpca-pq, pq, kpca-lsh, kpca-jl, kpca, "
-        "kpca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or write it anew."
+        "codes.zarr: its encoder is 'klsh', expected one of aska, kpca-aska, kpca-pq, pq, "
+        "kpca-lsh, kpca-jl, kpca, "
+        "kpca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or "
+        "write it anew."
     )
 
 
-def test_fitting_twice_gives_the_same_job_and_another_seed_another(made: Made, tmp_path: Path) -> None:
+def test_fitting_twice_gives_the_same_job_and_another_seed_another(
+    made: Made, tmp_path: Path
+) -> None:
     one, other = made.plan(), made.plan(random_state=made.spec.random_state + 1)
     same(one.model, made.codes.model)
     assert one.layout.model != other.layout.model
@@ -235,7 +275,9 @@ def test_fitting_twice_gives_the_same_job_and_another_seed_another(made: Made, t
     assert again.store.header.spec_digest == made.codes.store.header.spec_digest
     assert files_of(tmp_path / "again") == files_of(Path(made.codes.where))
     reseeded = replace(made.spec, random_state=made.spec.random_state + 1)
-    made_other = make_codes(tmp_path / "other", made.vectors, made.case.kernel, reseeded, part_rows=64)
+    made_other = make_codes(
+        tmp_path / "other", made.vectors, made.case.kernel, reseeded, part_rows=64
+    )
     assert made_other.store.header.spec_digest != made.codes.store.header.spec_digest
 
 
@@ -244,7 +286,9 @@ def test_fitting_twice_gives_the_same_job_and_another_seed_another(made: Made, t
 
 def test_scores_are_those_of_what_lies_on_disk(made: Made, queries: NDArray[Any]) -> None:
     codes = open_code_store(Path(made.codes.where))
-    true = made.case.truth(made.case.kernel.name, made.spec, columns_of(codes), codes.model, queries)
+    true = made.case.truth(
+        made.case.kernel.name, made.spec, columns_of(codes), codes.model, queries
+    )
     np.testing.assert_allclose(every_score(codes, queries), true, rtol=1e-5, atol=1e-5)
 
 
@@ -262,7 +306,9 @@ def test_a_search_returns_the_greatest_scores_and_of_equals_the_lower_ids(
         assert (np.diff(best.scores) == 0).sum() >= NQ * COPIES // 2
 
 
-def test_threads_batches_and_parts_kept_in_memory_change_nothing(made: Made, queries: NDArray[Any]) -> None:
+def test_threads_batches_and_parts_kept_in_memory_change_nothing(
+    made: Made, queries: NDArray[Any]
+) -> None:
     expected = search(made.codes, queries, 25)
     same_hits(search(made.codes, queries, 25, threads=3), expected)
     held = OpenCodes(made.codes, encoder_of(made.codes), PartCache(1 << 20))
@@ -271,7 +317,9 @@ def test_threads_batches_and_parts_kept_in_memory_change_nothing(made: Made, que
     for size in (1, 2, 4):
         lists = [search(made.codes, queries[at : at + size], 25) for at in range(0, NQ, size)]
         np.testing.assert_array_equal(np.concatenate([best.ids for best in lists]), expected.ids)
-        np.testing.assert_array_equal(np.concatenate([best.scores for best in lists]), expected.scores)
+        np.testing.assert_array_equal(
+            np.concatenate([best.scores for best in lists]), expected.scores
+        )
 
 
 # What it takes
@@ -282,17 +330,25 @@ def test_memory_is_positive_and_grows_with_the_dimensions_and_the_parameters(mad
     figures = made.spec.memory(DIMS, rows)
     assert all(isinstance(figure, int) for figure in figures)
     assert min(figures) > 0
-    assert all(more >= less for more, less in zip(made.spec.memory(2 * DIMS, rows), figures, strict=True))
+    assert all(
+        more >= less for more, less in zip(made.spec.memory(2 * DIMS, rows), figures, strict=True)
+    )
     assert sum(made.spec.memory(2 * DIMS, rows)) > sum(figures)
     for parameter in (field.name for field in fields(made.spec) if field.name.startswith("n_")):
-        doubled = replace(made.spec, **{parameter: 2 * getattr(made.spec, parameter)}).memory(DIMS, rows)
+        doubled = replace(made.spec, **{parameter: 2 * getattr(made.spec, parameter)}).memory(
+            DIMS, rows
+        )
         assert all(more >= less for more, less in zip(doubled, figures, strict=True)), parameter
         if parameter != "n_nonzero_coefs":  # next to nothing beside the correlations with the atoms
             assert sum(doubled) > sum(figures), parameter
 
 
-def test_the_model_and_a_block_fit_the_memory_that_is_stated(made: Made, rows: NDArray[Any]) -> None:
-    model = sum(values.nbytes for name, values in made.codes.model.items() if not name.endswith("_rows"))
+def test_the_model_and_a_block_fit_the_memory_that_is_stated(
+    made: Made, rows: NDArray[Any]
+) -> None:
+    model = sum(
+        values.nbytes for name, values in made.codes.model.items() if not name.endswith("_rows")
+    )
     memory = made.spec.memory(DIMS, made.vectors.rows)
     assert memory.shared + memory.fit >= model
     assert made.spec.block_rows == made.encoder().block_rows > 0
@@ -304,7 +360,9 @@ def test_the_model_and_a_block_fit_the_memory_that_is_stated(made: Made, rows: N
 class Fits:
     """What fits the model, and how often it was asked to."""
 
-    def __init__(self, made: Made, change: Callable[[NDArray[Any]], NDArray[Any]] | None = None) -> None:
+    def __init__(
+        self, made: Made, change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
+    ) -> None:
         self.plan, self.change, self.calls = made.plan(), change, 0
 
     def __call__(self) -> dict[str, NDArray[Any]]:
@@ -322,7 +380,11 @@ def model_arrays(made: Made) -> list[str]:
 
 def chunk_of(copy: Path, name: str) -> Path:
     """The one file of a model array's values."""
-    (path,) = (path for path in (copy / "model" / name).rglob("*") if path.is_file() and path.name != "zarr.json")
+    (path,) = (
+        path
+        for path in (copy / "model" / name).rglob("*")
+        if path.is_file() and path.name != "zarr.json"
+    )
     return path
 
 
@@ -361,13 +423,18 @@ def test_a_whole_model_is_not_fitted_again(made: Made, copy: Path) -> None:
 def test_a_model_that_comes_out_differently_is_refused(made: Made, copy: Path) -> None:
     chunk_of(copy, model_arrays(made)[0]).unlink()
     damaged = files_of(copy)
-    for change in (lambda values: values + values.dtype.type(1), lambda values: np.concatenate([values, values[:1]])):
+    for change in (
+        lambda values: values + values.dtype.type(1),
+        lambda values: np.concatenate([values, values[:1]]),
+    ):
         fits = Fits(made, change)
         with pytest.raises(IntegrityError) as refusal:
             open_code_store(copy).restore(fits)
         assert fits.calls == 1
         assert str(refusal.value) == (
-            f"{copy}: its model is damaged, and fitted again it is another: found different checksums, "
-            "expected those of its header. Fix: restore the model from a copy, or encode to a new path."
+            f"{copy}: its model is damaged, and fitted again it is another: found different "
+            "checksums, "
+            "expected those of its header. Fix: restore the model from a copy, or encode to a "
+            "new path."
         )
         assert files_of(copy) == damaged

@@ -1,4 +1,5 @@
-"""The contract of every kernel: the true score, to the bit the same everywhere, and a proven error of the fast one."""
+"""The contract of every kernel: the true score, to the bit the same everywhere, and a proven error
+of the fast one."""
 
 import json
 from typing import Any, NamedTuple
@@ -18,7 +19,10 @@ from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 Floats = NDArray[np.float64]
 PARAMETERS: list[dict[str, Any]] = [
     *({"name": name, "gamma": 0.7} if name == "rbf" else {"name": name} for name in KERNELS),
-    *({"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0} for name in KERNELS),
+    *(
+        {"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0}
+        for name in KERNELS
+    ),
     {"name": "exp_chi2", "gamma": 40.0},
     {"name": "chi2", "transform": 250.0},
     {"name": "intersection", "transform": 1e-3},
@@ -57,8 +61,14 @@ class Case(NamedTuple):
 
 def case(name: str, gamma: float | None = None, transform: float | None = None) -> Any:
     kernel = make_kernel(name, gamma=gamma, transform=transform)
-    parts = [name] + [f"{key}={value:g}" for key, value in (("gamma", gamma), ("s", transform)) if value is not None]
-    return pytest.param(Case(kernel, name, 1.0 if gamma is None else gamma, transform), id="-".join(parts))
+    parts = [name] + [
+        f"{key}={value:g}"
+        for key, value in (("gamma", gamma), ("s", transform))
+        if value is not None
+    ]
+    return pytest.param(
+        Case(kernel, name, 1.0 if gamma is None else gamma, transform), id="-".join(parts)
+    )
 
 
 every_kernel = pytest.mark.parametrize("case", [case(**parameters) for parameters in PARAMETERS])
@@ -88,7 +98,9 @@ class TestKernel:
 
     @given(data=st.data())
     @steady(60)
-    def test_exact_is_the_truth_and_a_block_is_within_its_error(self, case: Case, data: st.DataObject) -> None:
+    def test_exact_is_the_truth_and_a_block_is_within_its_error(
+        self, case: Case, data: st.DataObject
+    ) -> None:
         rows, others = data.draw(kernel_blocks(signed=case.signed))
         X, Y = case.kernel.prepare(rows), case.kernel.prepare(others)
         true, fast = exact(case.kernel, X, Y), block(case.kernel, X, Y)
@@ -109,21 +121,32 @@ class TestKernel:
         same_bits(np.ascontiguousarray(exact(case.kernel, Y, X).T), together)
         same_bits(np.ascontiguousarray(all_pairs(case.kernel, Y, X).T), together)
         for i, j in np.ndindex(together.shape):
-            same_bits(exact(case.kernel, X[i : i + 1], Y[j : j + 1]), together[i : i + 1, j : j + 1])
+            same_bits(
+                exact(case.kernel, X[i : i + 1], Y[j : j + 1]), together[i : i + 1, j : j + 1]
+            )
 
     @pytest.mark.parametrize("style", ["dense", "sparse"])
-    def test_a_score_is_the_same_bits_however_wide_the_block_is(self, case: Case, style: str) -> None:
+    def test_a_score_is_the_same_bits_however_wide_the_block_is(
+        self, case: Case, style: str
+    ) -> None:
         rows = kernel_rows(style, "float32", (2 * TILE + 7, 13), signed=case.signed, seed=1)
         Y = case.kernel.prepare(rows)
         X = Y[::150]
         together = exact(case.kernel, X, Y)
-        for first, last in ((0, 1), (TILE - 3, TILE + 2), (5, 2 * TILE + 7), (2 * TILE, 2 * TILE + 1)):
+        for first, last in (
+            (0, 1),
+            (TILE - 3, TILE + 2),
+            (5, 2 * TILE + 7),
+            (2 * TILE, 2 * TILE + 1),
+        ):
             same_bits(exact(case.kernel, X, Y[first:last]), together[:, first:last].copy())
         same_bits(all_pairs(case.kernel, X, Y), together)
 
     @given(data=st.data())
     @steady(20)
-    def test_what_prepare_gives_does_not_depend_on_the_other_rows(self, case: Case, data: st.DataObject) -> None:
+    def test_what_prepare_gives_does_not_depend_on_the_other_rows(
+        self, case: Case, data: st.DataObject
+    ) -> None:
         rows, _ = data.draw(kernel_blocks(signed=case.signed))
         together = case.kernel.prepare(rows)
         for i in range(len(rows)):
@@ -141,7 +164,9 @@ class TestKernel:
         assert np.linalg.eigvalsh(G).min() > -1e-11
 
     def test_the_error_of_ordinary_rows_is_small_enough_to_be_of_use(self, case: Case) -> None:
-        X = case.kernel.prepare(kernel_rows("dense", "float32", (10, 128), signed=case.signed, seed=3))
+        X = case.kernel.prepare(
+            kernel_rows("dense", "float32", (10, 128), signed=case.signed, seed=3)
+        )
         scale = max(1.0, case.scale or 0, 2 * case.gamma if case.name == "exp_chi2" else 0)
         if case.gamma <= 1:
             assert 0 < case.kernel.block_error(X, X) < 2e-5 * scale
@@ -149,13 +174,18 @@ class TestKernel:
     def test_integers_and_halves_score_as_the_same_values_in_float32_do(self, case: Case) -> None:
         bytes_ = kernel_rows("dense", "uint8", (6, 20), signed=False, seed=4)
         for dtype in ("uint8", "float16"):
-            same_bits(case.kernel.prepare(bytes_.astype(dtype)), case.kernel.prepare(bytes_.astype(np.float32)))
+            same_bits(
+                case.kernel.prepare(bytes_.astype(dtype)),
+                case.kernel.prepare(bytes_.astype(np.float32)),
+            )
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     def test_a_value_that_is_no_number_is_refused(self, case: Case, bad: float) -> None:
         rows = np.ones((5, 3), np.float32)
         rows[2, 1] = rows[4, 0] = bad
-        shown = {"nan": "[ 1., nan,  1.]", "inf": "[ 1., inf,  1.]", "-inf": "[  1., -inf,   1.]"}[str(bad)]
+        shown = {"nan": "[ 1., nan,  1.]", "inf": "[ 1., inf,  1.]", "-inf": "[  1., -inf,   1.]"}[
+            str(bad)
+        ]
         self.refused(
             case,
             rows,
@@ -172,7 +202,8 @@ class TestKernel:
         self.refused(
             case,
             rows,
-            f"query 1003 has a negative value: found [-1. ,  0.5,  0.5,  0.5, …], but kernel {case.said} "
+            "query 1003 has a negative value: found [-1. ,  0.5,  0.5,  0.5, …], but kernel "
+            f"{case.said} "
             "is defined for values ≥ 0. Fix: use cosine or rbf, or shift the data.",
         )
 
@@ -208,14 +239,17 @@ class TestKernel:
         ],
         ids=str,
     )
-    def test_a_spec_that_says_more_or_something_else_is_refused(self, case: Case, newer: dict[str, Any]) -> None:
+    def test_a_spec_that_says_more_or_something_else_is_refused(
+        self, case: Case, newer: dict[str, Any]
+    ) -> None:
         spec = {**case.kernel.spec(), **newer}
         if newer.get("configuration"):
             spec["configuration"] = {**case.kernel.configuration, **newer["configuration"]}
         with pytest.raises(FormatError) as refusal:
             kernel_from_spec(spec)
         assert str(refusal.value) == (
-            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it."
+            f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore "
+            "that wrote it."
         )
 
     @staticmethod
@@ -231,21 +265,32 @@ class TestKernel:
         (
             "chi",
             {},
-            "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, intersection, jensen_shannon, "
+            "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, "
+            "intersection, jensen_shannon, "
             "exp_chi2, rbf. Fix: --kernel chi2",
         ),
         (
             "rbf",
             {},
-            "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared distance) is a usual choice.",
+            "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared "
+            "distance) is a usual choice.",
         ),
         (
             "chi2",
             {"gamma": 1.0},
-            "kernel chi2 takes no gamma: found 1.0. Fix: leave --gamma out, or use exp_chi2 or rbf.",
+            "kernel chi2 takes no gamma: found 1.0. Fix: leave --gamma out, or use exp_chi2 or "
+            "rbf.",
         ),
-        ("rbf", {"gamma": 0.0}, "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Fix: --gamma 1"),
-        ("rbf", {"gamma": 1e31}, "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Fix: --gamma 1"),
+        (
+            "rbf",
+            {"gamma": 0.0},
+            "gamma is out of range: found 0.0, expected 1e-30 to 1e+30. Fix: --gamma 1",
+        ),
+        (
+            "rbf",
+            {"gamma": 1e31},
+            "gamma is out of range: found 1e+31, expected 1e-30 to 1e+30. Fix: --gamma 1",
+        ),
         (
             "chi2",
             {"transform": float("nan")},
@@ -258,13 +303,17 @@ class TestKernel:
         ),
     ],
 )
-def test_parameters_that_make_no_kernel_are_refused(name: str, options: dict[str, Any], message: str) -> None:
+def test_parameters_that_make_no_kernel_are_refused(
+    name: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError) as refusal:
         make_kernel(name, **options)
     assert str(refusal.value) == message
 
 
-@pytest.mark.parametrize("kernel", [make_kernel("chi2", transform=1e30), make_kernel("exp_chi2", gamma=1e30)])
+@pytest.mark.parametrize(
+    "kernel", [make_kernel("chi2", transform=1e30), make_kernel("exp_chi2", gamma=1e30)]
+)
 def test_a_transform_without_measure_stays_between_0_and_1(kernel: Kernel) -> None:
     X = kernel.prepare(kernel_rows("dense", "float32", (20, 50), signed=False, seed=6))
     for scores in (exact(kernel, X, X), block(kernel, X, X)):
@@ -274,7 +323,9 @@ def test_a_transform_without_measure_stays_between_0_and_1(kernel: Kernel) -> No
 
 @pytest.mark.parametrize("transform", [None, 5.0])
 @pytest.mark.parametrize("offset", [0.0, 1.0, 1e2, 1e4, 1e6])
-def test_the_error_of_rbf_allows_for_rows_far_from_the_origin(offset: float, transform: float | None) -> None:
+def test_the_error_of_rbf_allows_for_rows_far_from_the_origin(
+    offset: float, transform: float | None
+) -> None:
     rng = np.random.default_rng(7)
     kernel = make_kernel("rbf", gamma=0.7, transform=transform)
     rows = (offset * rng.normal(size=17) + rng.normal(size=(60, 17)) / 4).astype(np.float32)

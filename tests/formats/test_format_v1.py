@@ -1,4 +1,5 @@
-"""The stores under ``tests/formats/v1`` were committed with their format: today's code must read them, for ever."""
+"""The stores under ``tests/formats/v1`` were committed with their format: today's code must read
+them, for ever."""
 
 import json
 import re
@@ -11,7 +12,11 @@ import zarr
 
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    search_code_store,
+    search_vector_store,
+)
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
@@ -26,18 +31,23 @@ K = 4
 def make_v1(folder: Path) -> None:
     """Write the stores, and what a search of them must give.
 
-    ``python -c "from tests.formats.test_format_v1 import *; make_v1(HERE)"`` made ``tests/formats/v1`` from the
-    repository's root. Once a version is released its stores are never made again: a new format gets a folder and a
-    file of its own.
+    ``python -c "from tests.formats.test_format_v1 import *; make_v1(HERE)"`` made
+    ``tests/formats/v1`` from the repository's root. Once a version is released its stores are never
+    made again: a new format gets a folder and a file of its own.
     """
     folder.mkdir(parents=True)
     rows = histograms(13, 5, dtype="float16", seed=1)
     rows[[2, 7]] = 0
     vectors = make_vectors(folder / "vectors", rows, part_rows=4, drop_zero_rows=True)
     spec = AskaSpec(n_atoms=6, n_nonzero_coefs=2, random_state=1, metric="product")
-    codes = make_codes(folder / "codes", vectors, make_kernel("exp_chi2", gamma=0.5), spec, part_rows=8)
+    codes = make_codes(
+        folder / "codes", vectors, make_kernel("exp_chi2", gamma=0.5), spec, part_rows=8
+    )
     np.save(folder / "rows.npy", rows)
-    expected = {name: [hits.ids.tolist(), as_floats(hits)] for name, hits in searched(vectors, codes).items()}
+    expected = {
+        name: [hits.ids.tolist(), as_floats(hits)]
+        for name, hits in searched(vectors, codes).items()
+    }
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
@@ -46,7 +56,9 @@ def searched(vectors: VectorStore, codes: CodeStore) -> dict[str, Hits]:
     queries = Rows(histograms(2, 5, seed=2))
     return {
         "codes": search_code_store(codes, queries, SearchSettings(k=K)),
-        "reranked": search_code_store(codes, queries, SearchSettings(k=K, rerank=9), vectors=vectors),
+        "reranked": search_code_store(
+            codes, queries, SearchSettings(k=K, rerank=9), vectors=vectors
+        ),
         "vectors": search_vector_store(vectors, make_kernel("chi2"), queries, SearchSettings(k=K)),
     }
 
@@ -74,8 +86,14 @@ def test_the_rows_are_those_that_were_ingested(stores: tuple[VectorStore, CodeSt
     read = np.concatenate([vectors.read_part(part) for part in range(vectors.parts)])
     np.testing.assert_array_equal(read, rows[rows.any(axis=1)], strict=True)
     assert vectors.dropped.tolist() == [2, 7]
-    assert (vectors.spec.source_rows, vectors.spec.zero_rows, vectors.spec.duplicate_rows) == (13, 2, 1)
-    np.testing.assert_array_equal(np.asarray(zarr.open_array(HERE / "vectors" / "vectors", mode="r")[:]), read)
+    assert (vectors.spec.source_rows, vectors.spec.zero_rows, vectors.spec.duplicate_rows) == (
+        13,
+        2,
+        1,
+    )
+    np.testing.assert_array_equal(
+        np.asarray(zarr.open_array(HERE / "vectors" / "vectors", mode="r")[:]), read
+    )
 
 
 def test_the_codes_are_of_these_rows(stores: tuple[VectorStore, CodeStore]) -> None:
@@ -95,7 +113,9 @@ def test_a_search_gives_what_it_gave(stores: tuple[VectorStore, CodeStore]) -> N
     for name, hits in found.items():
         ids, scores = expected[name]
         np.testing.assert_array_equal(hits.ids, ids)
-        np.testing.assert_allclose(as_floats(hits), scores, rtol=0, atol=1e-12 if name != "codes" else 1e-6)
+        np.testing.assert_allclose(
+            as_floats(hits), scores, rtol=0, atol=1e-12 if name != "codes" else 1e-6
+        )
 
 
 def test_the_committed_stores_are_a_few_kilobytes_and_name_no_place_on_a_machine() -> None:

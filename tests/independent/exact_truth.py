@@ -1,6 +1,8 @@
-"""The exact nearest rows under each kernel, apart from the product: float64 where it is proof, 256 bits where not.
+"""The exact nearest rows under each kernel, apart from the product: float64 where it is proof, 256
+bits where not.
 
-A score is the real number that the kernel gives of the raw rows. Scores within 1e-50 are ties, the lower id first.
+A score is the real number that the kernel gives of the raw rows. Scores within 1e-50 are ties, the
+lower id first.
 """
 
 from collections.abc import Iterator
@@ -16,17 +18,29 @@ Ids = NDArray[np.int64]
 Numbers = tuple[int, ...]
 
 KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf")
-ORDERED_AS = {"exp_chi2": "chi2"}  # exp(−γ (2 − 2 chi2)) of rows that sum to one: it ascends with chi2
+ORDERED_AS = {
+    "exp_chi2": "chi2"
+}  # exp(−γ (2 − 2 chi2)) of rows that sum to one: it ascends with chi2
 CLOSE = 3e-12  # a float64 score is within 1e-12: a gap above this proves an order
 BITS = 256  # of the fraction of an exact score; each of its terms is floored
 DIGITS = 90  # of logarithms and exponentials
 TIE = (1 << BITS) // 10**50
 UNIT = 149  # every float32 is a whole number of 2⁻¹⁴⁹
-TELLING = 1e-38, 90.0  # where γ d² that differ by CLOSE of themselves have scores that differ by more than 1e-50
+TELLING = (
+    1e-38,
+    90.0,
+)  # where γ d² that differ by CLOSE of themselves have scores that differ by more than 1e-50
 BLOCK, BATCH = 4096, 32
 
 
-def nearest(name: str, rows: NDArray[np.generic], queries: NDArray[np.generic], k: int, *, gamma: float = 1.0) -> Ids:
+def nearest(
+    name: str,
+    rows: NDArray[np.generic],
+    queries: NDArray[np.generic],
+    k: int,
+    *,
+    gamma: float = 1.0,
+) -> Ids:
     """Return the ids of the k rows of greatest score for each query, int64[nq, k].
 
     Parameters
@@ -37,12 +51,20 @@ def nearest(name: str, rows: NDArray[np.generic], queries: NDArray[np.generic], 
         γ of rbf; that of exp_chi2 does not change the order.
     """
     name = ORDERED_AS.get(name, name)
-    ids = [_first(name, gamma, scores, k, rows, query) for query, scores in _scored(name, gamma, rows, queries)]
+    ids = [
+        _first(name, gamma, scores, k, rows, query)
+        for query, scores in _scored(name, gamma, rows, queries)
+    ]
     return np.array(ids, np.int64).reshape(len(queries), k)
 
 
 def _first(
-    name: str, gamma: float, scores: Floats, k: int, rows: NDArray[np.generic], query: NDArray[np.generic]
+    name: str,
+    gamma: float,
+    scores: Floats,
+    k: int,
+    rows: NDArray[np.generic],
+    query: NDArray[np.generic],
 ) -> list[int]:
     """Return the k first ids: by float64, and within a run of close scores by their exact ones."""
     kth = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -58,7 +80,8 @@ def _first(
 def _decided(
     name: str, gamma: float, run: list[int], rows: NDArray[np.generic], query: NDArray[np.generic]
 ) -> list[int]:
-    """Return a run of rows by descending exact score; those that differ by at most ``TIE`` by ascending id."""
+    """Return a run of rows by descending exact score; those that differ by at most ``TIE`` by
+    ascending id."""
     x = _numbers(query, name)
     scores = {i: exact_score(name, gamma, x, _numbers(rows[i], name)) for i in run}
     ids: list[int] = []
@@ -72,13 +95,17 @@ def _decided(
 
 
 def _numbers(row: NDArray[np.generic], name: str) -> Numbers:
-    """Return the whole numbers that a row is in units of 2⁻¹⁴⁹, over their divisor where only shares count."""
+    """Return the whole numbers that a row is in units of 2⁻¹⁴⁹, over their divisor where only
+    shares count."""
     return _whole(row.tobytes(), row.dtype.str, name != "rbf")
 
 
 @lru_cache(1 << 15)
 def _whole(row: bytes, dtype: str, reduced: bool) -> Numbers:
-    values = [int(value) for value in np.ldexp(np.frombuffer(row, dtype).astype(np.float64), UNIT).tolist()]
+    values = [
+        int(value)
+        for value in np.ldexp(np.frombuffer(row, dtype).astype(np.float64), UNIT).tolist()
+    ]
     divisor = gcd(*values) if reduced else 1
     return tuple(value // divisor for value in values)
 
@@ -87,7 +114,8 @@ def _whole(row: bytes, dtype: str, reduced: bool) -> Numbers:
 def exact_score(name: str, gamma: float, x: Numbers, y: Numbers) -> int:
     """Return the score of two rows of whole numbers times 2²⁵⁶, within 2 d units.
 
-    With A = Σ a and B = Σ b: chi2 is Σ 2ab / (aB + bA), intersection Σ min(aB, bA) / AB, hellinger Σ √(ab / AB).
+    With A = Σ a and B = Σ b: chi2 is Σ 2ab / (aB + bA), intersection Σ min(aB, bA) / AB, hellinger
+    Σ √(ab / AB).
     """
     A, B, pairs = sum(x), sum(y), [(a, b) for a, b in zip(x, y, strict=True) if a and b]
     if name == "rbf":
@@ -112,7 +140,8 @@ def _exponential(gamma: float, square: int) -> int:
 
 @lru_cache(1 << 18)
 def _gain(a: int, A: int, b: int, B: int) -> int:
-    """Return ½ [x log2((x + y) / x) + y log2((x + y) / y)] times 2²⁵⁶ of the shares x = a / A and y = b / B."""
+    """Return ½ [x log2((x + y) / x) + y log2((x + y) / y)] times 2²⁵⁶ of the shares x = a / A and y
+    = b / B."""
     p, q = a * B, b * A
     with localcontext(prec=DIGITS):
         gain = (p + q) * _ln(p + q) - p * (_ln(a) + _ln(B)) - q * (_ln(b) + _ln(A))
@@ -128,7 +157,8 @@ def _ln(value: int) -> Decimal:
 def _scored(
     name: str, gamma: float, rows: NDArray[np.generic], queries: NDArray[np.generic]
 ) -> Iterator[tuple[NDArray[np.generic], Floats]]:
-    """Yield each query with what its rows rank by: scores, for rbf −ln(γ d²), float64[n] to within 1e-12."""
+    """Yield each query with what its rows rank by: scores, for rbf −ln(γ d²), float64[n] to within
+    1e-12."""
     Y = _prepared(name, rows)
     blocks = [np.ascontiguousarray(Y[at : at + BLOCK].T) for at in range(0, len(Y), BLOCK)]
     entropies = [_entropy(block) if name == "jensen_shannon" else block for block in blocks]
@@ -160,7 +190,8 @@ def _sums(name: str, X: Floats, YT: Floats, entropy: Floats) -> Floats:
 
 
 def _sum(name: str, x: Floats, YT: Floats, entropy: Floats) -> Floats:
-    """Return the sum of terms of one query and every column, its empty bins left out where they add nothing."""
+    """Return the sum of terms of one query and every column, its empty bins left out where they add
+    nothing."""
     total = np.zeros(YT.shape[1])
     used = np.arange(len(x)) if name == "rbf" else np.flatnonzero(x)
     for value, y in zip(x[used].tolist(), (YT[j] for j in used), strict=True):

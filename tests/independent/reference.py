@@ -1,4 +1,5 @@
-"""Slow, obvious truths in plain NumPy float64: every loop of the product is judged against these."""
+"""Slow, obvious truths in plain NumPy float64: every loop of the product is judged against
+these."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,13 +13,16 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 
 KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf")
-DEPENDENT = 1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
+DEPENDENT = (
+    1e-6  # squared distance of an atom to the span of those chosen, below which it adds nothing
+)
 SILENT = 1e-12  # a correlation that is nothing but rounding
 GOLDEN = 0x9E3779B97F4A7C15  # 2⁶⁴ / golden ratio, odd
 
 
 def prepare(name: str, X: ArrayLike) -> Floats:
-    """The rows that ``kernel`` expects: L2- or L1-normalised, square-rooted or as is; ValueError off the domain."""
+    """The rows that ``kernel`` expects: L2- or L1-normalised, square-rooted or as is; ValueError
+    off the domain."""
     rows: Floats = np.array(X, dtype=np.float64)
     _check_domain(name, rows)
     if name == "rbf":
@@ -41,8 +45,11 @@ def _check_domain(name: str, rows: Floats) -> None:
         raise ValueError("all-zero row")
 
 
-def kernel(name: str, X: ArrayLike, Y: ArrayLike, gamma: float = 1.0, s: float | None = None) -> Floats:
-    """K[i, j] = K(X[i], Y[j]) of rows *prepared* already; with ``s``, exp(s(K − 1)) (Jiang et al. 2014, Eq. 6)."""
+def kernel(
+    name: str, X: ArrayLike, Y: ArrayLike, gamma: float = 1.0, s: float | None = None
+) -> Floats:
+    """K[i, j] = K(X[i], Y[j]) of rows *prepared* already; with ``s``, exp(s(K − 1)) (Jiang et al.
+    2014, Eq. 6)."""
     K = term_sums(name, X, Y)
     if name in ("exp_chi2", "rbf"):
         K = np.exp(-gamma * K)
@@ -50,7 +57,8 @@ def kernel(name: str, X: ArrayLike, Y: ArrayLike, gamma: float = 1.0, s: float |
 
 
 def term_sums(name: str, X: ArrayLike, Y: ArrayLike) -> Floats:
-    """The sums over dimensions that a kernel is, or (exp_chi2, rbf) is the exponential of, [n, m]."""
+    """The sums over dimensions that a kernel is, or (exp_chi2, rbf) is the exponential of, [n,
+    m]."""
     A, B = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=np.float64)
     sums: Floats = np.zeros((len(A), len(B)))
     for i, x in enumerate(A):
@@ -60,7 +68,9 @@ def term_sums(name: str, X: ArrayLike, Y: ArrayLike) -> Floats:
 
 def _terms(name: str, x: Floats, Y: Floats) -> Floats:
     """The terms of x and every y of Y, a dimension a column."""
-    both = np.where(x + Y > 0, x + Y, 1.0)  # a term where both are zero is zero: any divisor will do
+    both = np.where(
+        x + Y > 0, x + Y, 1.0
+    )  # a term where both are zero is zero: any divisor will do
     terms: dict[str, Callable[[], Floats]] = {
         "cosine": lambda: x * Y,
         "hellinger": lambda: x * Y,
@@ -74,7 +84,8 @@ def _terms(name: str, x: Floats, Y: Floats) -> Floats:
 
 
 def _entropy_gain(X: Floats, Y: Floats) -> Floats:
-    """x log2((x + y) / x), 0 where x = 0; as a difference of logarithms, for (x + y) / x may overflow."""
+    """x log2((x + y) / x), 0 where x = 0; as a difference of logarithms, for (x + y) / x may
+    overflow."""
     safe = np.where(X > 0, X, 1.0)
     return np.where(X > 0, X * (np.log2(safe + Y) - np.log2(safe)), 0.0)
 
@@ -100,8 +111,11 @@ def exact_l1(x: Sequence[float | int | Fraction]) -> list[Fraction]:
     return [value / sum(values) for value in values]
 
 
-def exact_additive(name: str, x: Sequence[float | int | Fraction], y: Sequence[float | int | Fraction]) -> Fraction:
-    """chi2 or intersection of two *prepared* rows without rounding: a float is the rational that it is."""
+def exact_additive(
+    name: str, x: Sequence[float | int | Fraction], y: Sequence[float | int | Fraction]
+) -> Fraction:
+    """chi2 or intersection of two *prepared* rows without rounding: a float is the rational that it
+    is."""
     pairs = [(_exact(a), _exact(b)) for a, b in zip(x, y, strict=True)]
     if name == "chi2":
         return sum((2 * a * b / (a + b) for a, b in pairs if a + b > 0), Fraction(0))
@@ -117,10 +131,12 @@ def _exact(value: float | int | Fraction) -> Fraction:
 def omp(
     c0: ArrayLike, G: ArrayLike, alpha: int, tolerance: float = 1e-6, self_score: float = 1.0
 ) -> tuple[Ids, Floats]:
-    """Kernel orthogonal matching pursuit (Pati et al. 1993) of one row: atoms int64[alpha], weights float64[alpha].
+    """Kernel orthogonal matching pursuit (Pati et al. 1993) of one row: atoms int64[alpha], weights
+    float64[alpha].
 
-    ``c0`` is K(D, y), ``G`` is K(D, D), ``self_score`` is K(y, y). Ends early when residual² ≤ tolerance · K(y, y),
-    when no atom left correlates, or when the next atom depends on those chosen. Unused slots hold atom 0, weight 0.
+    ``c0`` is K(D, y), ``G`` is K(D, D), ``self_score`` is K(y, y). Ends early when residual² ≤
+    tolerance · K(y, y), when no atom left correlates, or when the next atom depends on those
+    chosen. Unused slots hold atom 0, weight 0.
     """
     start, gram = np.asarray(c0, dtype=np.float64), np.asarray(G, dtype=np.float64)
     support: list[int] = []
@@ -144,9 +160,11 @@ def omp(
 def ormp(
     c0: ArrayLike, G: ArrayLike, alpha: int, tolerance: float = 1e-6, self_score: float = 1.0
 ) -> tuple[Ids, Floats]:
-    """Order-recursive matching pursuit (Rebollo-Neira & Lowe 2002): as ``omp``, but the next atom leaves the least.
+    """Order-recursive matching pursuit (Rebollo-Neira & Lowe 2002): as ``omp``, but the next atom
+    leaves the least.
 
-    The residual² falls by c² / distance² for the atom's correlation c with what is left and its distance to the span.
+    The residual² falls by c² / distance² for the atom's correlation c with what is left and its
+    distance to the span.
     """
     start, gram = np.asarray(c0, dtype=np.float64), np.asarray(G, dtype=np.float64)
     support: list[int] = []
@@ -189,12 +207,19 @@ def residual(c0: ArrayLike, G: ArrayLike, atoms: Ids, weights: Floats) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residuals: ArrayLike | None = None) -> Floats:
-    """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq] is K(D, x).
+def aska_scores(
+    atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residuals: ArrayLike | None = None
+) -> Floats:
+    """Σ_a w[i, a] · table[atom[i, a], q] (Davis et al. 2014, Eq. 12) as [nq, n]; ``table`` [m, nq]
+    is K(D, x).
 
     With ``residuals`` [n], ‖Φ(y) − Φ̂(y)‖, half their squares are added.
     """
-    A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float64), np.asarray(table, np.float64)
+    A, W, T = (
+        np.asarray(atoms, np.int64),
+        np.asarray(weights, np.float64),
+        np.asarray(table, np.float64),
+    )
     scores: Floats = np.zeros((T.shape[1], A.shape[0]))
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
@@ -205,8 +230,13 @@ def aska_scores(atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residual
 def aska_scores_float32(
     atoms: ArrayLike, weights: ArrayLike, table: ArrayLike, residuals: ArrayLike | None = None
 ) -> NDArray[np.float32]:
-    """``aska_scores`` in float32: each product rounded, then each sum, atoms in their order; the residual last."""
-    A, W, T = np.asarray(atoms, np.int64), np.asarray(weights, np.float32), np.asarray(table, np.float32)
+    """``aska_scores`` in float32: each product rounded, then each sum, atoms in their order; the
+    residual last."""
+    A, W, T = (
+        np.asarray(atoms, np.int64),
+        np.asarray(weights, np.float32),
+        np.asarray(table, np.float32),
+    )
     scores = np.zeros((T.shape[1], A.shape[0]), np.float32)
     for i in range(A.shape[0]):
         for a in range(A.shape[1]):
@@ -218,7 +248,8 @@ def aska_scores_float32(
 
 
 def top_k(scores: ArrayLike, k: int) -> tuple[Floats, Ids]:
-    """The k greatest of each row of ``scores`` [nq, n], descending, ties to the lower id: (scores, ids) [nq, k]."""
+    """The k greatest of each row of ``scores`` [nq, n], descending, ties to the lower id: (scores,
+    ids) [nq, k]."""
     S: Floats = np.array(scores, dtype=np.float64)
     ids: Ids = np.zeros((len(S), min(k, S.shape[1])), np.int64)
     for q, row in enumerate(S):
@@ -233,22 +264,29 @@ def k_recall(returned: Ids, true: Ids, k: int) -> float:
 
 
 def texmex_recall(returned: Ids, true: Ids, r: int) -> float:
-    """Share of queries whose true first neighbour is among the first r returned (Jégou et al. 2011)."""
+    """Share of queries whose true first neighbour is among the first r returned (Jégou et al.
+    2011)."""
     pairs = zip(returned.tolist(), true.tolist(), strict=True)
     return float(np.mean([t[0] != -1 and t[0] in row[:r] for row, t in pairs]))
 
 
 def aska_recall(returned: Ids, true: Ids, r: int) -> float:
-    """Share of queries whose first returned row is among the true first r (Davis et al. 2014, §3.2)."""
+    """Share of queries whose first returned row is among the true first r (Davis et al. 2014,
+    §3.2)."""
     pairs = zip(returned.tolist(), true.tolist(), strict=True)
     return float(np.mean([row[0] != -1 and row[0] in t[:r] for row, t in pairs]))
 
 
-def tie_aware_recall(returned: Ids, returned_scores: Floats, true: Ids, true_scores: Floats, k: int) -> float:
-    """Mean share of k that reaches the k-th true score, or the last there is: absent never, a repeated id once."""
+def tie_aware_recall(
+    returned: Ids, returned_scores: Floats, true: Ids, true_scores: Floats, k: int
+) -> float:
+    """Mean share of k that reaches the k-th true score, or the last there is: absent never, a
+    repeated id once."""
     shares = []
     for q in range(len(returned)):
-        present = [score for i, score in zip(true[q, :k], true_scores[q, :k], strict=True) if i != -1]
+        present = [
+            score for i, score in zip(true[q, :k], true_scores[q, :k], strict=True) if i != -1
+        ]
         good: set[int] = set()
         seen: set[int] = set()
         for i, score in zip(returned[q, :k].tolist(), returned_scores[q, :k].tolist(), strict=True):
@@ -260,7 +298,8 @@ def tie_aware_recall(returned: Ids, returned_scores: Floats, true: Ids, true_sco
 
 
 def pq_scores_float32(codes: ArrayLike, tables: ArrayLike) -> NDArray[np.float32]:
-    """tables[0, c₀, q] + tables[1, c₁, q] + … in float32, each sum rounded, of codes [n, M]: [nq, n]."""
+    """tables[0, c₀, q] + tables[1, c₁, q] + … in float32, each sum rounded, of codes [n, M]: [nq,
+    n]."""
     C, T = np.asarray(codes, np.int64), np.asarray(tables, np.float32)
     scores = np.zeros((T.shape[2], C.shape[0]), np.float32)
     for i in range(C.shape[0]):
@@ -272,7 +311,8 @@ def pq_scores_float32(codes: ArrayLike, tables: ArrayLike) -> NDArray[np.float32
 
 
 def hamming_scores(queries: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.float32]:
-    """1 − h / bits, rounded once to float32, [nq, n]; h is the number of bits in which two rows of bytes differ."""
+    """1 − h / bits, rounded once to float32, [nq, n]; h is the number of bits in which two rows of
+    bytes differ."""
     Q, C = np.asarray(queries, np.uint8), np.asarray(codes, np.uint8)
     scores = np.zeros((len(Q), len(C)), np.float32)
     for q, query in enumerate(Q):
@@ -281,7 +321,8 @@ def hamming_scores(queries: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[n
 
 
 def inner_products_float32(points: ArrayLike, rows: ArrayLike) -> NDArray[np.float32]:
-    """Σ_d x[d] · y[d] as [nq, n], dimensions ascending: each product added, and their sum rounded once to float32."""
+    """Σ_d x[d] · y[d] as [nq, n], dimensions ascending: each product added, and their sum rounded
+    once to float32."""
     P, R = np.asarray(points, np.longdouble), np.asarray(rows, np.longdouble)
     scores = np.zeros((len(P), len(R)), np.float32)
     for d in range(P.shape[1]):
@@ -298,9 +339,11 @@ def l1_shares(X: ArrayLike) -> Floats:
 
 
 def principal_components(gram: ArrayLike, count: int, least: float = 1e-6) -> tuple[Floats, Floats]:
-    """The greatest eigenvalues σ² [E] of a Gram matrix and u / σ [M, E] (Bourrier et al. 2015, Eq. 11).
+    """The greatest eigenvalues σ² [E] of a Gram matrix and u / σ [M, E] (Bourrier et al. 2015, Eq.
+    11).
 
-    Eigenvalues not above ``least`` are zero, and so are their components; the greatest entry of a u is positive.
+    Eigenvalues not above ``least`` are zero, and so are their components; the greatest entry of a u
+    is positive.
     """
     found, vectors = np.linalg.eigh(np.asarray(gram, dtype=np.float64))
     eigenvalues, components = np.zeros(count), np.zeros((len(vectors), count))
@@ -313,7 +356,8 @@ def principal_components(gram: ArrayLike, count: int, least: float = 1e-6) -> tu
 
 
 def pq_codes(points: ArrayLike, codebooks: ArrayLike) -> Ids:
-    """The nearest of the centroids [D, m, s] to each row's shares of coordinates [n, D · s], the first of equals."""
+    """The nearest of the centroids [D, m, s] to each row's shares of coordinates [n, D · s], the
+    first of equals."""
     P, B = np.asarray(points, np.float64), np.asarray(codebooks, np.float64)
     codes = np.zeros((len(P), len(B)), np.int64)
     for i, row in enumerate(P):
@@ -329,7 +373,8 @@ def pq_decoded(codes: ArrayLike, codebooks: ArrayLike) -> Floats:
 
 
 def pq_scores(points: ArrayLike, codes: ArrayLike, codebooks: ArrayLike, metric: str) -> Floats:
-    """⟨x, q(y)⟩, or 1 − ‖x − q(y)‖² / 2 if ``metric`` is "distance", of points x [nq, D · s] and codes, [nq, n]."""
+    """⟨x, q(y)⟩, or 1 − ‖x − q(y)‖² / 2 if ``metric`` is "distance", of points x [nq, D · s] and
+    codes, [nq, n]."""
     P, decoded = np.asarray(points, np.float64), pq_decoded(codes, codebooks)
     if metric == "product":
         return P @ decoded.T
@@ -337,7 +382,8 @@ def pq_scores(points: ArrayLike, codes: ArrayLike, codebooks: ArrayLike, metric:
 
 
 def packed_signs(values: ArrayLike) -> NDArray[np.uint8]:
-    """A bit for each value above zero, eight to a byte, the first in the lowest place, zeros behind the last."""
+    """A bit for each value above zero, eight to a byte, the first in the lowest place, zeros behind
+    the last."""
     V = np.asarray(values, np.float64)
     packed = np.zeros((len(V), -(-V.shape[1] // 8)), np.uint8)
     for b in range(V.shape[1]):
@@ -352,15 +398,24 @@ def byte_dots(rows: ArrayLike, codes: ArrayLike, *, minimum: bool) -> NDArray[np
 
 
 def byte_bounds(
-    dots: ArrayLike, numbers: ArrayLike, step: ArrayLike, const: ArrayLike, factors: ArrayLike, over: ArrayLike | None
+    dots: ArrayLike,
+    numbers: ArrayLike,
+    step: ArrayLike,
+    const: ArrayLike,
+    factors: ArrayLike,
+    over: ArrayLike | None,
 ) -> NDArray[np.float32]:
-    """((dot · scale) · step + const) + a₀ b₀ + … + min(over, over), [n, nq]; · scale and each + round to float32.
+    """((dot · scale) · step + const) + a₀ b₀ + … + min(over, over), [n, nq]; · scale and each +
+    round to float32.
 
-    ``numbers`` [n, 1 + J (+ 1)] are scale, a₀ … and, with ``over`` [nq], the rows' own; ``factors`` [J, nq] are b₀ …
+    ``numbers`` [n, 1 + J (+ 1)] are scale, a₀ … and, with ``over`` [nq], the rows' own; ``factors``
+    [J, nq] are b₀ …
     """
     N, B = np.asarray(numbers, np.longdouble), np.asarray(factors, np.longdouble)
     scaled = (np.asarray(dots).astype(np.float32) * N[:, :1]).astype(np.float32)
-    bounds = (scaled * np.asarray(step, np.longdouble) + np.asarray(const, np.float32)).astype(np.float32)
+    bounds = (scaled * np.asarray(step, np.longdouble) + np.asarray(const, np.float32)).astype(
+        np.float32
+    )
     for j in range(len(B)):
         bounds = (bounds + np.multiply.outer(N[:, 1 + j], B[j])).astype(np.float32)
     if over is not None:
@@ -374,7 +429,9 @@ def merging_costs(X: ArrayLike, Y: ArrayLike) -> Floats:
     costs = np.zeros((first.shape[1], first.shape[1]))
     for i, j in np.ndindex(costs.shape):
         apart = np.minimum(first[:, i], second[:, i]) + np.minimum(first[:, j], second[:, j])
-        costs[i, j] = (np.minimum(first[:, i] + first[:, j], second[:, i] + second[:, j]) - apart).mean()
+        costs[i, j] = (
+            np.minimum(first[:, i] + first[:, j], second[:, i] + second[:, j]) - apart
+        ).mean()
     return costs
 
 

@@ -29,15 +29,20 @@ SLACK = 1e-13
 
 
 def rows_and_queries(dtype: str = "float32") -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows of which the last four are the first four again, and queries whose nearest are the first three."""
+    """Rows of which the last four are the first four again, and queries whose nearest are the first
+    three."""
     rows = histograms(N, D, dtype=dtype)
     rows[-4:] = rows[:4]
     return rows, rows[:NQ].copy()
 
 
-def true_scores(name: str, rows: NDArray[Any], queries: NDArray[Any], configuration: dict[str, float]) -> Any:
+def true_scores(
+    name: str, rows: NDArray[Any], queries: NDArray[Any], configuration: dict[str, float]
+) -> Any:
     """The scores of all rows, float64[nq, n]."""
-    return reference.kernel(name, reference.prepare(name, queries), reference.prepare(name, rows), **configuration)
+    return reference.kernel(
+        name, reference.prepare(name, queries), reference.prepare(name, rows), **configuration
+    )
 
 
 def certified(
@@ -47,7 +52,8 @@ def certified(
     configuration: dict[str, float] | None = None,
     k: int = K,
 ) -> tuple[Arrays, Arrays]:
-    """Right hits and their certificate, as if half of the rows beyond the k-th had been evaluated."""
+    """Right hits and their certificate, as if half of the rows beyond the k-th had been
+    evaluated."""
     rows, queries = data
     S = true_scores(name, rows, queries, configuration or {})
     scores, at = reference.top_k(S, k)
@@ -81,7 +87,9 @@ def check(store: VectorStore, queries: Path, hits: Arrays, certificate: Arrays) 
     np.savez(folder / "gt.npz", **hits)  # type: ignore[arg-type]
     np.savez(folder / "gt.certificate.npz", **certificate)  # type: ignore[arg-type]
     files = (store.where, queries, folder / "gt.npz", folder / "gt.certificate.npz")
-    done = subprocess.run([sys.executable, SCRIPT, *map(str, files)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *map(str, files)], capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -118,7 +126,10 @@ def test_ids_are_those_of_the_source_where_rows_were_dropped(tmp_path: Path) -> 
     assert hits["ids"][0, 0] == 1
     assert check(store, saved(tmp_path, queries), hits, certificate)[0] == 0
     hits["ids"][2, 1] = 0
-    assert check(store, saved(tmp_path, queries), hits, certificate) == (1, "query 2: ids are not distinct rows\n")
+    assert check(store, saved(tmp_path, queries), hits, certificate) == (
+        1,
+        "query 2: ids are not distinct rows\n",
+    )
 
 
 def wrongly(hits: Arrays, certificate: Arrays, what: str) -> None:
@@ -194,7 +205,10 @@ def test_of_equal_rows_the_lower_id_is_expected_and_ties_are_counted(tmp_path: P
     hits, certificate = certified(store, "chi2", data, k=1)
     assert check(store, queries, hits, certificate)[0] == 0
     hits["ids"][1, 0] = N - 3
-    assert check(store, queries, hits, certificate) == (1, "query 1: an equal row of lower id is not listed\n")
+    assert check(store, queries, hits, certificate) == (
+        1,
+        "query 1: an equal row of lower id is not listed\n",
+    )
     hits["ids"][1, 0] = 1
     certificate["ties"][1] = 0
     assert check(store, queries, hits, certificate) == (1, "query 1: ties are others\n")

@@ -1,4 +1,5 @@
-"""The exact truth and the adversarial sets: against exact rationals and long decimals, pair by pair."""
+"""The exact truth and the adversarial sets: against exact rationals and long decimals, pair by
+pair."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -20,7 +21,8 @@ def score(name: str, x: list[float], y: list[float]) -> Decimal:
     """The score by its definition, to 150 digits."""
     if name == "rbf":
         return (
-            -Decimal(GAMMA) * decimal(sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True))))
+            -Decimal(GAMMA)
+            * decimal(sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True))))
         ).exp()
     if name == "cosine":
         dot, xx, yy = (
@@ -34,7 +36,9 @@ def score(name: str, x: list[float], y: list[float]) -> Decimal:
     if name == "jensen_shannon":
         return sum((gain(a, b) + gain(b, a) for a, b in zip(X, Y, strict=True)), Decimal(0)) / 2
     kernel = exact_additive("intersection" if name == "intersection" else "chi2", X, Y)
-    return decimal(kernel) if name != "exp_chi2" else (-Decimal(GAMMA) * decimal(2 - 2 * kernel)).exp()
+    return (
+        decimal(kernel) if name != "exp_chi2" else (-Decimal(GAMMA) * decimal(2 - 2 * kernel)).exp()
+    )
 
 
 def gain(x: Fraction, y: Fraction) -> Decimal:
@@ -74,19 +78,26 @@ def test_float64_is_as_near_as_it_is_taken_to_be(name: str) -> None:
     exact = exact_truth.ORDERED_AS.get(name, name)
     for query, found in exact_truth._scored(exact, GAMMA, rows.rows, rows.queries):
         x = exact_truth._numbers(query, exact)
-        scores = [exact_truth.exact_score(exact, GAMMA, x, exact_truth._numbers(row, exact)) for row in rows.rows]
+        scores = [
+            exact_truth.exact_score(exact, GAMMA, x, exact_truth._numbers(row, exact))
+            for row in rows.rows
+        ]
         true = np.array([value / 2**exact_truth.BITS for value in scores])
         assert np.abs(found - (-np.log(-np.log(true)) if name == "rbf" else true)).max() < 1e-12
 
 
 def test_signs_count_where_the_kernel_has_them() -> None:
     rows = np.array([[-1, 0], [1, 3], [-2, 0], [2, 6], [0, -1]], np.float32)
-    assert exact_truth.nearest("cosine", rows, np.array([[1, 0]], np.float32), 5).tolist() == [[1, 3, 4, 0, 2]]
+    assert exact_truth.nearest("cosine", rows, np.array([[1, 0]], np.float32), 5).tolist() == [
+        [1, 3, 4, 0, 2]
+    ]
 
 
 def test_rows_whose_scores_have_vanished_tie() -> None:
     rows = np.array([[40], [30], [20], [1], [1e-30], [0]], np.float32)
-    assert exact_truth.nearest("rbf", rows, np.array([[0]], np.float32), 6).tolist() == [[4, 5, 3, 0, 1, 2]]
+    assert exact_truth.nearest("rbf", rows, np.array([[0]], np.float32), 6).tolist() == [
+        [4, 5, 3, 0, 1, 2]
+    ]
 
 
 @pytest.mark.parametrize("made", MAKERS)

@@ -1,4 +1,5 @@
-"""The Python API: the verbs as typed functions, whose keywords and defaults are those of their commands."""
+"""The Python API: the verbs as typed functions, whose keywords and defaults are those of their
+commands."""
 
 from dataclasses import fields
 from inspect import Parameter, signature
@@ -34,22 +35,34 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_signature_is_that_of_the_command(name: str) -> None:
     """The options of an encoder are part of its text or spec."""
     shown = signature(getattr(api, name)).parameters.values()
-    options = {option.name for option in main.commands[name].params if option.param_type_name == "option"}
+    options = {
+        option.name for option in main.commands[name].params if option.param_type_name == "option"
+    }
     if name == "encode":
         options -= set(option_names())
-    assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {"json"}
+    assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {
+        "json"
+    }
     positional = [each.name for each in shown if each.kind is not Parameter.KEYWORD_ONLY]
-    assert positional == [each.name for each in main.commands[name].params if each.param_type_name == "argument"]
+    assert positional == [
+        each.name for each in main.commands[name].params if each.param_type_name == "argument"
+    ]
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_defaults_are_those_of_the_command(name: str) -> None:
-    """What an option is that is not given stands in the dataclass; the command says the same, or nothing."""
+    """What an option is that is not given stands in the dataclass; the command says the same, or
+    nothing."""
     command = main.commands[name]
-    required = {str(each.name): REQUIRED[str(each.name)] for each in command.params if each.name in REQUIRED}
+    required = {
+        str(each.name): REQUIRED[str(each.name)] for each in command.params if each.name in REQUIRED
+    }
     context = click.Context(command)
     defaults = {str(each.name): (each, each.get_default(context)) for each in command.params}
-    given = {name: None if each.value_is_missing(value) else value for name, (each, value) in defaults.items()}
+    given = {
+        name: None if each.value_is_missing(value) else value
+        for name, (each, value) in defaults.items()
+    }
     said = options_of(name, given | required)
     silent = options_of(name, required)
     assert said == silent
@@ -65,14 +78,28 @@ def test_a_default_is_refused_where_it_does_not_fit(folder: Path) -> None:
 def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
     np.save(folder / "queries.npy", QUERIES)
     _, hits = api.search(folder / "bounds", QUERIES, k=3, exact=True, memory="1GB")
-    api.search(str(folder / "bounds"), str(folder / "queries.npy"), k=3, exact=True, out=folder / "hits.npz")
+    api.search(
+        str(folder / "bounds"),
+        str(folder / "queries.npy"),
+        k=3,
+        exact=True,
+        out=folder / "hits.npz",
+    )
     written = read_hits(str(folder / "hits.npz"))
     assert np.array_equal(hits.ids, written.ids)
     assert hits.scores is not None
     assert written.scores is not None
     assert np.array_equal(hits.scores, written.scores)
-    for claimed in (hits, hits.ids, hits.ids.astype(np.uint32), str(folder / "hits.npz"), folder / "hits.npz"):
-        report = api.verify(folder / "base", QUERIES, claimed, kernel="chi2", bounds=folder / "bounds")
+    for claimed in (
+        hits,
+        hits.ids,
+        hits.ids.astype(np.uint32),
+        str(folder / "hits.npz"),
+        folder / "hits.npz",
+    ):
+        report = api.verify(
+            folder / "base", QUERIES, claimed, kernel="chi2", bounds=folder / "bounds"
+        )
         assert (report["proved"], report["refuted"]) == (4, 0)
     wrong = hits.ids.copy()
     wrong[2, :2] = wrong[2, 1::-1]
@@ -84,7 +111,10 @@ def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:
 
 def test_arguments_may_be_named_too(folder: Path) -> None:
     _, hits = api.search(store=folder / "bounds", queries=QUERIES, k=3, exact=True)
-    assert api.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"] == 4
+    assert (
+        api.verify(hits=hits, queries=QUERIES, vectors=folder / "base", kernel="chi2")["proved"]
+        == 4
+    )
 
 
 @pytest.mark.parametrize("k", [3.0, True])

@@ -60,7 +60,10 @@ def test_every_field_of_a_spec_is_an_option(name: str) -> None:
     assert set(fields_of(name).values()) == stated
     assert spec_of_options(name, {}) == make_spec({"encoder": name}) == ENCODERS[name]()
     assert (
-        spec_of_options(name, {option: getattr(ENCODERS[name](), field) for option, field in fields_of(name).items()})
+        spec_of_options(
+            name,
+            {option: getattr(ENCODERS[name](), field) for option, field in fields_of(name).items()},
+        )
         == ENCODERS[name]()
     )
 
@@ -81,7 +84,9 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
     assert isinstance(kind, click.Choice)
     assert list(kind.choices) == [*ENCODERS, CHOOSE]
     parsed = encode.make_context("encode", ["vectors", "codes", "--kernel", "chi2"]).params
-    assert [parsed[option] for option in OPTIONS] == [None] * len(OPTIONS)  # so that one that is given can be told
+    assert [parsed[option] for option in OPTIONS] == [None] * len(
+        OPTIONS
+    )  # so that one that is given can be told
     for option in OPTIONS:
         choice = offered[option].type
         if option in WORDS:
@@ -90,16 +95,27 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
         else:
             assert choice is (click.STRING if option == "weights" else click.INT)
     texts = {option: str(getattr(offered[option], "help", "")) for option in OPTIONS}
-    assert texts["landmarks"].endswith("[kpca-aska, kpca-pq, kpca-lsh, kpca, kpca-bound: 1024; kpca-jl: 8192]")
-    assert texts["components"].endswith("[kpca-aska, kpca-jl, kpca-bound: 128; kpca-pq, kpca: 64; kpca-lsh: bits]")
+    assert texts["landmarks"].endswith(
+        "[kpca-aska, kpca-pq, kpca-lsh, kpca, kpca-bound: 1024; kpca-jl: 8192]"
+    )
+    assert texts["components"].endswith(
+        "[kpca-aska, kpca-jl, kpca-bound: 128; kpca-pq, kpca: 64; kpca-lsh: bits]"
+    )
     assert texts["bits"].endswith("[kpca-lsh: 256]")
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--help",), ("encode", "--help"), ("search", "--help")])
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--help",), ("encode", "--help"), ("search", "--help")]
+)
 def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     code = "import sys\nfrom mercore.jobs.cli import main\ntry:\n    main(sys.argv[1:])\nfinally:\n"
-    code += "    found = {'numba', 'zarr', 'scipy', 'dask'} & set(sys.modules)\n    print('heavy:', *found)"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    code += (
+        "    found = {'numba', 'zarr', 'scipy', 'dask'} & set(sys.modules)\n    "
+        "print('heavy:', *found)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
     assert done.stdout.endswith("heavy:\n"), (done.stdout[-200:], done.stderr)
 
 
@@ -122,7 +138,14 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "metric": "distance",
             "random_state": 5,
         },
-        AskaSpec(n_atoms=9, n_nonzero_coefs=3, weights="float16", pursuit="omp", metric="distance", random_state=5),
+        AskaSpec(
+            n_atoms=9,
+            n_nonzero_coefs=3,
+            weights="float16",
+            pursuit="omp",
+            metric="distance",
+            random_state=5,
+        ),
     ),
     "kpca-aska": (
         {
@@ -175,8 +198,16 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         KpcaLshSpec(n_landmarks=50, n_components=8, n_bits=40, random_state=5),
     ),
     "kpca-jl": (
-        {"landmarks": 50, "components": 8, "projections": 12, "metric": "product", "random_state": 5},
-        KpcaJlSpec(n_landmarks=50, n_components=8, n_projections=12, metric="product", random_state=5),
+        {
+            "landmarks": 50,
+            "components": 8,
+            "projections": 12,
+            "metric": "product",
+            "random_state": 5,
+        },
+        KpcaJlSpec(
+            n_landmarks=50, n_components=8, n_projections=12, metric="product", random_state=5
+        ),
     ),
     "kpca": (
         {"landmarks": 50, "components": 8, "random_state": 5},

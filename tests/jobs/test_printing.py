@@ -1,4 +1,5 @@
-"""Text for people has one format of sizes and times, and no program loses a character of a table."""
+"""Text for people has one format of sizes and times, and no program loses a character of a
+table."""
 
 from typing import Any
 
@@ -9,7 +10,14 @@ from mercore.jobs.printing import format_seconds, format_size, print_jobs, print
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1_234_567, "1.23 MB"), (5e9, "5 GB"), (7.5e15, "7.5e+03 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1_234_567, "1.23 MB"),
+        (5e9, "5 GB"),
+        (7.5e15, "7.5e+03 TB"),
+    ],
 )
 def test_sizes(count: float, text: str) -> None:
     assert format_size(count) == text
@@ -17,7 +25,14 @@ def test_sizes(count: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.00123, "1.23 ms"), (0.5, "0.5 s"), (119.4, "119 s"), (120, "2 min"), (7100, "118 min"), (9000, "2.5 h")],
+    [
+        (0.00123, "1.23 ms"),
+        (0.5, "0.5 s"),
+        (119.4, "119 s"),
+        (120, "2 min"),
+        (7100, "118 min"),
+        (9000, "2.5 h"),
+    ],
 )
 def test_times(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
@@ -45,7 +60,14 @@ def test_a_table_that_no_terminal_shows_is_not_broken(
 
 
 def test_verdicts_are_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
-    refuted = {"query": 1, "verdict": "refuted", "rank": 2, "claimed": 7, "better": 5, "score": 0.25}
+    refuted = {
+        "query": 1,
+        "verdict": "refuted",
+        "rank": 2,
+        "claimed": 7,
+        "better": 5,
+        "score": 0.25,
+    }
     counts = {"proved": 1, "tied": 0, "refuted": 1}
     report = {"queries": 2, "rows": 1000, "seconds": 0.5, **counts}
     print_verdicts({**report, "verdicts": [{"query": 0, "verdict": "proved"}, refuted]})

@@ -1,4 +1,5 @@
-"""Codes depend on the spec alone, and say truthfully how far each row lies from what they hold of it."""
+"""Codes depend on the spec alone, and say truthfully how far each row lies from what they hold of
+it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import EncodePlan, default_part_rows, encode_bytes, encode_part, plan_encode, spec_of
+from mercore.pipeline.encode import (
+    EncodePlan,
+    default_part_rows,
+    encode_bytes,
+    encode_part,
+    plan_encode,
+    spec_of,
+)
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, int8_scales
 from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import draw_rows
@@ -37,11 +45,18 @@ def kernel_of(name: str) -> Kernel:
 
 def columns_of(codes: CodeStore) -> dict[str, NDArray[Any]]:
     names = codes.store.layout.column_names
-    return {name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts]) for name in names}
+    return {
+        name: np.concatenate([codes.store.read_chunk(r, name) for r in codes.receipts])
+        for name in names
+    }
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -61,25 +76,41 @@ def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> Vec
 def test_codes_are_the_same_bits_whatever_the_parts_and_the_chunks_of_the_vectors(
     name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
 ) -> None:
-    wanted = columns_of(make_codes(tmp_path / "whole", vectors, kernel_of(name), SPEC, part_rows=600))
+    wanted = columns_of(
+        make_codes(tmp_path / "whole", vectors, kernel_of(name), SPEC, part_rows=600)
+    )
     for part_rows, chunk_rows in ((37, 512), (300, 512), (256, 64)):
         threshold = make_vectors(tmp_path / f"vectors{part_rows}", rows, part_rows=chunk_rows)
         found = columns_of(
-            make_codes(tmp_path / f"codes{part_rows}", threshold, kernel_of(name), SPEC, part_rows=part_rows)
+            make_codes(
+                tmp_path / f"codes{part_rows}",
+                threshold,
+                kernel_of(name),
+                SPEC,
+                part_rows=part_rows,
+            )
         )
         for column, values in wanted.items():
             np.testing.assert_array_equal(found[column], values, strict=True)
 
 
-def test_another_pursuit_is_another_code_and_another_job(vectors: VectorStore, tmp_path: Path) -> None:
+def test_another_pursuit_is_another_code_and_another_job(
+    vectors: VectorStore, tmp_path: Path
+) -> None:
     made = {
-        pursuit: make_codes(tmp_path / pursuit, vectors, kernel_of("chi2"), replace(SPEC, pursuit=pursuit))
+        pursuit: make_codes(
+            tmp_path / pursuit, vectors, kernel_of("chi2"), replace(SPEC, pursuit=pursuit)
+        )
         for pursuit in PURSUITS
     }
-    residuals = {pursuit: columns_of(codes)["residual"].astype(np.float64) for pursuit, codes in made.items()}
+    residuals = {
+        pursuit: columns_of(codes)["residual"].astype(np.float64) for pursuit, codes in made.items()
+    }
     assert np.square(residuals["ormp"]).mean() < np.square(residuals["omp"]).mean()
     assert made["omp"].store.header.spec_digest != made["ormp"].store.header.spec_digest
-    assert [spec_of(codes) for codes in made.values()] == [replace(SPEC, pursuit=pursuit) for pursuit in PURSUITS]
+    assert [spec_of(codes) for codes in made.values()] == [
+        replace(SPEC, pursuit=pursuit) for pursuit in PURSUITS
+    ]
 
 
 def test_encoding_again_writes_the_same_bytes(vectors: VectorStore, tmp_path: Path) -> None:
@@ -88,7 +119,9 @@ def test_encoding_again_writes_the_same_bytes(vectors: VectorStore, tmp_path: Pa
     assert files_of(tmp_path / "one") == files_of(tmp_path / "other")
 
 
-def test_another_seed_draws_other_atoms_and_each_atom_is_a_row(vectors: VectorStore, rows: NDArray[Any]) -> None:
+def test_another_seed_draws_other_atoms_and_each_atom_is_a_row(
+    vectors: VectorStore, rows: NDArray[Any]
+) -> None:
     drawn = []
     for seed in (0, 1):
         plan = plan_encode(vectors, kernel_of("chi2"), AskaSpec(n_atoms=40, random_state=seed))
@@ -109,7 +142,9 @@ def pursued(name: str, rows: NDArray[Any], dictionary: NDArray[Any]) -> tuple[Fl
     """K(y, D) and K(D, D) by the slow truth."""
     prepared, atoms = reference.prepare(name, rows), reference.prepare(name, dictionary)
     gamma = GAMMA.get(name, 1.0)
-    return reference.kernel(name, prepared, atoms, gamma), reference.kernel(name, atoms, atoms, gamma)
+    return reference.kernel(name, prepared, atoms, gamma), reference.kernel(
+        name, atoms, atoms, gamma
+    )
 
 
 @every_kernel
@@ -117,7 +152,8 @@ def pursued(name: str, rows: NDArray[Any], dictionary: NDArray[Any]) -> tuple[Fl
 def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
     name: str, weights: str, vectors: VectorStore, rows: NDArray[Any]
 ) -> None:
-    """Float32 correlations leave residual² 1e-6 uncertain; float16 then rounds up, by a share of 2⁻¹⁰ at most."""
+    """Float32 correlations leave residual² 1e-6 uncertain; float16 then rounds up, by a share of
+    2⁻¹⁰ at most."""
     spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights, random_state=7)
     plan = plan_encode(vectors, kernel_of(name), spec)
     encoder = Aska(spec, kernel_of(name), plan.model["dictionary"])
@@ -125,12 +161,17 @@ def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
     code = encode_part(encoder, vectors, 0, 600)
     start, gram = pursued(name, rows, plan.model["dictionary"])
     stored = float32_weights(code).astype(np.float64)
-    squares = [reference.residual(*row) ** 2 for row in zip(start, [gram] * 600, code["atoms"], stored, strict=True)]
+    squares = [
+        reference.residual(*row) ** 2
+        for row in zip(start, [gram] * 600, code["atoms"], stored, strict=True)
+    ]
     said = code["residual"].astype(np.float64)
     assert (said >= np.sqrt(np.maximum(np.array(squares) - 1e-6, 0))).all()
     assert (said <= np.sqrt(np.array(squares) + 1e-6) * (1 + 2.0**-10) + 2.0**-24).all()
     custom = plan.model["dictionary_rows"]
-    np.testing.assert_array_equal(code["atoms"][custom, 0], np.arange(40))  # an atom is its own code
+    np.testing.assert_array_equal(
+        code["atoms"][custom, 0], np.arange(40)
+    )  # an atom is its own code
     assert (code["residual"][custom] <= (2e-3 if weights != "int8" else 1e-2)).all()
 
 
@@ -139,7 +180,9 @@ def test_a_residual_is_the_distance_to_what_the_stored_weights_make(
 def test_atoms_and_weights_are_those_of_the_slow_pursuit_where_no_two_atoms_are_near_a_tie(
     pursuit: str, name: str, vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
 ) -> None:
-    spec = AskaSpec(n_atoms=40, n_nonzero_coefs=3, weights="float32", random_state=7, pursuit=pursuit)
+    spec = AskaSpec(
+        n_atoms=40, n_nonzero_coefs=3, weights="float32", random_state=7, pursuit=pursuit
+    )
     codes = make_codes(tmp_path / "codes", vectors, kernel_of(name), spec, part_rows=600)
     code = columns_of(codes)
     start, gram = pursued(name, rows, codes.model["dictionary"])
@@ -157,7 +200,9 @@ def test_a_row_gets_atoms_until_float32_cannot_tell_what_is_left_from_zero(pursu
     spec = AskaSpec(n_atoms=3, n_nonzero_coefs=3, weights="float32", pursuit=pursuit)
     encoder = Aska(spec, make_kernel("cosine"), np.eye(3, dtype=np.float32))
     encoder.prepare_encoding()
-    left = np.array([0.03, 0.01, 0.002, 0.0005], np.float32)  # by two atoms: its square is 1e-4 for the second
+    left = np.array(
+        [0.03, 0.01, 0.002, 0.0005], np.float32
+    )  # by two atoms: its square is 1e-4 for the second
     rows = np.column_stack([np.full(4, 0.8, np.float32), np.full(4, 0.6, np.float32), left])
     assert (encoder.encode(rows)["weights"] != 0).sum(axis=1).tolist() == [3, 3, 3, 2]
 
@@ -167,20 +212,29 @@ def test_columns_are_of_the_dtypes_and_shapes_that_the_layout_says(
     weights: str, vectors: VectorStore, tmp_path: Path
 ) -> None:
     spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights)
-    code = columns_of(make_codes(tmp_path / "codes", vectors, kernel_of("chi2"), spec, part_rows=100))
+    code = columns_of(
+        make_codes(tmp_path / "codes", vectors, kernel_of("chi2"), spec, part_rows=100)
+    )
     said = {name: (values.dtype.name, values.shape) for name, values in code.items()}
-    expected: dict[str, tuple[str, tuple[int, ...]]] = {"atoms": ("uint16", (600, 6)), "weights": (weights, (600, 6))}
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        "atoms": ("uint16", (600, 6)),
+        "weights": (weights, (600, 6)),
+    }
     if weights == "int8":
         expected["scale"] = ("float16", (600,))
     assert said == {**expected, "residual": ("float16", (600,))}
     assert code["atoms"].max() < 40
 
 
-def test_rounded_weights_are_a_unit_off_at_most_and_keep_their_sum(vectors: VectorStore, tmp_path: Path) -> None:
+def test_rounded_weights_are_a_unit_off_at_most_and_keep_their_sum(
+    vectors: VectorStore, tmp_path: Path
+) -> None:
     found = {}
     for weights in WEIGHTS:
         spec = AskaSpec(n_atoms=40, n_nonzero_coefs=6, weights=weights)
-        found[weights] = columns_of(make_codes(tmp_path / weights, vectors, kernel_of("chi2"), spec))
+        found[weights] = columns_of(
+            make_codes(tmp_path / weights, vectors, kernel_of("chi2"), spec)
+        )
         np.testing.assert_array_equal(found[weights]["atoms"], found["int8"]["atoms"])
     true = found["float32"]["weights"].astype(np.float64)
     np.testing.assert_allclose(found["float16"]["weights"], true, rtol=2.0**-10, atol=1e-7)
@@ -218,7 +272,9 @@ def test_float16_above_is_the_least_that_is_not_below(values: list[float]) -> No
 # Plans
 
 
-@pytest.mark.parametrize("rows", [*range(1, 400, 7), 4096, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9])
+@pytest.mark.parametrize(
+    "rows", [*range(1, 400, 7), 4096, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9]
+)
 def test_parts_are_powers_of_two_about_a_64th_of_the_store(rows: int) -> None:
     part_rows = default_part_rows(rows)
     assert part_rows.bit_count() == 1
@@ -237,9 +293,16 @@ def test_a_plan_lays_the_store_out(vectors: VectorStore) -> None:
     assert list(plan.model) == ["dictionary", "dictionary_rows"]
 
 
-def test_the_memory_of_a_plan_grows_with_its_workers_its_atoms_and_its_parts(vectors: VectorStore) -> None:
+def test_the_memory_of_a_plan_grows_with_its_workers_its_atoms_and_its_parts(
+    vectors: VectorStore,
+) -> None:
     def plan(atoms: int, part_rows: int) -> EncodePlan:
-        return plan_encode(vectors, kernel_of("chi2"), AskaSpec(n_atoms=atoms, n_nonzero_coefs=6), part_rows=part_rows)
+        return plan_encode(
+            vectors,
+            kernel_of("chi2"),
+            AskaSpec(n_atoms=atoms, n_nonzero_coefs=6),
+            part_rows=part_rows,
+        )
 
     sizes = [(plan(40, 64), 1), (plan(40, 64), 2), (plan(40, 128), 2), (plan(80, 128), 2)]
     needed = [encode_bytes(*size) for size in sizes]
@@ -264,12 +327,14 @@ def refused(call: Callable[[], object], message: str) -> None:
         (
             {"n_atoms": 601},
             600,
-            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Fix: --atoms 600",
+            "atoms is out of range: found 601, expected 1 to 600 rows in the store. Fix: "
+            "--atoms 600",
         ),
         (
             {"n_atoms": 65537},
             10**6,
-            "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. Fix: --atoms 1024",
+            "atoms is out of range: found 65537, expected 1 to 65536, for an atom is a uint16. "
+            "Fix: --atoms 1024",
         ),
         (
             {"n_atoms": 4, "n_nonzero_coefs": 5},
@@ -289,7 +354,8 @@ def refused(call: Callable[[], object], message: str) -> None:
         (
             {"n_atoms": 9, "weights": "int4"},
             600,
-            "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights int8",
+            "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: "
+            "--weights int8",
         ),
         (
             {"n_atoms": 9, "pursuit": "mp"},
@@ -303,7 +369,9 @@ def refused(call: Callable[[], object], message: str) -> None:
         ),
     ],
 )
-def test_parameters_out_of_range_are_refused(fields: dict[str, Any], rows: int, message: str) -> None:
+def test_parameters_out_of_range_are_refused(
+    fields: dict[str, Any], rows: int, message: str
+) -> None:
     refused(lambda: AskaSpec(**fields).check_dictionary(rows), message)
 
 
@@ -314,7 +382,10 @@ def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
 
 @pytest.mark.parametrize("part_rows", [0, (1 << 20) + 1])
 def test_parts_out_of_range_are_refused(vectors: VectorStore, part_rows: int) -> None:
-    message = f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Fix: leave --part-rows out."
+    message = (
+        f"part_rows is out of range: found {part_rows}, expected 1 to 1048576. Fix: "
+        "leave --part-rows out."
+    )
     refused(lambda: plan_encode(vectors, kernel_of("chi2"), SPEC, part_rows=part_rows), message)
 
 
@@ -326,7 +397,9 @@ REFUSED_BY["rbf"] = {"NaN", "infinite"}
 
 @every_kernel
 @pytest.mark.parametrize("what", BAD)
-def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(name: str, what: str, tmp_path: Path) -> None:
+def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(
+    name: str, what: str, tmp_path: Path
+) -> None:
     rows = histograms(60, 5)
     rows[[11, 30]] = BAD[what]
     vectors = make_vectors(tmp_path / "vectors", rows)
@@ -334,10 +407,15 @@ def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(name: str
     if what not in REFUSED_BY[name]:
         plan_encode(vectors, kernel_of(name), spec)
         return
-    fix = "mercore ingest --drop-zero-rows" if what == "all-zero" else "clean the source and ingest it again"
+    fix = (
+        "mercore ingest --drop-zero-rows"
+        if what == "all-zero"
+        else "clean the source and ingest it again"
+    )
     refused(
         lambda: plan_encode(vectors, kernel_of(name), spec),
-        f"{vectors.where} holds 2 rows with {what} values: kernel {name} does not take them. Fix: {fix}.",
+        f"{vectors.where} holds 2 rows with {what} values: kernel {name} does not take them. "
+        f"Fix: {fix}.",
     )
 
 
@@ -353,13 +431,18 @@ def test_rows_that_no_ingest_counted_are_looked_at_one_by_one() -> None:
     rows = histograms(900, 5)
     rows[777, 2] = np.nan
     refused(
-        lambda: plan_encode(SourceVectors(Rows(rows)), kernel_of("chi2"), AskaSpec(n_atoms=3, n_nonzero_coefs=1)),
-        f"row 777 has a NaN or infinite value: found {np.array2string(rows[777, :4], separator=', ', precision=4)[:-1]}"
+        lambda: plan_encode(
+            SourceVectors(Rows(rows)), kernel_of("chi2"), AskaSpec(n_atoms=3, n_nonzero_coefs=1)
+        ),
+        "row 777 has a NaN or infinite value: found "
+        f"{np.array2string(rows[777, :4], separator=', ', precision=4)[:-1]}"
         ", …], but kernel chi2 needs finite ones. Fix: clean the data.",
     )
 
 
-def test_the_encoder_of_a_store_tabulates_as_the_one_that_wrote_it(vectors: VectorStore, tmp_path: Path) -> None:
+def test_the_encoder_of_a_store_tabulates_as_the_one_that_wrote_it(
+    vectors: VectorStore, tmp_path: Path
+) -> None:
     kernel = make_kernel("intersection", transform=2.5)
     codes = make_codes(tmp_path / "codes", vectors, kernel, SPEC, part_rows=256)
     plan = plan_encode(vectors, kernel, SPEC, part_rows=256)

@@ -1,4 +1,5 @@
-"""GIST against a plain tile-by-tile truth, and against what must hold for gratings, mirrors, turns and light."""
+"""GIST against a plain tile-by-tile truth, and against what must hold for gratings, mirrors, turns
+and light."""
 
 import numpy as np
 import pytest
@@ -15,7 +16,11 @@ def smooth_noise(n: int, seed: int = 0) -> NDArray[np.uint8]:
     random = np.random.default_rng(seed)
     tiles = np.zeros((n, 32, 32, 3))
     for step in (1, 4, 8):
-        tiles += random.uniform(0, 85, (n, 32 // step, 32 // step, 3)).repeat(step, axis=1).repeat(step, axis=2)
+        tiles += (
+            random.uniform(0, 85, (n, 32 // step, 32 // step, 3))
+            .repeat(step, axis=1)
+            .repeat(step, axis=2)
+        )
     return tiles.astype(np.uint8)
 
 
@@ -47,7 +52,8 @@ def reference_prefiltered(gray: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def reference_gist(tile: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Describe one tile with whole filters at every pixel, a loop a filter and a cell: float64[384]."""
+    """Describe one tile with whole filters at every pixel, a loop a filter and a cell:
+    float64[384]."""
     spectrum = np.fft.fft2(reference_prefiltered(tile.astype(float).mean(axis=2)))
     y, x = np.meshgrid(np.fft.fftfreq(48), np.fft.fftfreq(48), indexing="ij")
     row = []
@@ -58,12 +64,17 @@ def reference_gist(tile: NDArray[np.uint8]) -> NDArray[np.float64]:
             transfer = np.exp(-3.5 * (np.hypot(x, y) / frequency - 1) ** 2 - 2 * np.pi * turn**2)
             transfer[0, 0] = 0
             modulus = np.abs(np.fft.ifft2(spectrum * transfer))[8:40, 8:40]
-            row += [modulus[v : v + 8, u : u + 8].mean() for v in range(0, 32, 8) for u in range(0, 32, 8)]
+            row += [
+                modulus[v : v + 8, u : u + 8].mean()
+                for v in range(0, 32, 8)
+                for u in range(0, 32, 8)
+            ]
     return np.array(row)
 
 
 def reference_sampled(tile: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Describe one tile with the filters as cut off, at every second pixel from half a pixel on: float64[384]."""
+    """Describe one tile with the filters as cut off, at every second pixel from half a pixel on:
+    float64[384]."""
     spectrum = np.fft.fft2(reference_prefiltered(tile.astype(float).mean(axis=2)))
     frequency = np.fft.fftfreq(48)
     at = 8 + np.arange(0.5, 32, 2)
@@ -71,7 +82,9 @@ def reference_sampled(tile: NDArray[np.uint8]) -> NDArray[np.float64]:
     row = []
     for transfer in gabor_bank().astype(float):
         modulus = np.abs(inverse @ (spectrum * transfer) @ inverse.T)
-        row += [modulus[v : v + 4, u : u + 4].mean() for v in range(0, 16, 4) for u in range(0, 16, 4)]
+        row += [
+            modulus[v : v + 4, u : u + 4].mean() for v in range(0, 16, 4) for u in range(0, 16, 4)
+        ]
     return np.array(row)
 
 
@@ -80,7 +93,9 @@ def test_agrees_with_the_plain_truth() -> None:
     rows = gist(tiles)
     assert rows.dtype == np.float32
     assert rows.shape == (6, DIMENSION) == (6, 384)
-    np.testing.assert_allclose(rows, [reference_sampled(tile) for tile in tiles], rtol=2e-4, atol=2e-6)
+    np.testing.assert_allclose(
+        rows, [reference_sampled(tile) for tile in tiles], rtol=2e-4, atol=2e-6
+    )
 
 
 def test_sampling_and_cutting_off_change_little() -> None:
@@ -107,7 +122,9 @@ def test_finite_and_not_negative_even_for_extreme_tiles() -> None:
 
 def test_gray_tiles_are_described_like_equal_channels() -> None:
     gray = smooth_noise(5)[..., 0]
-    np.testing.assert_allclose(gist(gray), gist(np.repeat(gray[..., None], 3, axis=3)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        gist(gray), gist(np.repeat(gray[..., None], 3, axis=3)), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("orientation", range(8))
@@ -141,7 +158,11 @@ def test_light_changes_little() -> None:
     tiles = smooth_noise(8) // 2 + 30
     rows = gist(tiles)
     for other in (gist(tiles + np.uint8(40)), gist((tiles * 1.4).astype(np.uint8))):
-        cosine = (rows * other).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(other, axis=1)
+        cosine = (
+            (rows * other).sum(axis=1)
+            / np.linalg.norm(rows, axis=1)
+            / np.linalg.norm(other, axis=1)
+        )
         assert (cosine > 0.99).all()
 
 
@@ -162,10 +183,15 @@ def test_no_tiles_give_no_rows() -> None:
 
 
 def test_what_is_no_tile_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^tiles have the wrong type: found float32, expected uint8\. Fix: "):
+    with pytest.raises(
+        InputError, match=r"^tiles have the wrong type: found float32, expected uint8\. Fix: "
+    ):
         gist(np.zeros((1, 32, 32), np.float32))
     for shape in ((1, 16, 16), (32, 32), (1, 32, 32, 4)):
         with pytest.raises(ShapeError, match=r"^tiles have the wrong shape: found \["):
             gist(np.zeros(shape, np.uint8))
-    with pytest.raises(ShapeError, match=r"^workers or block is out of range: found 0 and 256, expected 1 or more\."):
+    with pytest.raises(
+        ShapeError,
+        match=r"^workers or block is out of range: found 0 and 256, expected 1 or more\.",
+    ):
         gist(np.zeros((1, 32, 32), np.uint8), workers=0)

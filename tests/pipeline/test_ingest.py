@@ -22,9 +22,14 @@ from tests.support.strategies import steady
 
 @st.composite
 def odd_rows(draw: st.DrawFn) -> NDArray[Any]:
-    """Rows of few values, so that some are zero and many are twins; floats with NaN, ±inf and −0.0 among them."""
+    """Rows of few values, so that some are zero and many are twins; floats with NaN, ±inf and −0.0
+    among them."""
     dtype = draw(st.sampled_from(["uint8", "float16", "float32"]))
-    values = [0, 0, 0, 1, 2] if dtype == "uint8" else [0, 0, 0, 0, 0, -0.0, 1, 1.5, -0.5, np.nan, np.inf, -np.inf]
+    values = (
+        [0, 0, 0, 1, 2]
+        if dtype == "uint8"
+        else [0, 0, 0, 0, 0, -0.0, 1, 1.5, -0.5, np.nan, np.inf, -np.inf]
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     shape = draw(st.integers(1, 60)), draw(st.integers(1, 4))
     return rng.choice(np.array(values, dtype), shape)
@@ -76,7 +81,8 @@ def test_every_row_is_stored_and_counted(
     assert vectors.spec.dropped_rows == (zero.sum() if drop else 0)
     np.testing.assert_array_equal(vectors.dropped, np.flatnonzero(zero) if drop else [])
     np.testing.assert_array_equal(
-        original_ids(np.arange(len(kept)), vectors.dropped), np.flatnonzero(~zero) if drop else np.arange(len(rows))
+        original_ids(np.arange(len(kept)), vectors.dropped),
+        np.flatnonzero(~zero) if drop else np.arange(len(rows)),
     )
 
 
@@ -86,13 +92,20 @@ def test_a_report_does_not_depend_on_the_blocks(rows: NDArray[Any], split: int) 
     whole, halves = RowReport(), RowReport()
     zero = whole.add(rows)
     np.testing.assert_array_equal(zero, (rows == 0).all(axis=1))
-    np.testing.assert_array_equal(np.concatenate([halves.add(rows[:split]), halves.add(rows[split:])]), zero)
+    np.testing.assert_array_equal(
+        np.concatenate([halves.add(rows[:split]), halves.add(rows[split:])]), zero
+    )
     assert halves == whole
 
 
 def test_a_store_without_a_finite_value_has_no_range(tmp_path: Path) -> None:
     spec = make_vectors(tmp_path / "vectors", np.full((3, 2), np.nan, np.float32)).spec
-    assert (spec.value_min, spec.value_max, spec.nan_rows, spec.duplicate_rows) == (None, None, 3, 2)
+    assert (spec.value_min, spec.value_max, spec.nan_rows, spec.duplicate_rows) == (
+        None,
+        None,
+        3,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +115,9 @@ def test_a_store_without_a_finite_value_has_no_range(tmp_path: Path) -> None:
         (0, "rows has no row to store: found 0 rows, 0 of them all zero. Fix: check the source."),
     ],
 )
-def test_a_source_of_nothing_is_refused_and_leaves_nothing_behind(n: int, message: str, tmp_path: Path) -> None:
+def test_a_source_of_nothing_is_refused_and_leaves_nothing_behind(
+    n: int, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError) as refusal:
         make_vectors(tmp_path / "vectors", np.zeros((n, 4), np.uint8), drop_zero_rows=True)
     assert str(refusal.value) == message
@@ -111,7 +126,9 @@ def test_a_source_of_nothing_is_refused_and_leaves_nothing_behind(n: int, messag
 
 def test_duplicates_are_counted_in_bounded_memory(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 3, (80, 3)).astype(np.uint8)
-    assert make_vectors(tmp_path / "vectors", rows, held=5).spec.duplicate_rows == 80 - len(np.unique(rows, axis=0))
+    assert make_vectors(tmp_path / "vectors", rows, held=5).spec.duplicate_rows == 80 - len(
+        np.unique(rows, axis=0)
+    )
 
 
 def test_zero_rows_are_kept_unless_they_are_to_be_dropped(tmp_path: Path) -> None:
@@ -128,7 +145,9 @@ def test_a_source_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
 
     def run() -> None:
         with (
-            VectorWriter(tmp_path / "vectors", dims=1, dtype=np.dtype(np.float32), compressor="none") as writer,
+            VectorWriter(
+                tmp_path / "vectors", dims=1, dtype=np.dtype(np.float32), compressor="none"
+            ) as writer,
             closing(DistinctCounter(tmp_path, capacity=3)) as counter,
         ):
             ingest(Failing(np.ones((20, 1), np.float32)), writer, counter)
@@ -152,11 +171,16 @@ def test_progress_adds_up_to_the_rows(tmp_path: Path) -> None:
 # Distinct digests
 
 digests = st.one_of(
-    st.integers(0, 2**64 - 1), st.integers(0, 12), st.sampled_from([bucket << 56 for bucket in range(256)])
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 12),
+    st.sampled_from([bucket << 56 for bucket in range(256)]),
 )
 
 
-@given(blocks=st.lists(st.lists(digests, max_size=40), max_size=12), held=st.sampled_from([0, 1, 7, 50, 10_000]))
+@given(
+    blocks=st.lists(st.lists(digests, max_size=40), max_size=12),
+    held=st.sampled_from([0, 1, 7, 50, 10_000]),
+)
 @steady(25)
 def test_a_counter_counts_what_numpy_finds_distinct_however_little_it_holds(
     blocks: list[list[int]], held: int, tmp_path_factory: pytest.TempPathFactory
@@ -165,7 +189,9 @@ def test_a_counter_counts_what_numpy_finds_distinct_however_little_it_holds(
     with closing(DistinctCounter(folder, capacity=held)) as counter:
         for block in blocks:
             counter.add(np.array(block, np.uint64))
-        assert counter.count() == len(np.unique(np.array([one for block in blocks for one in block], np.uint64)))
+        assert counter.count() == len(
+            np.unique(np.array([one for block in blocks for one in block], np.uint64))
+        )
         assert counter.count() == 0
         counter.add(np.array([3, 3], np.uint64))
         assert counter.count() == 1

@@ -1,4 +1,5 @@
-"""Machine code on disk: used again while nothing has changed, and never once a source that it was made of has."""
+"""Machine code on disk: used again while nothing has changed, and never once a source that it was
+made of has."""
 
 import os
 import resource
@@ -9,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled"
+)
 
 LOOPS = """
 from made.helpers import STEP, raised
@@ -37,13 +40,19 @@ def made(tmp_path: Path) -> Path:
     """Return a package of three modules, the first of which has a loop that is made of all."""
     folder = tmp_path / "made"
     folder.mkdir()
-    for name, text in (("__init__", ""), ("loops", LOOPS), ("helpers", HELPERS), ("far", "MORE = 100\n")):
+    for name, text in (
+        ("__init__", ""),
+        ("loops", LOOPS),
+        ("helpers", HELPERS),
+        ("far", "MORE = 100\n"),
+    ):
         (folder / f"{name}.py").write_text(text)
     return folder
 
 
 def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> tuple[int, int]:
-    """Return what the loop gives, and how often its machine code came from disk, in a process of its own."""
+    """Return what the loop gives, and how often its machine code came from disk, in a process of
+    its own."""
 
     def limit() -> None:
         if full:
@@ -58,7 +67,13 @@ def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> 
     }
     command = [sys.executable, "-c", code]
     done = subprocess.run(
-        command, env=environment, cwd=made.parent, preexec_fn=limit, capture_output=True, text=True, check=False
+        command,
+        env=environment,
+        cwd=made.parent,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     result, hits = done.stdout.split()
@@ -86,7 +101,9 @@ def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made:
     assert set(first) < set(kept(made))  # another installation may use it
     for path in first:
         os.utime(path, (0, 0))
-    (made / "far.py").write_text("MORE = 200\n")  # a constant, of a module that the loop's own does not import
+    (made / "far.py").write_text(
+        "MORE = 200\n"
+    )  # a constant, of a module that the loop's own does not import
     assert run(made) == (212, 0)
     assert not set(first) & set(kept(made))  # old code of other sources is removed
     (made / "loops.py").touch()
@@ -129,14 +146,22 @@ main()
 """
 
 
-def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(tmp_path: Path) -> None:
+def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
+    tmp_path: Path,
+) -> None:
     np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     told = []
     for name in ("first", "second"):
         command = [sys.executable, "-c", COMMAND, "ingest", "rows.npy", f"{name}.zarr"]
         done = subprocess.run(
-            command, env=environment, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+            command,
+            env=environment,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         told.append(done.stderr)
     assert told == ["compiling loops for this processor, once\n", ""]
@@ -174,10 +199,14 @@ def test_branches_on_constants_are_not_compiled(made: Path) -> None:
         ("sparse", '{"nq": 7, "alpha": 8, "residuals": true}', "sparse_filter_numba.scan_filtered"),
     ],
 )
-def test_a_rehearsal_leaves_machine_code(tmp_path: Path, name: str, options: str, function: str) -> None:
+def test_a_rehearsal_leaves_machine_code(
+    tmp_path: Path, name: str, options: str, function: str
+) -> None:
     command = [sys.executable, "-m", "mercore.pipeline.rehearsal", name, options]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert process.returncode == 0
@@ -186,6 +215,13 @@ def test_a_rehearsal_leaves_machine_code(tmp_path: Path, name: str, options: str
 
 def test_all_functions_are_compiled_so() -> None:
     folder = Path(__file__).parents[2]
-    sources = [path for package in ("stores", "pipeline", "jobs") for path in (folder / package).rglob("*.py")]
+    sources = [
+        path
+        for package in ("stores", "pipeline", "jobs")
+        for path in (folder / package).rglob("*.py")
+    ]
     compiling = [path.name for path in sources if "njit(" in path.read_text()]
-    assert sorted(compiling) == ["custom_numba.py", "jit.py"]  # a user's function has no source that is ours
+    assert sorted(compiling) == [
+        "custom_numba.py",
+        "jit.py",
+    ]  # a user's function has no source that is ours

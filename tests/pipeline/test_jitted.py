@@ -29,20 +29,27 @@ pytestmark = pytest.mark.loops
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Ids = NDArray[np.int64]
-TERMS = {"PRODUCT": "cosine", "CHI2": "chi2", "INTERSECTION": "intersection", "JENSEN_SHANNON": "jensen_shannon"}
+TERMS = {
+    "PRODUCT": "cosine",
+    "CHI2": "chi2",
+    "INTERSECTION": "intersection",
+    "JENSEN_SHANNON": "jensen_shannon",
+}
 TERMS["SQUARED"] = "rbf"
 CROSSED = TERMS | {"CHI2_BY_TWOS": "chi2"}
 TINY = 1e-30
 seeds = st.integers(0, 2**32 - 1)
 compiled = pytest.mark.skipif(
-    bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="vector instructions exist in compiled code only"
+    bool(os.environ.get("NUMBA_DISABLE_JIT")),
+    reason="vector instructions exist in compiled code only",
 )
 every_terms = pytest.mark.parametrize("terms", TERMS)
 every_crossed = pytest.mark.parametrize("terms", CROSSED)
 
 
 def as_the_machine_does() -> np.errstate:
-    """With the JIT off loops run on NumPy's scalars, which warn where the machine divides by zero or wraps around."""
+    """With the JIT off loops run on NumPy's scalars, which warn where the machine divides by zero
+    or wraps around."""
     return np.errstate(divide="ignore", over="ignore")
 
 
@@ -50,12 +57,21 @@ def as_the_machine_does() -> np.errstate:
 
 
 def log2_inputs() -> list[float]:
-    """Numbers of every magnitude, and those around 1, powers of two, and the √½ · 2^e at which the exponent changes."""
+    """Numbers of every magnitude, and those around 1, powers of two, and the √½ · 2^e at which the
+    exponent changes."""
     rng = np.random.default_rng(0)
     wide = 2.0 ** rng.uniform(-1022, 1023.9, 400)
     middle = 10.0 ** rng.uniform(-3, 3, 400)
-    edges = np.concatenate([2.0 ** np.arange(-1020, 1021, 68) * root for root in (1, math.sqrt(0.5), math.sqrt(2))])
-    corners = [1.0, np.nextafter(1, 0), np.nextafter(1, 2), float(np.finfo(float).tiny), float(np.finfo(float).max)]
+    edges = np.concatenate(
+        [2.0 ** np.arange(-1020, 1021, 68) * root for root in (1, math.sqrt(0.5), math.sqrt(2))]
+    )
+    corners = [
+        1.0,
+        np.nextafter(1, 0),
+        np.nextafter(1, 2),
+        float(np.finfo(float).tiny),
+        float(np.finfo(float).max),
+    ]
     near = [np.nextafter(edge, side) for edge in edges for side in (0, np.inf)]
     return [float(value) for value in (*wide, *middle, *edges, *near, *corners)]
 
@@ -67,14 +83,18 @@ def test_log2_is_within_4_ulp() -> None:
 
 
 def test_log2_of_powers_of_two_is_exact_and_of_infinity_1024() -> None:
-    assert [terms_numba.log2(2.0**power) for power in range(-1022, 1024)] == list(range(-1022, 1024))
+    assert [terms_numba.log2(2.0**power) for power in range(-1022, 1024)] == list(
+        range(-1022, 1024)
+    )
     assert terms_numba.log2(np.inf) == 1024
 
 
 def cross(terms: str, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any]:
     out = np.full((len(X), len(Y)), np.nan, X.dtype)
     with as_the_machine_does():
-        pair_sums_numba.cross(getattr(terms_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out)
+        pair_sums_numba.cross(
+            getattr(terms_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out
+        )
     return out
 
 
@@ -86,7 +106,8 @@ def pairs(terms: str, X: Floats, Y: Floats, x_rows: Ids, y_rows: Ids) -> Floats:
 
 
 def dtypes(terms: str) -> list[str]:
-    """The types that terms are summed in: the product of two denominators may be too small for a float32."""
+    """The types that terms are summed in: the product of two denominators may be too small for a
+    float32."""
     return ["float64"] if terms == "CHI2_BY_TWOS" else ["float64", "float32"]
 
 
@@ -105,7 +126,9 @@ def test_cross_sums_the_terms(terms: str, d: int) -> None:
     for dtype in dtypes(terms):
         X, Y = shares(4, d, seed=d).astype(dtype), shares(6, d, seed=d + 1).astype(dtype)
         error = (d + 12) * float(np.finfo(dtype).eps) / 2
-        np.testing.assert_allclose(cross(terms, X, Y), reference.term_sums(CROSSED[terms], X, Y), rtol=0, atol=error)
+        np.testing.assert_allclose(
+            cross(terms, X, Y), reference.term_sums(CROSSED[terms], X, Y), rtol=0, atol=error
+        )
 
 
 @every_crossed
@@ -113,18 +136,26 @@ def test_cross_passes_from_tile_to_tile(terms: str) -> None:
     X, Y = shares(1, 6, seed=1), shares(TILE + 9, 6, seed=2)
     found = cross(terms, X, Y)
     np.testing.assert_allclose(found, reference.term_sums(CROSSED[terms], X, Y), rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(found[:, TILE - 2 : TILE + 2], cross(terms, X, Y[TILE - 2 : TILE + 2]))
+    np.testing.assert_array_equal(
+        found[:, TILE - 2 : TILE + 2], cross(terms, X, Y[TILE - 2 : TILE + 2])
+    )
 
 
 @every_terms
 @given(n=st.integers(1, 4), m=st.integers(1, 4), d=st.integers(1, 10), seed=seeds)
 @steady(25)
-def test_pairs_are_to_the_bit_what_cross_gives(terms: str, n: int, m: int, d: int, seed: int) -> None:
+def test_pairs_are_to_the_bit_what_cross_gives(
+    terms: str, n: int, m: int, d: int, seed: int
+) -> None:
     X, Y = shares(n, d, seed), shares(m, d, seed + 1)
     rng = np.random.default_rng(seed)
     x_rows, y_rows = rng.integers(0, n, 7), rng.integers(0, m, 7)
-    np.testing.assert_array_equal(pairs(terms, X, Y, x_rows, y_rows), cross(terms, X, Y)[x_rows, y_rows])
-    np.testing.assert_array_equal(pairs(terms, Y, X, y_rows, x_rows), cross(terms, X, Y)[x_rows, y_rows])
+    np.testing.assert_array_equal(
+        pairs(terms, X, Y, x_rows, y_rows), cross(terms, X, Y)[x_rows, y_rows]
+    )
+    np.testing.assert_array_equal(
+        pairs(terms, Y, X, y_rows, x_rows), cross(terms, X, Y)[x_rows, y_rows]
+    )
 
 
 @every_terms
@@ -142,7 +173,10 @@ def test_the_least_of_numbers_are_no_trouble(terms: str) -> None:
     for dtype in dtypes(terms):
         rows = X.astype(dtype)
         np.testing.assert_allclose(
-            cross(terms, rows, rows), reference.term_sums(CROSSED[terms], rows, rows), rtol=0, atol=1e-15
+            cross(terms, rows, rows),
+            reference.term_sums(CROSSED[terms], rows, rows),
+            rtol=0,
+            atol=1e-15,
         )
 
 
@@ -233,11 +267,15 @@ Codes = tuple[Any, Singles, Singles | None]  # atoms, weights and biases
 
 
 def blocks_of(codes: Codes, threshold: int) -> list[tuple[Codes, int]]:
-    """Rows up to ``threshold``, then the others, as two blocks of a store that starts at row 1000."""
+    """Rows up to ``threshold``, then the others, as two blocks of a store that starts at row
+    1000."""
     atoms, weights, biases = codes
     rows = (slice(threshold), slice(threshold, None))
     return [
-        ((atoms[some], weights[some], None if biases is None else biases[some]), 1000 + (some.start or 0))
+        (
+            (atoms[some], weights[some], None if biases is None else biases[some]),
+            1000 + (some.start or 0),
+        )
         for some in rows
     ]
 
@@ -262,7 +300,11 @@ def single_scan(codes: Codes, table: Singles, k: int, threshold: int) -> tuple[S
 
 def residuals_of(n: int) -> NDArray[np.float16]:
     """Of every size, and often the same, so that scores tie."""
-    return np.random.default_rng(n).choice([0, 6e-8, 0.25, 0.25, 0.5, 1, 1.7, 6e4], n).astype(np.float16)
+    return (
+        np.random.default_rng(n)
+        .choice([0, 6e-8, 0.25, 0.25, 0.5, 1, 1.7, 6e4], n)
+        .astype(np.float16)
+    )
 
 
 def biases_of(residuals: NDArray[np.float16]) -> Singles:
@@ -272,15 +314,21 @@ def biases_of(residuals: NDArray[np.float16]) -> Singles:
 
 
 def check_scan(codes: tuple[Any, Singles, Singles], k: int, threshold: int) -> None:
-    """Both scans give the bits and the ids that float32 arithmetic in the stated order gives, near the true scores."""
+    """Both scans give the bits and the ids that float32 arithmetic in the stated order gives, near
+    the true scores."""
     atoms, weights, table = codes
     for residuals in (None, residuals_of(len(atoms))):
         true = reference.aska_scores_float32(*codes, residuals)
         _, best = reference.top_k(true, k)
         biased = atoms, weights, None if residuals is None else biases_of(residuals)
-        for scores, ids in (batch_scan(biased, table, k, threshold), single_scan(biased, table, k, threshold)):
+        for scores, ids in (
+            batch_scan(biased, table, k, threshold),
+            single_scan(biased, table, k, threshold),
+        ):
             np.testing.assert_array_equal(ids, best + 1000)
-            np.testing.assert_array_equal(scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32))
+            np.testing.assert_array_equal(
+                scores.view(np.int32), np.take_along_axis(true, best, 1).view(np.int32)
+            )
         size = np.abs(weights).sum(axis=1).max() * np.abs(table).max()
         atol = float(size) * (atoms.shape[1] + 1) * 2.0**-24 * 1.01
         expected = reference.aska_scores(*codes, residuals)
@@ -310,7 +358,11 @@ def test_scans_of_any_batch_and_sparsity_keep_one_or_all(alpha: int, nq: int, k:
 
 @compiled
 def test_massive_ties_go_to_the_lowest_rows() -> None:
-    atoms, weights, table = np.zeros((50, 3), np.uint16), np.ones((50, 3), np.float32), np.ones((2, 5), np.float32)
+    atoms, weights, table = (
+        np.zeros((50, 3), np.uint16),
+        np.ones((50, 3), np.float32),
+        np.ones((2, 5), np.float32),
+    )
     for scan in (batch_scan, single_scan):
         for biases in (None, np.full(50, 0.125, np.float32)):
             scores, ids = scan((atoms, weights, biases), table, 7, 20)
@@ -319,7 +371,9 @@ def test_massive_ties_go_to_the_lowest_rows() -> None:
 
 
 def test_half_squares_of_every_residual_are_exact() -> None:
-    residuals = np.arange(0x7C00, dtype=np.uint16).view(np.float16)  # all that are finite and not negative
+    residuals = np.arange(0x7C00, dtype=np.uint16).view(
+        np.float16
+    )  # all that are finite and not negative
     with as_the_machine_does():
         np.testing.assert_array_equal(biases_of(residuals), residuals.astype(np.float64) ** 2 / 2)
 
@@ -337,10 +391,14 @@ def dictionary(m: int, rows: int, seed: int, d: int = 24) -> tuple[Singles, Sing
 
 
 @given(
-    alpha=st.integers(1, 33), style=st.sampled_from(["normal", "halves", "one_great", "sparse", "equal"]), seed=seeds
+    alpha=st.integers(1, 33),
+    style=st.sampled_from(["normal", "halves", "one_great", "sparse", "equal"]),
+    seed=seeds,
 )
 @steady(120)
-def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(alpha: int, style: str, seed: int) -> None:
+def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(
+    alpha: int, style: str, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     styles: dict[str, Callable[[], NDArray[np.floating]]] = {
         "normal": lambda: rng.normal(size=(3, alpha)),
@@ -353,7 +411,9 @@ def test_quantised_weights_keep_their_sum_and_each_is_a_unit_off_at_most(alpha: 
     scales = np.abs(weights).max(axis=1) / 127 * rng.choice([1.0, 1.001, 13.7], 3)
     rounded = np.full(weights.shape, 99, np.int8)
     weights_numba.quantise_int8(weights, scales, rounded)
-    scaled = np.divide(weights, scales[:, None], out=np.zeros_like(weights), where=scales[:, None] > 0)
+    scaled = np.divide(
+        weights, scales[:, None], out=np.zeros_like(weights), where=scales[:, None] > 0
+    )
     assert np.abs(rounded - scaled).max() <= 1 + 1e-9
     assert np.abs(rounded.sum(axis=1, dtype=int) - scaled.sum(axis=1)).max() <= 0.5 + 1e-9
     assert np.abs(rounded.astype(int)).max() <= 127
@@ -375,24 +435,35 @@ def test_those_nearest_to_a_half_give_way() -> None:
 def test_residuals_are_the_norms_of_what_the_weights_leave(m: int, alpha: int, seed: int) -> None:
     gram, start = dictionary(m, rows=3, seed=seed)
     rng = np.random.default_rng(seed)
-    atoms, weights = rng.integers(0, m, (3, alpha)), rng.normal(size=(3, alpha)) * (rng.random((3, alpha)) < 0.7)
+    atoms, weights = (
+        rng.integers(0, m, (3, alpha)),
+        rng.normal(size=(3, alpha)) * (rng.random((3, alpha)) < 0.7),
+    )
     out = np.full(3, np.nan)
     weights_numba.residuals(start, gram, atoms, weights, out)
-    expected = [reference.residual(*row) for row in zip(start, [gram] * 3, atoms, weights, strict=True)]
+    expected = [
+        reference.residual(*row) for row in zip(start, [gram] * 3, atoms, weights, strict=True)
+    ]
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_residual_below_zero_is_zero() -> None:
     out = np.full(1, np.nan)
     start = np.array([[1.0000001]], np.float32)
-    weights_numba.residuals(start, np.eye(1, dtype=np.float32), np.zeros((1, 1), np.int64), np.ones((1, 1)), out)
+    weights_numba.residuals(
+        start, np.eye(1, dtype=np.float32), np.zeros((1, 1), np.int64), np.ones((1, 1)), out
+    )
     assert out.tolist() == [0]
 
 
 # Digests
 
 
-@given(words=st.lists(st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), min_size=1, max_size=5))
+@given(
+    words=st.lists(
+        st.lists(st.integers(0, 2**64 - 1), min_size=3, max_size=3), min_size=1, max_size=5
+    )
+)
 @steady(40)
 def test_digests_multiply_and_fold(words: list[list[int]]) -> None:
     out = np.zeros(len(words), np.uint64)
@@ -401,7 +472,9 @@ def test_digests_multiply_and_fold(words: list[list[int]]) -> None:
     assert out.tolist() == [reference.digest_words(row) for row in words]
 
 
-@pytest.mark.parametrize(("dtype", "d"), [("uint8", 1), ("uint8", 13), ("uint8", 16), ("float16", 3), ("float32", 5)])
+@pytest.mark.parametrize(
+    ("dtype", "d"), [("uint8", 1), ("uint8", 13), ("uint8", 16), ("float16", 3), ("float32", 5)]
+)
 def test_rows_have_the_digest_of_their_bytes_padded_with_zeros(dtype: str, d: int) -> None:
     rows = np.random.default_rng(0).integers(0, 99, (6, d)).astype(dtype)
     rows[4] = rows[1]
@@ -409,7 +482,10 @@ def test_rows_have_the_digest_of_their_bytes_padded_with_zeros(dtype: str, d: in
         digests = row_digests(rows)
         np.testing.assert_array_equal(row_digests(rows[::2]), digests[::2])
     padded = [row.tobytes().ljust(-(-row.nbytes // 8) * 8, b"\0") for row in rows]
-    words = [[int.from_bytes(row[at : at + 8], "little") for at in range(0, len(row), 8)] for row in padded]
+    words = [
+        [int.from_bytes(row[at : at + 8], "little") for at in range(0, len(row), 8)]
+        for row in padded
+    ]
     assert digests.tolist() == [reference.digest_words(row) for row in words]
     assert digests[4] == digests[1]
 

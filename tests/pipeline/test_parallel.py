@@ -13,7 +13,9 @@ from mercore.pipeline.parallel import in_order, over_parts, read_ahead
 
 
 def parts_read(count: int) -> list[int]:
-    return [value for _, value in read_ahead(iter(range(count)), lambda part, slot: 10 * part + slot)]
+    return [
+        value for _, value in read_ahead(iter(range(count)), lambda part, slot: 10 * part + slot)
+    ]
 
 
 def sums(threads: int, count: int) -> int:
@@ -23,7 +25,9 @@ def sums(threads: int, count: int) -> int:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_results_come_in_the_order_of_the_items(workers: int, count: int) -> None:
-    assert list(in_order(range(count), lambda item: item * item, workers)) == [item * item for item in range(count)]
+    assert list(in_order(range(count), lambda item: item * item, workers)) == [
+        item * item for item in range(count)
+    ]
 
 
 def test_as_many_workers_as_asked_for_run_concurrently() -> None:
@@ -56,7 +60,10 @@ def test_threads_are_kept_for_the_next_search() -> None:
 
     for _ in range(10):
         assert list(read_ahead(iter([5, 6, 7]), read)) == [(5, 5), (6, 6), (7, 7)]
-    assert sorted(new) == [5, 6]  # this thread reads the first part, and one other, the same ten times, the rest
+    assert sorted(new) == [
+        5,
+        6,
+    ]  # this thread reads the first part, and one other, the same ten times, the rest
 
 
 def test_an_error_in_reading_is_raised_and_the_next_search_is_whole() -> None:
@@ -100,7 +107,9 @@ def test_an_error_on_one_thread_stops_the_others() -> None:
 def test_a_forked_process_starts_threads_of_its_own() -> None:
     assert (parts_read(3), sums(2, 10)) == ([0, 11, 20], 45)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that threads do not come along is what this is about
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # that threads do not come along is what this is about
         child = os.fork()
     if child == 0:
         signal.alarm(30)

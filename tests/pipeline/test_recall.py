@@ -48,7 +48,8 @@ def pairs(draw: st.DrawFn) -> tuple[Ids, Ids]:
 
 @st.composite
 def scored(draw: st.DrawFn) -> tuple[Found, Found, int]:
-    """A truth over a handful of scores, so that ties abound, and a result with the true scores of its ids."""
+    """A truth over a handful of scores, so that ties abound, and a result with the true scores of
+    its ids."""
     nq, n = draw(st.integers(1, 5)), draw(st.integers(1, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     scores = rng.integers(0, 4, (nq, n)) / 4
@@ -56,7 +57,9 @@ def scored(draw: st.DrawFn) -> tuple[Found, Found, int]:
     absent = draw(st.integers(0, n))
     order[:, n - absent :], best[:, n - absent :] = -1, np.nan
     returned = rng.integers(-1, n, (nq, draw(st.integers(1, n))))
-    theirs = np.where(returned >= 0, np.take_along_axis(scores, np.maximum(returned, 0), axis=1), np.nan)
+    theirs = np.where(
+        returned >= 0, np.take_along_axis(scores, np.maximum(returned, 0), axis=1), np.nan
+    )
     k = draw(st.integers(1, returned.shape[1]))
     return Found(ids=returned, scores=theirs), Found(ids=order, scores=best), k
 
@@ -89,7 +92,12 @@ def test_a_tie_counts_where_ids_alone_would_not() -> None:
 
 def test_absent_ids_match_nothing_not_even_each_other() -> None:
     nobody, some = ids([-1, -1]), ids([-1, 4])
-    assert k_recall(nobody, nobody, 2) == texmex_recall(nobody, nobody, 2) == aska_recall(nobody, nobody, 2) == 0
+    assert (
+        k_recall(nobody, nobody, 2)
+        == texmex_recall(nobody, nobody, 2)
+        == aska_recall(nobody, nobody, 2)
+        == 0
+    )
     assert k_recall(some, some, 2) == 0.5
     assert texmex_recall(some, some, 2) == aska_recall(some, some, 2) == 0
 
@@ -151,11 +159,17 @@ def test_recalls_by_ids_equal_their_slow_forms(pair: tuple[Ids, Ids]) -> None:
     returned, true = pair
     k, kt = returned.shape[1], true.shape[1]
     for rank in range(1, min(k, kt) + 1):
-        assert k_recall(returned, true, rank) == pytest.approx(reference.k_recall(returned, true, rank))
+        assert k_recall(returned, true, rank) == pytest.approx(
+            reference.k_recall(returned, true, rank)
+        )
     for rank in range(1, k + 1):
-        assert texmex_recall(returned, true, rank) == pytest.approx(reference.texmex_recall(returned, true, rank))
+        assert texmex_recall(returned, true, rank) == pytest.approx(
+            reference.texmex_recall(returned, true, rank)
+        )
     for rank in range(1, kt + 1):
-        assert aska_recall(returned, true, rank) == pytest.approx(reference.aska_recall(returned, true, rank))
+        assert aska_recall(returned, true, rank) == pytest.approx(
+            reference.aska_recall(returned, true, rank)
+        )
 
 
 @given(scored())
@@ -176,8 +190,14 @@ def test_tie_aware_recall_is_at_least_k_recall(case: tuple[Found, Found, int]) -
 @given(pairs())
 def test_recalls_lie_between_0_and_1_and_agree_at_rank_1(pair: tuple[Ids, Ids]) -> None:
     returned, true = pair
-    assert k_recall(returned, true, 1) == texmex_recall(returned, true, 1) == aska_recall(returned, true, 1)
-    assert all(0 <= recall.value <= 1 for recall in evaluate(Found(ids=returned), Found(ids=true)).recalls)
+    assert (
+        k_recall(returned, true, 1)
+        == texmex_recall(returned, true, 1)
+        == aska_recall(returned, true, 1)
+    )
+    assert all(
+        0 <= recall.value <= 1 for recall in evaluate(Found(ids=returned), Found(ids=true)).recalls
+    )
 
 
 @given(scored())
@@ -228,7 +248,8 @@ def test_tie_aware_needs_both_scores_and_the_word_that_they_are_exact() -> None:
     bare, full = Found(ids=ids([1])), Found(ids=ids([1]), scores=np.array([[0.5]]))
     combinations = [(full, full, True), (full, full, False), (bare, full, True), (full, bare, True)]
     offered = [
-        "tie-aware" in {recall.definition for recall in evaluate(returned, true, exact_scores=exact).recalls}
+        "tie-aware"
+        in {recall.definition for recall in evaluate(returned, true, exact_scores=exact).recalls}
         for returned, true, exact in combinations
     ]
     assert offered == [True, False, False, False]
@@ -238,9 +259,17 @@ def test_an_evaluation_is_plain_data_whose_definitions_have_meanings() -> None:
     full = Found(ids=ids([1], [2]), scores=np.array([[0.5], [0.25]], dtype=np.float32))
     got = evaluate(full, full, exact_scores=True)
     assert got == Evaluation(
-        queries=2, recalls=tuple(Recall(definition=name, rank=1, value=1.0, queries=2) for name in DEFINITIONS)
+        queries=2,
+        recalls=tuple(
+            Recall(definition=name, rank=1, value=1.0, queries=2) for name in DEFINITIONS
+        ),
     )
-    assert asdict(got)["recalls"][0] == {"definition": "k-recall", "rank": 1, "value": 1.0, "queries": 2}
+    assert asdict(got)["recalls"][0] == {
+        "definition": "k-recall",
+        "rank": 1,
+        "value": 1.0,
+        "queries": 2,
+    }
     assert all(type(recall.value) is float for recall in got.recalls)
 
 
@@ -258,9 +287,12 @@ def refused(error: type[Exception], message: str, call: Callable[[], object]) ->
 
 
 @pytest.mark.parametrize("measure", [k_recall, texmex_recall, aska_recall])
-def test_different_numbers_of_queries_are_refused(measure: Callable[[Ids, Ids, int], float]) -> None:
+def test_different_numbers_of_queries_are_refused(
+    measure: Callable[[Ids, Ids, int], float],
+) -> None:
     message = (
-        "the two sides answer different numbers of queries: found 2 returned and 1 true, expected equal. "
+        "the two sides answer different numbers of queries: found 2 returned and 1 true, "
+        "expected equal. "
         "Fix: give the true neighbours of the queries that were searched."
     )
     refused(ShapeError, message, lambda: measure(ids([1], [2]), ids([1]), 1))
@@ -276,7 +308,11 @@ def test_a_side_without_neighbours_is_refused(shape: tuple[int, ...]) -> None:
     )
     some = ids([1], [2], [3])
     refused(ShapeError, message.format("returned", shape), lambda: k_recall(empty, some, 1))
-    refused(ShapeError, message.format("true", shape), lambda: evaluate(Found(ids=some), Found(ids=empty)))
+    refused(
+        ShapeError,
+        message.format("true", shape),
+        lambda: evaluate(Found(ids=some), Found(ids=empty)),
+    )
 
 
 @pytest.mark.parametrize("rank", [0, -1, 3])
@@ -288,26 +324,37 @@ def test_a_rank_that_is_not_held_is_refused(rank: int) -> None:
     )
     refused(ShapeError, message.format(rank, side="returned"), lambda: k_recall(short, long, rank))
     refused(ShapeError, message.format(rank, side="true"), lambda: k_recall(long, short, rank))
-    refused(ShapeError, message.format(rank, side="returned"), lambda: texmex_recall(short, long, rank))
+    refused(
+        ShapeError, message.format(rank, side="returned"), lambda: texmex_recall(short, long, rank)
+    )
     refused(ShapeError, message.format(rank, side="true"), lambda: aska_recall(long, short, rank))
 
 
 @pytest.mark.parametrize(("ranks", "told"), [([0, 1], "0"), ([1, 4, 9], "4, 9"), ([], "none")])
 def test_ranks_that_neither_side_holds_are_refused(ranks: list[int], told: str) -> None:
     message = (
-        f"the ranks are out of range: found {told}, expected 1 to 3, the most neighbours of a query "
+        f"the ranks are out of range: found {told}, expected 1 to 3, the most neighbours of a "
+        "query "
         "that either side holds. Fix: ask for ranks within it, or search with a greater k."
     )
-    refused(ShapeError, message, lambda: evaluate(Found(ids=ids([1, 2])), Found(ids=ids([1, 2, 3])), ranks))
+    refused(
+        ShapeError,
+        message,
+        lambda: evaluate(Found(ids=ids([1, 2])), Found(ids=ids([1, 2, 3])), ranks),
+    )
 
 
 def test_ids_that_are_no_row_numbers_are_refused() -> None:
     message = (
-        "a true id is not a row number: found -7, expected 0 or more, or -1 for an absent one; query 1, rank 2. "
+        "a true id is not a row number: found -7, expected 0 or more, or -1 for an absent one; "
+        "query 1, rank 2. "
         "Fix: write the file again as int64 ids."
     )
     refused(InputError, message, lambda: k_recall(ids([1, 2], [3, 4]), ids([1, 2], [3, -7]), 1))
-    message = "the returned ids have the wrong type: found float32, expected int64. Fix: give row numbers, not scores."
+    message = (
+        "the returned ids have the wrong type: found float32, expected int64. Fix: give "
+        "row numbers, not scores."
+    )
     wrong = np.ones((1, 1), dtype=np.float32)
     refused(InputError, message, lambda: k_recall(wrong, ids([1]), 1))  # type: ignore[arg-type]
 
@@ -328,7 +375,9 @@ def test_scores_that_are_missing_or_misshapen_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_score_that_is_not_finite_is_refused_with_its_place(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_is_not_finite_is_refused_with_its_place(
+    value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     bad = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.5, value]]))
@@ -339,12 +388,15 @@ def test_a_score_that_is_not_finite_is_refused_with_its_place(value: float, monk
     refused(InputError, message, lambda: tie_aware_recall(bad, good, 1))
 
 
-def test_distances_in_place_of_scores_are_refused_with_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distances_in_place_of_scores_are_refused_with_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     rising = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.25, 0.75]]))
     message = (
-        "the true scores rise: found 0.25 before 0.75, expected descending kernel values; query 1, rank 1. "
+        "the true scores rise: found 0.25 before 0.75, expected descending kernel values; query "
+        "1, rank 1. "
         "Fix: give kernel values, best first, not distances."
     )
     refused(InputError, message, lambda: tie_aware_recall(good, rising, 2))

@@ -1,4 +1,5 @@
-"""Kill what runs jobs at random moments, and race for one store: it must end as if nothing had happened."""
+"""Kill what runs jobs at random moments, and race for one store: it must end as if nothing had
+happened."""
 
 import json
 import random
@@ -15,11 +16,18 @@ from tests.support.running import ENCODE, Cluster, count_receipts, files_of, fin
 PARTS, PART_ROWS = 100, 30
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
 WORKERS = 3
-TO_BE_DONE = (8, 30, 55)  # how many parts at least when the worker, the scheduler, the runner are killed
+TO_BE_DONE = (
+    8,
+    30,
+    55,
+)  # how many parts at least when the worker, the scheduler, the runner are killed
 
 
-def survive(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path) -> dict[str, Any]:
-    """Encode on a scheduler and three workers; kill -9 a worker, the scheduler, then the runner; return what happened.
+def survive(
+    seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path
+) -> dict[str, Any]:
+    """Encode on a scheduler and three workers; kill -9 a worker, the scheduler, then the runner;
+    return what happened.
 
     The store must be the undisturbed one, byte for byte, and the job ``done``.
     """
@@ -40,7 +48,9 @@ def survive(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Pat
             counts.append(_wait(codes, TO_BE_DONE[2], moments))
             kill(*queue.runners())
             report = queue.wait(job)
-        assert (report["state"], report["exit_code"], report["parts_done"]) == ("done", 0, PARTS), report
+        assert (report["state"], report["exit_code"], report["parts_done"]) == ("done", 0, PARTS), (
+            report
+        )
         assert all(count < PARTS for count in counts), "a kill came too late to show anything"
         assert files_of(codes) == undisturbed
         assert "codes" in names_in(folder)
@@ -49,7 +59,8 @@ def survive(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Pat
 
 
 def race(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path) -> dict[str, Any]:
-    """Let two submitters and two runners on each of two state folders race for one store; return who did how much.
+    """Let two submitters and two runners on each of two state folders race for one store; return
+    who did how much.
 
     In every other race one of the two jobs is killed -9 at a random moment.
     """
@@ -57,7 +68,9 @@ def race(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path) 
     codes = folder / "codes"
     with _queue(folder / "one") as one, _queue(folder / "two") as two:
         words = ("submit", "encode", vectors, codes, *OPTIONS, "--workers", 1)
-        submitters = [start(*words, env=queue.environment) for queue in (one, two) for _ in range(2)]
+        submitters = [
+            start(*words, env=queue.environment) for queue in (one, two) for _ in range(2)
+        ]
         runners = [start("runner", env=queue.environment) for queue in (one, two) for _ in range(2)]
         outcomes = [finish(process) for process in submitters]
         assert [outcome.code for outcome in outcomes] == [0] * 4, outcomes
@@ -71,10 +84,16 @@ def race(seed: int, vectors: Path, undisturbed: dict[str, bytes], folder: Path) 
         assert [finish(process).code for process in runners] == [0] * 4
         assert files_of(codes) == undisturbed
         assert names_in(folder) == ["codes", "one", "two"]
-        done = [json.loads(Path(report["report"]).read_text())["parts_done_now"] for report in reports]
+        done = [
+            json.loads(Path(report["report"]).read_text())["parts_done_now"] for report in reports
+        ]
         assert sum(done) <= PARTS, done
         assert seed % 2 or sum(done) == PARTS, "a part was done twice"
-    return {"seed": seed, "parts done by each": done, "runs": [report["runs"] for report in reports]}
+    return {
+        "seed": seed,
+        "parts done by each": done,
+        "runs": [report["runs"] for report in reports],
+    }
 
 
 def _wait(store: Path, count: int, moments: random.Random) -> int:

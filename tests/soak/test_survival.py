@@ -1,4 +1,5 @@
-"""Jobs survive the death of what runs them: a few runs here, many by ``python -m tests.benchmarks survival``."""
+"""Jobs survive the death of what runs them: a few runs here, many by ``python -m tests.benchmarks
+survival``."""
 
 from pathlib import Path
 

@@ -30,8 +30,15 @@ Json = Any
 SPECS: list[Any] = [
     AskaSpec(n_atoms=3, weights="float16"),
     AskaSpec(n_atoms=3, pursuit="ormp"),
-    CodeSpec(encoder={"name": "aska"}, kernel={"name": "chi2", "configuration": {}}, source="ab", dims=4),
-    Layout(rows=5, part_rows=2, columns=[column_fields("atoms", "uint16", 8)], model={"dropped": {"shape": [3]}}),
+    CodeSpec(
+        encoder={"name": "aska"}, kernel={"name": "chi2", "configuration": {}}, source="ab", dims=4
+    ),
+    Layout(
+        rows=5,
+        part_rows=2,
+        columns=[column_fields("atoms", "uint16", 8)],
+        model={"dropped": {"shape": [3]}},
+    ),
     Receipt(part=1, start=2, stop=4, job="ff", chunks={"atoms": {"bytes": 36, "crc32c": "0" * 8}}),
     VectorSpec(
         dims=2,
@@ -52,7 +59,11 @@ SPECS: list[Any] = [
 ]
 every_spec = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: type(spec).__name__)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -81,7 +92,9 @@ def test_canonical_json_sorts_and_refuses_what_json_lacks() -> None:
         '{"a":{"c":"\\u03c7\\u00b2","d":true},"b":[1,2.5,null]}'
     )
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 2, "b": 1})
-    assert digest([]) == "7ebb3c7c2a87b1a2f8a7ed729ecb040d"  # on disk in every store: it may not change
+    assert (
+        digest([]) == "7ebb3c7c2a87b1a2f8a7ed729ecb040d"
+    )  # on disk in every store: it may not change
     with pytest.raises(ValueError, match="Out of range float values"):
         canonical_json(float("nan"))
 
@@ -99,10 +112,15 @@ def test_a_field_that_came_later_is_left_out_where_it_means_what_was_before_it()
     assert not {"pursuit", "metric"} & set(to_json(old))
     assert (to_json(new)["pursuit"], to_json(new)["metric"]) == ("ormp", "distance")
     assert [from_json(AskaSpec, to_json(spec), "the store") for spec in (old, new)] == [old, new]
-    assert from_json(AskaSpec, {**to_json(old), "pursuit": "omp", "metric": "product"}, "the store") == old
+    assert (
+        from_json(AskaSpec, {**to_json(old), "pursuit": "omp", "metric": "product"}, "the store")
+        == old
+    )
     assert digest(to_json(old)) == "0385048975f1e16e764b84322d4ac1e9"  # as before there was either
     former = replace(new, metric="product")
-    assert digest(to_json(former)) == "133645ce763a912103da5578bcc27b5d"  # as before there was a metric
+    assert (
+        digest(to_json(former)) == "133645ce763a912103da5578bcc27b5d"
+    )  # as before there was a metric
 
 
 @every_spec
@@ -139,7 +157,8 @@ def test_a_field_more_or_less_is_refused(spec: Any) -> None:
         ({**less, **more}, [lost], ["added", "zeal"]),
     ):
         refused(
-            f"the store: its fields do not fit {spec.name} version 1: missing {missing}, unknown {unknown}. "
+            f"the store: its fields do not fit {spec.name} version 1: missing {missing}, "
+            f"unknown {unknown}. "
             "Fix: restore the file from the store that was copied, or write it anew.",
             type(spec),
             found,
@@ -187,7 +206,9 @@ def test_the_job_is_named_by_all_that_decides_the_bytes_and_by_nothing_else() ->
         replace(HEADER, spec={"name": "y"}),
         replace(HEADER, layout=replace(LAYOUT, rows=11)),
         replace(HEADER, layout=replace(LAYOUT, part_rows=5)),
-        replace(HEADER, layout=replace(LAYOUT, columns=[column_fields("atoms", "uint16", 8, "zstd")])),
+        replace(
+            HEADER, layout=replace(LAYOUT, columns=[column_fields("atoms", "uint16", 8, "zstd")])
+        ),
         replace(HEADER, layout=replace(LAYOUT, model=model_entries({"dropped": np.arange(3)}))),
         replace(HEADER, layout=replace(LAYOUT, model=model_entries({"dropped": np.arange(1, 4)}))),
     ]
@@ -229,7 +250,8 @@ def test_the_digest_tells_any_edit(place: tuple[Any, ...], tmp_path: Path) -> No
         assert f"{tmp_path}: {place[1]} is 77, expected" in str(refusal.value)
         return
     assert str(refusal.value) == (
-        f"{tmp_path}: zarr.json is damaged: its digest is {digest(edited)}, it says {attributes['mercore']['digest']}. "
+        f"{tmp_path}: zarr.json is damaged: its digest is {digest(edited)}, it says "
+        f"{attributes['mercore']['digest']}. "
         "Fix: restore it from a copy."
     )
 
@@ -241,9 +263,15 @@ def test_the_digest_tells_any_edit(place: tuple[Any, ...], tmp_path: Path) -> No
         ({"notes": None}, "kind, layout, spec"),
     ],
 )
-def test_a_header_with_other_fields_is_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_a_header_with_other_fields_is_refused(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
     mapping = header_attributes(HEADER)["mercore"]
-    mapping = {key: value for key, value in {**mapping, **change}.items() if value is not None and key != "digest"}
+    mapping = {
+        key: value
+        for key, value in {**mapping, **change}.items()
+        if value is not None and key != "digest"
+    }
     with pytest.raises(FormatError) as refusal:
         open_header(written(tmp_path, {"mercore": {**mapping, "digest": digest(mapping)}}))
     assert str(refusal.value) == (
@@ -290,7 +318,9 @@ def test_a_path_where_nothing_is_is_told(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path / "zarr.json" / "below"):
         with pytest.raises(NotFoundError) as refusal:
             open_header(path)
-        assert str(refusal.value) == f"{path} does not exist: expected a store. Fix: check the path."
+        assert (
+            str(refusal.value) == f"{path} does not exist: expected a store. Fix: check the path."
+        )
 
 
 def test_a_store_of_the_other_kind_is_refused(tmp_path: Path) -> None:
@@ -301,4 +331,7 @@ def test_a_store_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(FormatError) as other:
         open_code_store(written(tmp_path, header_attributes(replace(HEADER, kind="vectors"))))
-    assert str(other.value) == f"{tmp_path} is a store of vectors: expected one of codes. Fix: name the code store."
+    assert (
+        str(other.value)
+        == f"{tmp_path} is a store of vectors: expected one of codes. Fix: name the code store."
+    )

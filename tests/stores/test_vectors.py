@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.rows import SourceVectors, StoredRows, is_store, open_rows, open_vectors
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
-from mercore.stores.vectors import VectorCache, Vectors, VectorStore, blocks, gather, open_vector_store
+from mercore.stores.vectors import (
+    VectorCache,
+    Vectors,
+    VectorStore,
+    blocks,
+    gather,
+    open_vector_store,
+)
 from tests.support.making import Rows, histograms, make_vectors
 from tests.support.strategies import steady
 
@@ -61,25 +68,40 @@ def test_gather_takes_rows_in_any_order_and_more_than_once(
     np.testing.assert_array_equal(found, rows[chosen], strict=True)
 
 
-def test_the_fingerprint_names_the_rows_and_not_the_place(rows: NDArray[Any], tmp_path: Path) -> None:
+def test_the_fingerprint_names_the_rows_and_not_the_place(
+    rows: NDArray[Any], tmp_path: Path
+) -> None:
     made = [make_vectors(tmp_path / name, rows, part_rows=16) for name in ("one", "other")]
-    assert made[0].fingerprint == made[1].fingerprint == open_vector_store(tmp_path / "one").fingerprint
+    assert (
+        made[0].fingerprint
+        == made[1].fingerprint
+        == open_vector_store(tmp_path / "one").fingerprint
+    )
     changed = rows.copy()
     changed[99, 3] = np.nextafter(changed[99, 3], np.float32(9))
-    assert make_vectors(tmp_path / "changed", changed, part_rows=16).fingerprint != made[0].fingerprint
+    assert (
+        make_vectors(tmp_path / "changed", changed, part_rows=16).fingerprint != made[0].fingerprint
+    )
 
 
 def test_a_foreign_source_is_read_in_parts_of_its_own() -> None:
     rows = histograms(70_000, 32, dtype="uint8")
     vectors = SourceVectors(Rows(rows, "foreign"))
-    assert (vectors.part_rows, vectors.parts, vectors.fingerprint, vectors.where) == (131_072, 1, "foreign", "foreign")
+    assert (vectors.part_rows, vectors.parts, vectors.fingerprint, vectors.where) == (
+        131_072,
+        1,
+        "foreign",
+        "foreign",
+    )
     np.testing.assert_array_equal(vectors.read_part(0), rows, strict=True)
     assert vectors.dropped.size == 0
 
 
 @given(dims=st.integers(1, 2_000_000), dtype=st.sampled_from(["uint8", "float16", "float32"]))
 @steady(100)
-def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(dims: int, dtype: str) -> None:
+def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(
+    dims: int, dtype: str
+) -> None:
     rows = chunk_rows(dims, np.dtype(dtype))
     row_bytes = dims * np.dtype(dtype).itemsize
     assert rows.bit_count() == 1
@@ -90,22 +112,30 @@ def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(d
 def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(
     vectors: VectorStore, rows: NDArray[Any]
 ) -> None:
-    with patch.object(VectorStore, "read_part", autospec=True, side_effect=VectorStore.read_part) as reading:
+    with patch.object(
+        VectorStore, "read_part", autospec=True, side_effect=VectorStore.read_part
+    ) as reading:
         held = VectorCache(vectors, cache_bytes=2 * 16 * 4 * 4 + 1)  # two parts of sixteen rows
         for part in (3, 0, 6, 3, 0, 6, 3):
-            np.testing.assert_array_equal(held.read_part(part), rows[slice(*held.bounds(part))], strict=True)
+            np.testing.assert_array_equal(
+                held.read_part(part), rows[slice(*held.bounds(part))], strict=True
+            )
     assert [each.args[1] for each in reading.call_args_list] == [3, 0, 6, 6]
     assert (held.rows, held.dims, held.dtype, held.parts) == (100, 4, vectors.dtype, 7)
 
 
-def test_a_store_of_queries_is_a_source_of_rows(vectors: VectorStore, rows: NDArray[Any], tmp_path: Path) -> None:
+def test_a_store_of_queries_is_a_source_of_rows(
+    vectors: VectorStore, rows: NDArray[Any], tmp_path: Path
+) -> None:
     source = open_rows(vectors.where)
     assert isinstance(source, StoredRows)
     assert (source.name, source.shape, source.dtype.name) == (vectors.where, (100, 4), "float32")
     assert source.fingerprint() == vectors.fingerprint
     np.testing.assert_array_equal(source.read(9, 58), rows[9:58], strict=True)
     np.save(tmp_path / "rows.npy", rows)
-    np.testing.assert_array_equal(open_rows(str(tmp_path / "rows.npy")).read(0, 100), rows, strict=True)
+    np.testing.assert_array_equal(
+        open_rows(str(tmp_path / "rows.npy")).read(0, 100), rows, strict=True
+    )
 
 
 def test_a_path_that_is_no_vector_store_says_what_to_do(tmp_path: Path) -> None:
@@ -113,13 +143,17 @@ def test_a_path_that_is_no_vector_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError) as absent:
         open_vectors(str(path))
     assert str(absent.value) == (
-        f"{path} does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {path}"
+        f"{path} does not exist: expected a vector store. Fix: check the path, or mercore "
+        f"ingest SOURCE {path}"
     )
     path.write_bytes(b"rows")
     assert not is_store(path)
     with pytest.raises(FormatError) as file:
         open_vectors(str(path))
-    assert str(file.value) == f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
+    assert (
+        str(file.value)
+        == f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
+    )
     with pytest.raises(FormatError) as other:
         open_vector_store(path)
     assert str(other.value) == (

@@ -1,4 +1,5 @@
-"""Small sets of raw rows and queries on which rounding, ties or degenerate rows mislead a search."""
+"""Small sets of raw rows and queries on which rounding, ties or degenerate rows mislead a
+search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,14 +34,16 @@ def adversary(name: str, n: int, nq: int, *, seed: int = 0) -> Adversary:
 
 
 def near_uniform(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Square roots of Dirichlet(2000 · 1) draws, d = 384: unit vectors, all within a degree of each other."""
+    """Square roots of Dirichlet(2000 · 1) draws, d = 384: unit vectors, all within a degree of each
+    other."""
     draws = rng.gamma(2000, size=(n + nq, 384))
     rows = np.sqrt(draws / draws.sum(axis=1, keepdims=True)).astype(np.float32)
     return rows[:n], rows[n:]
 
 
 def duplicated(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """The same block of rows again and again, so that equal rows lie far apart; every other query is one of them."""
+    """The same block of rows again and again, so that equal rows lie far apart; every other query
+    is one of them."""
     distinct = _histograms(max(1, n // 16), rng)
     queries = _histograms(nq, rng)
     queries[::2] = distinct[rng.integers(len(distinct), size=len(queries[::2]))]
@@ -48,7 +51,8 @@ def duplicated(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def one_ulp_apart(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Rows that differ from one of a few by the last bit of a single value; queries are among them."""
+    """Rows that differ from one of a few by the last bit of a single value; queries are among
+    them."""
     centres = _histograms(max(1, n // 64), rng) + np.float32(0.01)
     rows = centres[rng.integers(len(centres), size=n)]
     at = np.arange(n), rng.integers(D, size=n)
@@ -86,9 +90,11 @@ def single_bin(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
 
 
 def permuted(n: int, nq: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Orders of the same values within each half of a row, queries constant in each half: all rows tie.
+    """Orders of the same values within each half of a row, queries constant in each half: all rows
+    tie.
 
-    Every score sums the same terms in another order, so that float64 sums differ where the real ones do not.
+    Every score sums the same terms in another order, so that float64 sums differ where the real
+    ones do not.
     """
     halves = _histograms(1, rng)[0].reshape(2, -1) + np.float32(0.003)
     rows = np.stack([rng.permuted(halves, axis=1).ravel() for _ in range(n)])

@@ -17,7 +17,9 @@ def kernel(x, y):
         total += min(x[k], y[k])
     return total
 """
-HEAD = "import math\nimport numpy as np\nfrom numba import njit\nSEMIDEFINITE = True\nROUNDING = 300\n"
+HEAD = (
+    "import math\nimport numpy as np\nfrom numba import njit\nSEMIDEFINITE = True\nROUNDING = 300\n"
+)
 LAPLACE = f"""{HEAD}ROWS = "raw"
 @njit
 def kernel(x, y):

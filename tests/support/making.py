@@ -69,12 +69,20 @@ def make_vectors(
 
 
 def make_codes(
-    path: Path, vectors: Vectors, kernel: Kernel, spec: EncoderSpec, *, part_rows: int = 256, compressor: str = "none"
+    path: Path,
+    vectors: Vectors,
+    kernel: Kernel,
+    spec: EncoderSpec,
+    *,
+    part_rows: int = 256,
+    compressor: str = "none",
 ) -> CodeStore:
     """Encode every part of a vector store, one after another in this thread."""
     plan = plan_encode(vectors, kernel, spec, part_rows=part_rows, compressor=compressor)
     with patch.object(os, "fsync"):
-        codes = create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=Path(vectors.where))
+        codes = create_or_resume(
+            path, plan.spec, plan.layout, plan.model, source_path=Path(vectors.where)
+        )
         encoder = encoder_of(codes)
         encoder.prepare_encoding()
         for part in range(codes.parts):

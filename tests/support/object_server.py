@@ -17,7 +17,11 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-to-be-shown", "AWS_REGION": "us-east-1"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIATEST",
+    "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
+    "AWS_REGION": "us-east-1",
+}
 BUCKET = "bucket"
 
 
@@ -80,7 +84,8 @@ class ObjectServer:
                 self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
 
 
-# Its command, but one request after another: else it may look at a condition while another request writes.
+# Its command, but one request after another: else it may look at a condition while another request
+# writes.
 SERVE = """
 import moto.server
 serve = moto.server.run_simple
@@ -91,7 +96,8 @@ moto.server.main()
 
 @contextmanager
 def object_server() -> Iterator[ObjectServer]:
-    """Run a server on a free port of loopback, with one empty bucket; this process finds it by its environment."""
+    """Run a server on a free port of loopback, with one empty bucket; this process finds it by its
+    environment."""
     words = [sys.executable, "-c", SERVE, "--host", "127.0.0.1", "--port", "0"]
     # Not a pipe: nobody would read what the server says of every request.
     with TemporaryFile() as said, subprocess.Popen(words, stdout=said, stderr=said) as process:
@@ -111,7 +117,9 @@ def _endpoint(process: subprocess.Popen[bytes], said: IO[bytes]) -> str:
     """Return the URL that a server says it listens at, once it does."""
     give_up = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < give_up:
-        if found := re.search(rb"Running on (http://127\.0\.0\.1:\d+)", os.pread(said.fileno(), 1 << 16, 0)):
+        if found := re.search(
+            rb"Running on (http://127\.0\.0\.1:\d+)", os.pread(said.fileno(), 1 << 16, 0)
+        ):
             return found[1].decode()
         time.sleep(0.01)
     raise AssertionError(f"the server did not start: {os.pread(said.fileno(), 1 << 16, 0)!r}")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tests.support.running import Outcome, finish, start_words
 
-# The command in a process that writes its own peak down: a parent's peak would count for a forked child.
+# The command in a process that writes its own peak down: a parent's peak would count for a forked
+# child.
 LAUNCH = """
 import atexit, pathlib, sys
 note = pathlib.Path(sys.argv.pop(1))
@@ -19,7 +20,8 @@ main()
 
 
 class Measured(NamedTuple):
-    """What a command took: its peak resident memory in bytes, its wall time in seconds, and how it ended."""
+    """What a command took: its peak resident memory in bytes, its wall time in seconds, and how it
+    ended."""
 
     peak: int
     seconds: float
@@ -31,7 +33,9 @@ def measured(*words: object, seconds: float = 600) -> Measured:
     with TemporaryDirectory() as folder:
         note = Path(folder) / "status"
         began = time.perf_counter()
-        outcome = finish(start_words([sys.executable, "-c", LAUNCH, str(note), *map(str, words)]), seconds)
+        outcome = finish(
+            start_words([sys.executable, "-c", LAUNCH, str(note), *map(str, words)]), seconds
+        )
         taken = time.perf_counter() - began
         assert outcome.code == 0, outcome.err
         (line,) = (line for line in note.read_text().splitlines() if line.startswith("VmHWM:"))
@@ -39,5 +43,6 @@ def measured(*words: object, seconds: float = 600) -> Measured:
 
 
 def peak(*words: object) -> int:
-    """Run the command line in a process of its own, and return its peak resident memory in bytes."""
+    """Run the command line in a process of its own, and return its peak resident memory in
+    bytes."""
     return measured(*words).peak

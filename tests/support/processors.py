@@ -1,4 +1,5 @@
-"""Processes whose loops are compiled for a processor that has fewer instructions than this machine's."""
+"""Processes whose loops are compiled for a processor that has fewer instructions than this
+machine's."""
 
 import os
 import subprocess
@@ -6,10 +7,13 @@ import sys
 
 
 def output_on(cpu: str, features: str, *words: str) -> str:
-    """Run Python with these words, its code made for a processor; it must succeed. Return what it printed."""
+    """Run Python with these words, its code made for a processor; it must succeed. Return what it
+    printed."""
     build = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features}
     command = [sys.executable, *words]
-    done = subprocess.run(command, env=os.environ | build, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=os.environ | build, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -1,4 +1,5 @@
-"""Run mercore: in this process for speed, or as the command that users type; and look at what lies on disk."""
+"""Run mercore: in this process for speed, or as the command that users type; and look at what lies
+on disk."""
 
 import json
 import os
@@ -73,7 +74,12 @@ def start_words(words: list[str], **options: Any) -> subprocess.Popen[str]:
     """Start any command, its output kept."""
     environment = {**os.environ, **options.pop("env", {})}
     return subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="surrogateescape", env=environment, **options
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        errors="surrogateescape",
+        env=environment,
+        **options,
     )
 
 
@@ -89,7 +95,8 @@ def finish(process: subprocess.Popen[str], seconds: float = 120) -> Outcome:
 
 
 def _without_notice(err: str) -> str:
-    """Return stderr without the line of a first use, which depends on what ran before on this machine."""
+    """Return stderr without the line of a first use, which depends on what ran before on this
+    machine."""
     return err.replace(f"{NOTICE}\n", "", 1)
 
 
@@ -130,7 +137,8 @@ def scratch_in(folder: Path) -> list[str]:
 
 
 def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Look until something is true; a process that ends before, or nothing for two minutes, fails the test."""
+    """Look until something is true; a process that ends before, or nothing for two minutes, fails
+    the test."""
     give_up = time.monotonic() + 120
     while not true():
         assert process.poll() is None, finish(process)
@@ -139,10 +147,16 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None
 
 
 class Cluster:
-    """A Dask scheduler and workers of one thread each: real processes on loopback, ended with the test."""
+    """A Dask scheduler and workers of one thread each: real processes on loopback, ended with the
+    test."""
 
     def __init__(
-        self, folder: Path, workers: int, *, options: tuple[str, ...] = ("--no-dashboard",), both: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        workers: int,
+        *,
+        options: tuple[str, ...] = ("--no-dashboard",),
+        both: tuple[str, ...] = (),
     ) -> None:
         self._file = folder / "scheduler.json"
         self._environment = {"DASK_TEMPORARY_DIRECTORY": str(folder / "dask")}
@@ -150,9 +164,13 @@ class Cluster:
         self.scheduler = self._start("dask_scheduler", *words)
         self.workers: list[subprocess.Popen[str]] = []
         try:
-            wait_until(lambda: self._file.exists() and self._file.read_text().endswith("}"), self.scheduler)
+            wait_until(
+                lambda: self._file.exists() and self._file.read_text().endswith("}"), self.scheduler
+            )
             self.address = str(json.loads(self._file.read_text())["address"])
-            self.workers += [self._start("dask_worker", self.address, *WORKER, *both) for _ in range(workers)]
+            self.workers += [
+                self._start("dask_worker", self.address, *WORKER, *both) for _ in range(workers)
+            ]
         except BaseException:
             self.end()
             raise

@@ -10,21 +10,37 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 6))
-STYLES = ("dense", "sparse", "one_hot", "constant", "one_peak", "huge_range", "subnormal", "near_zero")
+STYLES = (
+    "dense",
+    "sparse",
+    "one_hot",
+    "constant",
+    "one_peak",
+    "huge_range",
+    "subnormal",
+    "near_zero",
+)
 MOST = {"uint8": 255.0, "float16": 6e4, "float32": 3e38}
 
 
 def steady(max_examples: int) -> settings:
-    """Settings of tests whose first example may compile a loop: the same examples every time, and no deadline."""
+    """Settings of tests whose first example may compile a loop: the same examples every time, and
+    no deadline."""
     fixture = [HealthCheck.function_scoped_fixture]
-    return settings(deadline=None, derandomize=True, max_examples=max_examples, suppress_health_check=fixture)
+    return settings(
+        deadline=None, derandomize=True, max_examples=max_examples, suppress_health_check=fixture
+    )
 
 
-def blocks(dtype: str, shapes: st.SearchStrategy[tuple[int, int]] = SHAPES) -> st.SearchStrategy[NDArray[Any]]:
+def blocks(
+    dtype: str, shapes: st.SearchStrategy[tuple[int, int]] = SHAPES
+) -> st.SearchStrategy[NDArray[Any]]:
     """Finite rows of ``dtype``, [n, d]; every integer is exact in float32."""
     kind = np.dtype(dtype)
     if kind.kind == "f":
-        elements: st.SearchStrategy[Any] = st.floats(allow_nan=False, allow_infinity=False, width=32)
+        elements: st.SearchStrategy[Any] = st.floats(
+            allow_nan=False, allow_infinity=False, width=32
+        )
         if kind.itemsize == 2:
             elements = st.floats(allow_nan=False, allow_infinity=False, width=16)
     else:
@@ -44,8 +60,11 @@ def hit_arrays(
     return (None if scores is None else -np.sort(-scores, axis=1)), ids
 
 
-def kernel_rows(style: str, dtype: str, shape: tuple[int, int], *, signed: bool, seed: int) -> NDArray[Any]:
-    """Rows that every kernel takes (``signed``: only cosine and rbf do), hard on rounding in one way; none all zero."""
+def kernel_rows(
+    style: str, dtype: str, shape: tuple[int, int], *, signed: bool, seed: int
+) -> NDArray[Any]:
+    """Rows that every kernel takes (``signed``: only cosine and rbf do), hard on rounding in one
+    way; none all zero."""
     rng = np.random.default_rng(seed)
     n, d = shape
     styles: dict[str, Callable[[], NDArray[Any]]] = {
@@ -55,7 +74,9 @@ def kernel_rows(style: str, dtype: str, shape: tuple[int, int], *, signed: bool,
         "constant": lambda: np.repeat(rng.random((n, 1)) + 0.01, d, axis=1),
         "one_peak": lambda: np.where(np.arange(d) == d // 2, 1.0, 1e-7 * rng.random(shape)),
         "huge_range": lambda: 10.0 ** rng.uniform(-46, 38.4, shape),
-        "subnormal": lambda: rng.integers(0, 4, shape) * float(np.finfo(np.float32).smallest_subnormal),
+        "subnormal": lambda: (
+            rng.integers(0, 4, shape) * float(np.finfo(np.float32).smallest_subnormal)
+        ),
         "near_zero": lambda: 1e-37 * rng.random(shape) * (rng.random(shape) < 0.5),
     }
     values = styles[style]()
@@ -74,7 +95,9 @@ def one_ulp_apart(rows: NDArray[Any], seed: int) -> NDArray[Any]:
     out: NDArray[Any] = rows.copy()
     at = np.arange(len(rows)), rng.integers(0, rows.shape[1], len(rows))
     if rows.dtype.kind == "f":
-        far = np.where(rows[at] < 0, -MOST[rows.dtype.name], MOST[rows.dtype.name]).astype(rows.dtype)
+        far = np.where(rows[at] < 0, -MOST[rows.dtype.name], MOST[rows.dtype.name]).astype(
+            rows.dtype
+        )
         out[at] = np.nextafter(rows[at], far)
     else:
         out[at] = np.minimum(rows[at], 254) + 1
@@ -83,21 +106,25 @@ def one_ulp_apart(rows: NDArray[Any], seed: int) -> NDArray[Any]:
 
 @st.composite
 def kernel_blocks(draw: st.DrawFn, *, signed: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two blocks of rows of one dtype and d, 1 to 6 rows each; the second may be the first but for an ulp a row."""
+    """Two blocks of rows of one dtype and d, 1 to 6 rows each; the second may be the first but for
+    an ulp a row."""
     dtype = draw(st.sampled_from(tuple(MOST)))
     d = draw(st.sampled_from((1, 2, 3, 4, 5, 7, 8, 31, 64, 129, 300)))
     n, m, seed = draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(st.integers(0, 2**32 - 1))
     first = kernel_rows(draw(st.sampled_from(STYLES)), dtype, (n, d), signed=signed, seed=seed)
     if draw(st.booleans()):
         return first, one_ulp_apart(first, seed)
-    return first, kernel_rows(draw(st.sampled_from(STYLES)), dtype, (m, d), signed=signed, seed=seed + 1)
+    return first, kernel_rows(
+        draw(st.sampled_from(STYLES)), dtype, (m, d), signed=signed, seed=seed + 1
+    )
 
 
 @st.composite
 def code_arrays(
     draw: st.DrawFn, queries: tuple[int, int] = (1, 70)
 ) -> tuple[NDArray[np.uint16], NDArray[np.float32], NDArray[np.float32]]:
-    """Atoms uint16[n, α], weights float32[n, α] and a table float32[m, nq]; few distinct values, so that scores tie."""
+    """Atoms uint16[n, α], weights float32[n, α] and a table float32[m, nq]; few distinct values, so
+    that scores tie."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, alpha, m = draw(st.integers(1, 40)), draw(st.integers(1, 11)), draw(st.integers(1, 50))
     nq = draw(st.integers(*queries))

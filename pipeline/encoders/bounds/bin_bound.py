@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
-from mercore.pipeline.encoders.bounds.sample import PAIR_VALUES, Sample, sample_scores, sample_shares
+from mercore.pipeline.encoders.bounds.sample import (
+    PAIR_VALUES,
+    Sample,
+    sample_scores,
+    sample_shares,
+)
 from mercore.pipeline.encoders.encoder import (
     TRAINING_ROWS,
     CodeColumn,
@@ -48,7 +53,8 @@ class BinBoundSpec(EncoderSpec):
     name: str = "bin-bound"
     version: int = 1
     n_groups: int = field(
-        default=64, metadata=option("groups", "Groups of bins that are added together, one byte each.")
+        default=64,
+        metadata=option("groups", "Groups of bins that are added together, one byte each."),
     )
     n_training: int = field(default=8192, metadata=TRAINING_ROWS)
 
@@ -65,10 +71,13 @@ class BinBoundSpec(EncoderSpec):
         if kernel.ranking.term_bound is None:
             names = ", ".join(kind.name for kind in KINDS.values() if kind.term_bound)
             raise InputError(
-                f"bin-bound needs a sum over bins: found kernel {kernel.name}, expected {names}, or a transform. "
+                f"bin-bound needs a sum over bins: found kernel {kernel.name}, expected "
+                f"{names}, or a transform. "
                 "Fix: --encoder kpca-bound"
             )
-        most, why = min((vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more"))
+        most, why = min(
+            (vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more")
+        )
         check_range("groups", self.n_groups, (1, most), f"--groups {min(64, most)}", why=why)
         check_range("training rows", self.n_training, (2, 1 << 20), "leave --training-rows out.")
         check_random_state(self.random_state)
@@ -89,11 +98,17 @@ class BinBoundSpec(EncoderSpec):
         (groups,) = learn_groups(*pairs, [self.n_groups])
         model = grouping(groups, *pairs)
         scores = sample_scores(kernel, kernel.prepare(sample))
-        return model | {"shares": sample_shares(self.encoder(kernel, model), Sample(sample, scores))}
+        return model | {
+            "shares": sample_shares(self.encoder(kernel, model), Sample(sample, scores))
+        }
 
     def encoder(self, kernel: Kernel, model: Model) -> "MinimumBound | RootBound":
         """Return the encoder of a model."""
-        return MinimumBound(kernel, model) if kernel.ranking.term_bound == "minimum" else RootBound(kernel, model)
+        return (
+            MinimumBound(kernel, model)
+            if kernel.ranking.term_bound == "minimum"
+            else RootBound(kernel, model)
+        )
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
@@ -130,7 +145,10 @@ class MinimumBound(BinBound):
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the bytes; 1, Σ e⁺ / s and the mass above the cap, rounded up."""
         codes, lost, over = self._rounded(self._merged(rows, first=first, label="row"))
-        return {"groups": codes, "terms": float16_above(np.column_stack([np.ones(len(codes)), lost, over]))}
+        return {
+            "groups": codes,
+            "terms": float16_above(np.column_stack([np.ones(len(codes)), lost, over])),
+        }
 
     def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
         """Return the scanner of queries that bounds the kernel."""
@@ -193,7 +211,9 @@ class RootBound(BinBound):
         )
 
 
-def grouping(groups: list[NDArray[np.int64]], first: Float64, second: Float64) -> dict[str, NDArray[Any]]:
+def grouping(
+    groups: list[NDArray[np.int64]], first: Float64, second: Float64
+) -> dict[str, NDArray[Any]]:
     """Return the model of groups: ordered bins, group starts, and the best cap for the pairs.
 
     Groups that are seldom filled come last, next to one another: scans skip four bytes that are
@@ -222,7 +242,10 @@ def best_cap(first: Float64, second: Float64) -> float:
     first, second = first[::step], second[::step]
 
     def mean_bound(cap: float) -> float:
-        (codes, lost, over), (others, also_lost, also_over) = capped(first, cap), capped(second, cap)
+        (codes, lost, over), (others, also_lost, also_over) = (
+            capped(first, cap),
+            capped(second, cap),
+        )
         shared = np.minimum(codes, others).sum(axis=1) * (cap / BYTE)
         return float((shared + lost + also_lost + np.minimum(over, also_over)).mean())
 

@@ -17,7 +17,9 @@ def near_pairs(kernel: Kernel, rows: NDArray[np.generic]) -> tuple[Float64, Floa
     """Return queries and their nearest rows in a sample, as pairs of histograms float64[p, d]."""
     prepared = kernel.prepare(rows)
     queries = prepared[: min(QUERIES, len(prepared) // 2 or 1)]
-    scores = kernel.block(prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))).T
+    scores = kernel.block(
+        prepared.astype(np.float32), np.ascontiguousarray(queries.T.astype(np.float32))
+    ).T
     itself = np.arange(len(queries))
     scores[itself, itself] = -np.inf
     near = max(1, min(NEAR, len(prepared) - 1))
@@ -53,12 +55,19 @@ def _merged(
     """Return ``count`` groups, and the differences of pairs in these."""
     while len(groups) > count:
         step = max(1, differences.size // PAIR_VALUES)
-        pairs = _disjoint(merging_costs(differences[::step]), min(len(groups) - count, max(1, len(groups) // SHARE)))
+        pairs = _disjoint(
+            merging_costs(differences[::step]),
+            min(len(groups) - count, max(1, len(groups) // SHARE)),
+        )
         merged = {group for pair in pairs for group in pair}
         kept = [group for group in range(len(groups)) if group not in merged]
-        groups = [groups[group] for group in kept] + [np.concatenate([groups[i], groups[j]]) for i, j in pairs]
+        groups = [groups[group] for group in kept] + [
+            np.concatenate([groups[i], groups[j]]) for i, j in pairs
+        ]
         left, right = np.array(pairs).T
-        differences = np.concatenate([differences[:, kept], differences[:, left] + differences[:, right]], axis=1)
+        differences = np.concatenate(
+            [differences[:, kept], differences[:, left] + differences[:, right]], axis=1
+        )
     return groups, differences
 
 

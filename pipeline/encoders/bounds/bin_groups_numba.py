@@ -10,7 +10,7 @@ ROWS = 4  # groups that share a line of differences
 
 @jit
 def summed_magnitudes(differences: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """Set ``out[i, j]`` [g, g], i ≤ j, to Σ |differences[p, i] + differences[p, j]| [p, g], pairs ascending."""
+    """Set ``out[i, j]``, i ≤ j, to Σ |differences[p, i] + differences[p, j]|, p ascending."""
     count, groups = differences.shape
     out[:] = 0
     whole = groups - groups % ROWS

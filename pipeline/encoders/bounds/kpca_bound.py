@@ -1,4 +1,4 @@
-"""Upper bounds by kernel PCA, in bytes: K(x, y) ≤ ⟨x̃, ỹ⟩ + R(x) R(y) (Bourrier et al. 2015, App. A)."""
+"""Bounds by kernel PCA, in bytes: K ≤ ⟨x̃, ỹ⟩ + R(x) R(y) (Bourrier et al. 2015, App. A)."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores, sample_shares
-from mercore.pipeline.encoders.encoder import CodeColumn, Encoder, Memory, Model, Size, draw_rows, read_rows
+from mercore.pipeline.encoders.encoder import (
+    CodeColumn,
+    Encoder,
+    Memory,
+    Model,
+    Size,
+    draw_rows,
+    read_rows,
+)
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
     MAX_LANDMARKS,
@@ -70,14 +78,18 @@ class KpcaBoundSpec(Landmarks):
         landmarks = read_rows(vectors, rows)
         gram = gram_matrix(kernel, landmarks)
         eigenvalues, components = principal_components(gram.copy(), self.n_components)
-        near = read_rows(vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS))))
+        near = read_rows(
+            vectors, rng.permutation(draw_rows(rng, vectors.rows, min(vectors.rows, NEAR_ROWS)))
+        )
         prepared = kernel.prepare(near)
         return Learned(
             rows=rows,
             landmarks=landmarks,
             gram=gram,
             components=components[:, eigenvalues >= LEAST_EIGENVALUE],
-            sample=Sample(landmark_scores(kernel, prepared, landmarks), sample_scores(kernel, prepared)),
+            sample=Sample(
+                landmark_scores(kernel, prepared, landmarks), sample_scores(kernel, prepared)
+            ),
         )
 
     def turned(self, learned: "Learned", kernel: Kernel) -> dict[str, NDArray[Any]]:
@@ -88,7 +100,9 @@ class KpcaBoundSpec(Landmarks):
         kept = learned.components[:, : self.n_components]
         projection = np.zeros((len(kept), self.n_components))
         width = kept.shape[1]
-        projection[:, :width] = kept @ random_rotation(np.random.default_rng(self.random_state), width)
+        projection[:, :width] = kept @ random_rotation(
+            np.random.default_rng(self.random_state), width
+        )
         dims = learned.landmarks.shape[1]
         slack = projection_slack(kernel, learned.gram, projection[:, :width], dims)
         model = {
@@ -99,7 +113,10 @@ class KpcaBoundSpec(Landmarks):
             "slack": np.array([slack]),
         }
         bound = Projected(model)
-        return model | {"cosines": bound.near_cosines(learned.sample), "shares": sample_shares(bound, learned.sample)}
+        return model | {
+            "cosines": bound.near_cosines(learned.sample),
+            "shares": sample_shares(bound, learned.sample),
+        }
 
     def encoder(self, kernel: Kernel, model: Model) -> "KpcaBound":
         """Return the encoder of a model."""
@@ -161,7 +178,9 @@ class Projected(Encoder):
         """Return the bytes v + 128 of rows, and s, R, ‖e‖, ‖s v‖ and ⟨μ, ỹ − μ⟩ rounded up."""
         points = self._coordinates(rows)
         values = points.centred
-        scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(np.float64)
+        scale = float16_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE)).astype(
+            np.float64
+        )
         whole = np.rint(values / scale[:, None])
         rounded = whole * scale[:, None]
         lost = norms_above(values - rounded)
@@ -178,7 +197,9 @@ class Projected(Encoder):
 
         points = self._coordinates(queries)
         values = points.centred
-        step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(np.float64)
+        step = float32_above(np.maximum(np.abs(values).max(axis=1) / MOST, LEAST_SCALE**2)).astype(
+            np.float64
+        )
         whole = np.rint(values / step[:, None])
         lost = norms_above(values - whole * step[:, None])
         along = points.along + float(self._centre @ self._centre)
@@ -190,13 +211,20 @@ class Projected(Encoder):
                 step=step.astype(np.float32),
                 constant=float32_above(along + self._slack + ROUNDING),
                 factors=float32_above(
-                    np.stack([beta * points.residual, norms_above(points.centred), lost, np.ones(len(lost))])
+                    np.stack(
+                        [
+                            beta * points.residual,
+                            norms_above(points.centred),
+                            lost,
+                            np.ones(len(lost)),
+                        ]
+                    )
                 ),
             ),
         )
 
     def near_cosines(self, sample: Sample) -> Float64:
-        """Return the quantiles 0, 1 / 256, … 1 of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
+        """Return the quantiles of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
 
         K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample
         of one row all quantiles are 1, as for a bound.
@@ -210,7 +238,9 @@ class Projected(Encoder):
         scores = sample.scores[queries]
         scores[queries, queries] = -np.inf
         nearest = np.argpartition(scores, -min(NEAR, others), axis=1)[:, -min(NEAR, others) :]
-        left = np.take_along_axis(scores, nearest, axis=1) - np.einsum("qe,qne->qn", whole[queries], whole[nearest])
+        left = np.take_along_axis(scores, nearest, axis=1) - np.einsum(
+            "qe,qne->qn", whole[queries], whole[nearest]
+        )
         cosines = left / (points.residual[queries, None] * points.residual[nearest])
         return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
 
@@ -231,7 +261,9 @@ class KpcaBound(Encoder):
     def __init__(self, kernel: Kernel, model: Model) -> None:
         self.kernel = kernel.ranking
         self.block_rows = BLOCK_ROWS
-        self._landmarks = np.ascontiguousarray(self.kernel.prepare(model["landmarks"], label="landmark").T)
+        self._landmarks = np.ascontiguousarray(
+            self.kernel.prepare(model["landmarks"], label="landmark").T
+        )
         self._projected = Projected(model)
 
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
@@ -248,7 +280,9 @@ class KpcaBound(Encoder):
 
     def _values(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
         """Return K of raw rows with the landmarks, float64[b, M]."""
-        return self.kernel.landmark_values(self.kernel.prepare(rows, first=first, label=label), self._landmarks)
+        return self.kernel.landmark_values(
+            self.kernel.prepare(rows, first=first, label=label), self._landmarks
+        )
 
 
 def projection_panels(projection: Float64) -> Float64:
@@ -257,7 +291,9 @@ def projection_panels(projection: Float64) -> Float64:
 
     landmarks, width = projection.shape
     panels = np.zeros((-(-width // PANEL), landmarks, PANEL))
-    for panel, columns in zip(panels, np.split(projection, range(PANEL, width, PANEL), axis=1), strict=True):
+    for panel, columns in zip(
+        panels, np.split(projection, range(PANEL, width, PANEL), axis=1), strict=True
+    ):
         panel[:, : columns.shape[1]] = columns
     return panels
 
@@ -273,11 +309,13 @@ def projected(values: Float64, panels: Float64) -> Float64:
 
 def landmark_scores(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) -> Float64:
     """Return K of prepared rows with raw landmarks, float64[n, M]."""
-    return kernel.landmark_values(prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T))
+    return kernel.landmark_values(
+        prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
+    )
 
 
 def relaxation(model: Model, share: float) -> Relaxation:
-    """Return the β that held for a share of the near pairs of the sample, and how often it may fail (Eq. 28).
+    """Return the β that held for a share of a sample's near pairs, and its risk (Eq. 28).
 
     With 95 % confidence the share of such pairs is off by at most √(ln(2 / 0.05) / 2m), where the
     sample has m pairs (Dvoretzky, Kiefer & Wolfowitz): the probability that a neighbour is missed

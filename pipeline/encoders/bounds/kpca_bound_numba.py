@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
-from mercore.pipeline.simd.vectors import FLOAT64, add, load_float64, multiply, splat_float64, store, zero_float64
+from mercore.pipeline.simd.vectors import (
+    FLOAT64,
+    add,
+    load_float64,
+    multiply,
+    splat_float64,
+    store,
+    zero_float64,
+)
 
 VECTOR = FLOAT64.count
 PANEL = 4 * VECTOR  # columns whose sums of four rows fill half of the registers
@@ -20,7 +28,7 @@ Four = tuple[Any, Any, Any, Any]
 
 @jit
 def project(scores: Values, panels: Values, out: Values) -> None:
-    """Set ``out`` [n, P · 32] to scores [n, M] times a projection in panels [P, M, 32], landmarks ascending."""
+    """Set ``out`` [n, P · 32] to scores [n, M] times panels [P, M, 32], landmarks ascending."""
     n, landmarks = scores.shape
     width, flat, flat_out = np.uint64(out.shape[1]), panels.reshape(-1), out.reshape(-1)
     whole = n - n % ROWS
@@ -39,7 +47,9 @@ def project(scores: Values, panels: Values, out: Values) -> None:
         for i in range(whole, n):
             p = four_zeros()
             for k in range(landmarks):
-                p = with_products(p, load_four(flat, begin + np.uint64(k) * np.uint64(PANEL)), scores[i, k])
+                p = with_products(
+                    p, load_four(flat, begin + np.uint64(k) * np.uint64(PANEL)), scores[i, k]
+                )
             store_four(flat_out, np.uint64(i) * width + column, p)
 
 
@@ -75,4 +85,9 @@ def with_products(sums: Four, line: Four, score: float) -> Four:
     Each product and each sum is rounded.
     """
     s, (a, b, c, d), (e, f, g, h) = splat_float64(score), sums, line
-    return add(a, multiply(e, s)), add(b, multiply(f, s)), add(c, multiply(g, s)), add(d, multiply(h, s))
+    return (
+        add(a, multiply(e, s)),
+        add(b, multiply(f, s)),
+        add(c, multiply(g, s)),
+        add(d, multiply(h, s)),
+    )

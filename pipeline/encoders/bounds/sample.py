@@ -37,7 +37,9 @@ def sample_shares(encoder: Encoder, sample: Sample) -> Float64:
     size = encoder.block_rows
     blocks = [encoder.encode(rows[start : start + size]) for start in range(first, len(rows), size)]
     codes, terms = (np.concatenate([block[name] for block in blocks]) for name in scanner.names)
-    return measured_shares(scanner.bounds(codes, terms.astype(np.float32)).T, sample.scores[:count, first:])
+    return measured_shares(
+        scanner.bounds(codes, terms.astype(np.float32)).T, sample.scores[:count, first:]
+    )
 
 
 def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
@@ -54,7 +56,10 @@ def measured_shares(bounds: NDArray[np.float32], scores: Float64) -> Float64:
         Both shares, as means over the queries, and n.
     """
     n = scores.shape[1]
-    shares = [(bounds[:, :size] >= scores[:, :size].max(axis=1, keepdims=True)).mean() for size in (n, max(1, n // 8))]
+    shares = [
+        (bounds[:, :size] >= scores[:, :size].max(axis=1, keepdims=True)).mean()
+        for size in (n, max(1, n // 8))
+    ]
     return np.array([*shares, n])
 
 

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, QUEUED, RUNNING, JobSpec, Registry
+from mercore.jobs.background.registry import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    JobSpec,
+    Registry,
+)
 from mercore.stores.errors import FormatError, StorageError
 
 SPEC = JobSpec("encode", {"atoms": 8}, ["encode"], None, [])
@@ -35,7 +43,9 @@ def test_jobs_are_claimed_in_order_and_keep_what_they_were_submitted_with(path: 
 
 def test_a_job_waits_for_the_jobs_before_it_that_write_what_it_reads(path: Path) -> None:
     registry = Registry(path)
-    registry.submit("reader", SPEC._replace(sources=["/x"]))  # before: what it reads is there already
+    registry.submit(
+        "reader", SPEC._replace(sources=["/x"])
+    )  # before: what it reads is there already
     registry.submit("writer", SPEC._replace(target="/x"))
     registry.submit("waiting", SPEC._replace(sources=["/y", "/x"], target="/z"))
     registry.submit("chained", SPEC._replace(sources=["/z"]))
@@ -57,7 +67,14 @@ def test_a_job_that_ended_is_queued_again_behind_the_others(path: Path, state: s
     job, before = registry.submit("old", SPEC._replace(options={"atoms": 8, "workers": 3}))
     assert before is not None
     assert (before.state, before.why) == (state, "so")
-    assert (job.state, job.why, job.exit_code, job.crashes, job.cancel, job.runs) == (QUEUED, "", None, 0, False, 1)
+    assert (job.state, job.why, job.exit_code, job.crashes, job.cancel, job.runs) == (
+        QUEUED,
+        "",
+        None,
+        0,
+        False,
+        1,
+    )
     assert job.options == {"atoms": 8, "workers": 3}
     assert [found.id for found in registry.jobs(QUEUED)] == ["new", "old"]
 
@@ -76,7 +93,9 @@ def test_a_change_happens_in_the_state_that_it_is_for(path: Path) -> None:
     registry = Registry(path)
     registry.submit("one", SPEC)
     assert registry.change("one", when=RUNNING, state=DONE).state == QUEUED
-    assert registry.change("one", when=QUEUED, state=DONE, progress={"done": 3}).progress == {"done": 3}
+    assert registry.change("one", when=QUEUED, state=DONE, progress={"done": 3}).progress == {
+        "done": 3
+    }
 
 
 def test_jobs_are_found_by_the_beginning_of_their_ids(path: Path) -> None:
@@ -142,14 +161,19 @@ def test_settings(path: Path) -> None:
 def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be looked at" * 100)
     with pytest.raises(
-        FormatError, match=r"registry\.sqlite is not a registry of jobs: file is not a database\. Fix: "
+        FormatError,
+        match=r"registry\.sqlite is not a registry of jobs: file is not a database\. Fix: ",
     ):
         Registry(path)
     newer = tmp_path / "newer"
     connection = sqlite3.connect(newer)
     connection.execute("PRAGMA user_version = 2")
     connection.close()
-    with pytest.raises(FormatError, match=r"newer is of format version 2: expected 1\. Fix: use the version"):
+    with pytest.raises(
+        FormatError, match=r"newer is of format version 2: expected 1\. Fix: use the version"
+    ):
         Registry(newer)
-    with pytest.raises(StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Fix: "):
+    with pytest.raises(
+        StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Fix: "
+    ):
         Registry(tmp_path / "nowhere" / "registry")

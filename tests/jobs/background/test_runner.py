@@ -17,7 +17,9 @@ LEFT = [
 
 
 @pytest.mark.parametrize(("columns", "after"), LEFT)
-def test_a_job_whose_process_died_is_marked_dead(columns: dict[str, Any], after: str, tmp_path: Path) -> None:
+def test_a_job_whose_process_died_is_marked_dead(
+    columns: dict[str, Any], after: str, tmp_path: Path
+) -> None:
     registry = Registry(tmp_path / "registry.sqlite")
     registry.submit("job", SPEC)
     registry.claim()

@@ -43,11 +43,16 @@ def test_one_of_another_user_is_refused(folder: Path, monkeypatch: pytest.Monkey
     open_state()
     owner = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: owner + 1)
-    with pytest.raises(StorageError, match=rf"^{folder} belongs to user {owner}: expected {owner + 1}, who you are\. "):
+    with pytest.raises(
+        StorageError,
+        match=rf"^{folder} belongs to user {owner}: expected {owner + 1}, who you are\. ",
+    ):
         open_state()
 
 
-def test_without_the_environment_it_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_environment_it_is_the_platforms(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv(FOLDER)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert state_folder() == tmp_path / "mercore"

@@ -1,4 +1,5 @@
-"""What ``mercore submit`` refuses before it queues anything, and what it takes: jobs here are queued, and never run."""
+"""What ``mercore submit`` refuses before it queues anything, and what it takes: jobs here are
+queued, and never run."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +18,13 @@ CHI2 = ("--kernel", "chi2")
 ASKA = (*CHI2, "--atoms", 32, "--sparsity", 2, "--part-rows", 100)
 PQ = (*CHI2, "--encoder", "kpca-pq", "--landmarks", 32, "--components", 8, "--subquantizers", 4)
 BOUNDS = (*CHI2, "--encoder", "bin-bound", "--groups", 4)
-COMPARE = (*CHI2, "--encoder", "kpca-pq:landmarks=32,components=8,subquantizers=4", "--ranks", "1,10")
+COMPARE = (
+    *CHI2,
+    "--encoder",
+    "kpca-pq:landmarks=32,components=8,subquantizers=4",
+    "--ranks",
+    "1,10",
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +46,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own with links to the data, in which commands run; nothing drains its queue."""
+    """A folder of its own with links to the data, in which commands run; nothing drains its
+    queue."""
     work = tmp_path / "work"
     work.mkdir()
     for path in data.iterdir():
@@ -69,11 +77,13 @@ def ended(job: str, state: str) -> None:
 REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "queries of another dimension": (
         ("search", "aska", "wide.npy", "-k", 3, "--out", "h.npz"),
-        "wide.npy has d = 13: expected 12, the dimension of {}/aska. Fix: name queries of the same kind.",
+        "wide.npy has d = 13: expected 12, the dimension of {}/aska. Fix: name queries of the "
+        "same kind.",
     ),
     "queries of another dimension than vectors": (
         ("search", "base", "wide.npy", *CHI2, "--out", "h.npz"),
-        "wide.npy has d = 13: expected 12, the dimension of {}/base. Fix: name queries of the same kind.",
+        "wide.npy has d = 13: expected 12, the dimension of {}/base. Fix: name queries of the "
+        "same kind.",
     ),
     "a folder for hits that is missing": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "no/h.npz"),
@@ -85,7 +95,8 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a suffix of no hits": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "h.txt"),
-        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file.",
+        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
+        "rename the file.",
     ),
     "a folder for vectors that is missing": (
         ("ingest", "base.npy", "no/x"),
@@ -97,11 +108,13 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a compressor of vectors": (
         ("ingest", "base.npy", "x", "--compressor", "rar"),
-        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Fix: --compr",
+        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, "
+        "lzma. Fix: --compr",
     ),
     "a compressor of codes": (
         ("encode", "base", "x", *ASKA, "--compressor", "rar"),
-        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. Fix: --compr",
+        "unknown compressor: found 'rar', expected one of none, zstd, blosc, gzip, lz4, bz2, "
+        "lzma. Fix: --compr",
     ),
     "a folder for codes that is missing": (
         ("encode", "base", "no/x", *ASKA),
@@ -109,7 +122,8 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "codes onto a file": (
         ("encode", "base", "q.npy", *ASKA),
-        "q.npy exists and is no store of mercore: expected a new path. Fix: name another, or remove it.",
+        "q.npy exists and is no store of mercore: expected a new path. Fix: name another, or "
+        "remove it.",
     ),
     "codes onto those of another job": (
         ("encode", "base", "aska", *PQ),
@@ -121,11 +135,13 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "chosen bounds onto codes": (
         ("encode", "base", "aska", *CHI2, "--encoder", "bound"),
-        "aska holds codes of aska, which are no bounds: expected bounds that are begun, or a new path. Fix: ",
+        "aska holds codes of aska, which are no bounds: expected bounds that are begun, or a "
+        "new path. Fix: ",
     ),
     "vectors to verify in that are missing": (
         ("verify", "no", "q.npy", "hits.npz", *CHI2),
-        "no does not exist: expected a vector store. Fix: check the path, or mercore ingest SOURCE {}/no",
+        "no does not exist: expected a vector store. Fix: check the path, or mercore ingest "
+        "SOURCE {}/no",
     ),
     "a kernel to verify by that is none": (
         ("verify", "base", "q.npy", "hits.npz", "--kernel", "chi3"),
@@ -153,19 +169,29 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a comparison kept in a store": (
         ("compare", "base", "q.npy", *COMPARE, "--out", "aska"),
-        "aska holds a Zarr store: expected a folder for a comparison. Fix: name another with --out.",
+        "aska holds a Zarr store: expected a folder for a comparison. Fix: name another with "
+        "--out.",
     ),
     "memory to compare in": (
         ("compare", "base", "q.npy", *COMPARE, "--memory", "1MB"),
         "searching would take 0.",
     ),
-    "a store to check that is missing": (("check", "no"), "no does not exist: expected a store. Fix: check the path."),
-    "what has nothing to check": (("check", "q.npy"), "q.npy has no receipts to check against. Fix: "),
+    "a store to check that is missing": (
+        ("check", "no"),
+        "no does not exist: expected a store. Fix: check the path.",
+    ),
+    "what has nothing to check": (
+        ("check", "q.npy"),
+        "q.npy has no receipts to check against. Fix: ",
+    ),
     "an index that exists": (
         ("export", "pq", "q.npy"),
         "q.npy exists: expected a new path. Fix: name another, or remove it.",
     ),
-    "codes that no index holds": (("export", "aska", "x"), "aska holds codes of aska: expected kpca-pq or pq, which"),
+    "codes that no index holds": (
+        ("export", "aska", "x"),
+        "aska holds codes of aska: expected kpca-pq or pq, which",
+    ),
     "no file for hits": (
         ("search", "aska", "q.npy"),
         "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz",
@@ -212,21 +238,51 @@ def test_what_can_run_is_queued(words: tuple[object, ...], folder: Path) -> None
 def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Path) -> None:
     succeed("submit", "ingest", "base.npy", "new")
     refused: list[tuple[tuple[object, ...], str]] = [
-        (("encode", "new", "no/x", *ASKA), "cannot write {}/no/x: there is no folder {}/no. Fix: create it."),
-        (("encode", "new", "q.npy", *ASKA), "q.npy exists and holds no codes: expected codes that are begun, or a new"),
-        (("encode", "new", "x", *CHI2, "--landmarks", 4), "--landmarks has no use here: it belongs to "),
-        (("encode", "new", "x", *CHI2, "--encoder", "bound", "--atoms", 4), "--atoms has no use here: it belongs to "),
+        (
+            ("encode", "new", "no/x", *ASKA),
+            "cannot write {}/no/x: there is no folder {}/no. Fix: create it.",
+        ),
+        (
+            ("encode", "new", "q.npy", *ASKA),
+            "q.npy exists and holds no codes: expected codes that are begun, or a new",
+        ),
+        (
+            ("encode", "new", "x", *CHI2, "--landmarks", 4),
+            "--landmarks has no use here: it belongs to ",
+        ),
+        (
+            ("encode", "new", "x", *CHI2, "--encoder", "bound", "--atoms", 4),
+            "--atoms has no use here: it belongs to ",
+        ),
         (("encode", "new", "x", "--kernel", "chi3"), "unknown kernel"),
-        (("encode", "new", "x", *ASKA, "--compressor", "rar"), "unknown compressor: found 'rar', expected one of "),
-        (("search", "new", "q.npy", *CHI2, "--out", "h.txt"), "h.txt: unknown suffix '.txt' for hits, expected "),
+        (
+            ("encode", "new", "x", *ASKA, "--compressor", "rar"),
+            "unknown compressor: found 'rar', expected one of ",
+        ),
+        (
+            ("search", "new", "q.npy", *CHI2, "--out", "h.txt"),
+            "h.txt: unknown suffix '.txt' for hits, expected ",
+        ),
         (
             ("search", "new", "nowhere.npy", *CHI2, "--out", "h.npz"),
             "nowhere.npy does not exist: expected a source of search. Fix: check the path.",
         ),
-        (("verify", "new", "q.npy", "nowhere.npz", *CHI2), "nowhere.npz does not exist: expected a source of verify."),
-        (("compare", "new", "q.npy", *COMPARE, "--out", "aska"), "aska holds a Zarr store: expected a folder for a "),
-        (("export", "new", "x", "--points", "p.npy"), "--queries and --points go together: found one of them."),
-        (("ingest", "new", "base"), "base exists: expected a new path. Fix: name another, or remove it."),
+        (
+            ("verify", "new", "q.npy", "nowhere.npz", *CHI2),
+            "nowhere.npz does not exist: expected a source of verify.",
+        ),
+        (
+            ("compare", "new", "q.npy", *COMPARE, "--out", "aska"),
+            "aska holds a Zarr store: expected a folder for a ",
+        ),
+        (
+            ("export", "new", "x", "--points", "p.npy"),
+            "--queries and --points go together: found one of them.",
+        ),
+        (
+            ("ingest", "new", "base"),
+            "base exists: expected a new path. Fix: name another, or remove it.",
+        ),
     ]
     for words, message in refused:
         outcome = invoke("submit", *words)
@@ -254,11 +310,15 @@ def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
     assert "nowhere does not exist: expected a store. Fix: check the path." in outcome.err
 
 
-@pytest.mark.parametrize("spelling", ["{}/new", "../work/new", "./x/../new", "../link/new", "alias"])
+@pytest.mark.parametrize(
+    "spelling", ["{}/new", "../work/new", "./x/../new", "../link/new", "alias"]
+)
 def test_a_job_waits_for_what_is_spelled_otherwise(spelling: str, folder: Path) -> None:
     (folder.parent / "link").symlink_to(folder)
     (folder / "alias").symlink_to("new")
-    succeed("submit", "ingest", "base.npy", spelling.format(folder) if spelling != "alias" else "new")
+    succeed(
+        "submit", "ingest", "base.npy", spelling.format(folder) if spelling != "alias" else "new"
+    )
     succeed("submit", "encode", spelling.format(folder), "codes", *ASKA)
     ingest, encode = queued()
     assert ingest.target == str(folder / "new")
@@ -292,7 +352,9 @@ def test_a_job_goes_on_with_its_own_store(folder: Path) -> None:
         (("export", "pq", "x", "--queries", "q.npy", "--points", "p.npy"), ("x", "p.npy")),
     ],
 )
-def test_what_is_written_once_stays_done(words: tuple[object, ...], written: tuple[str, ...], folder: Path) -> None:
+def test_what_is_written_once_stays_done(
+    words: tuple[object, ...], written: tuple[str, ...], folder: Path
+) -> None:
     job = succeed("submit", *words).strip()
     succeed(*words)
     ended(job, DONE)
@@ -306,12 +368,19 @@ def test_what_is_written_once_stays_done(words: tuple[object, ...], written: tup
 
 
 def test_a_number_that_is_not_finite_ends_in_one_paragraph(folder: Path) -> None:
-    for words in (("encode", "base", "x", "--kernel", "rbf", "--gamma", "nan"), ("compare", "base", "q.npy", *COMPARE)):
+    for words in (
+        ("encode", "base", "x", "--kernel", "rbf", "--gamma", "nan"),
+        ("compare", "base", "q.npy", *COMPARE),
+    ):
         outcome = invoke("submit", *words, "--transform", "inf")
         assert (outcome.code, outcome.out) == (2, "")
-    (folder / "job.toml").write_text('verb = "encode"\nvectors = "base"\ncodes = "x"\nkernel = "rbf"\ngamma = nan\n')
+    (folder / "job.toml").write_text(
+        'verb = "encode"\nvectors = "base"\ncodes = "x"\nkernel = "rbf"\ngamma = nan\n'
+    )
     outcome = invoke("submit", "job.toml")
-    message = "mercore: job.toml: gamma is nan, expected text or a finite number. Fix: correct it.\n"
+    message = (
+        "mercore: job.toml: gamma is nan, expected text or a finite number. Fix: correct it.\n"
+    )
     assert (outcome.code, outcome.out, outcome.err) == (2, "", message)
     assert queued() == []
 
@@ -319,16 +388,39 @@ def test_a_number_that_is_not_finite_ends_in_one_paragraph(folder: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("search", "aska", "wide.npy", "-k", 3), "wide.npy has d = 13: expected 12, the dimension of aska. Fix: "),
-        (("search", "base", "wide.npy", *CHI2), "wide.npy has d = 13: expected 12, the dimension of base. Fix: "),
-        (("search", "aska", "q.npy", "--out", "h.txt"), "h.txt: unknown suffix '.txt' for hits, expected "),
-        (("search", "aska", "q.npy", "--out", "no/h.npz"), "no/h.npz: the folder no does not exist. Fix: create it"),
-        (("encode", "base", "no/x", *ASKA), "cannot write no/x: there is no folder no. Fix: create it."),
-        (("encode", "base", "no/x", *CHI2, "--encoder", "bound"), "cannot write no/x: there is no folder no. Fix: "),
-        (("encode", "base", "x", *ASKA, "--compressor", "rar"), "unknown compressor: found 'rar', expected one of "),
+        (
+            ("search", "aska", "wide.npy", "-k", 3),
+            "wide.npy has d = 13: expected 12, the dimension of aska. Fix: ",
+        ),
+        (
+            ("search", "base", "wide.npy", *CHI2),
+            "wide.npy has d = 13: expected 12, the dimension of base. Fix: ",
+        ),
+        (
+            ("search", "aska", "q.npy", "--out", "h.txt"),
+            "h.txt: unknown suffix '.txt' for hits, expected ",
+        ),
+        (
+            ("search", "aska", "q.npy", "--out", "no/h.npz"),
+            "no/h.npz: the folder no does not exist. Fix: create it",
+        ),
+        (
+            ("encode", "base", "no/x", *ASKA),
+            "cannot write no/x: there is no folder no. Fix: create it.",
+        ),
+        (
+            ("encode", "base", "no/x", *CHI2, "--encoder", "bound"),
+            "cannot write no/x: there is no folder no. Fix: ",
+        ),
+        (
+            ("encode", "base", "x", *ASKA, "--compressor", "rar"),
+            "unknown compressor: found 'rar', expected one of ",
+        ),
     ],
 )
-def test_a_plan_refuses_what_the_verb_would(words: tuple[object, ...], message: str, folder: Path) -> None:
+def test_a_plan_refuses_what_the_verb_would(
+    words: tuple[object, ...], message: str, folder: Path
+) -> None:
     outcome = invoke("plan", *words)
     assert (outcome.code > 0, outcome.out) == (True, "")
     assert outcome.err.startswith(f"mercore: {message}")

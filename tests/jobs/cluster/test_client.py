@@ -38,17 +38,23 @@ with connect(Execution(threads=1)):
 
 
 def test_a_slow_disk_is_not_what_stderr_is_for() -> None:
-    said = subprocess.run([sys.executable, "-c", WARNING], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", WARNING], capture_output=True, text=True, check=True
+    )
     assert "Anything else" in said.stderr
     assert "scratch" not in said.stderr
 
 
 def test_no_report_of_dask_is_made_where_it_would_swallow_an_interrupt() -> None:
-    said = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", COLLECTING], capture_output=True, text=True, check=True
+    )
     assert (said.stdout, said.stderr) == ("True []\n", "")
 
 
 def test_no_logger_of_dask_speaks_while_a_cluster_is_connected() -> None:
     script = SPEAKING.replace("LEVEL", str(logging.ERROR))
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert (said.stdout, said.stderr) == ("\n", "")

@@ -1,4 +1,5 @@
-"""A comparison's figures are those of encoding, searching and evaluating by hand; what is recorded is not redone."""
+"""A comparison's figures are those of encoding, searching and evaluating by hand; what is recorded
+is not redone."""
 
 import io
 import json
@@ -26,7 +27,11 @@ from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.recall import evaluate
-from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    search_code_store,
+    search_vector_store,
+)
 from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import Hits, read_hits
@@ -36,7 +41,13 @@ from tests.support.making import Rows, histograms, make_codes, make_vectors
 
 ROWS, QUERIES, DIMS = 600, 40, 12
 ASKA, LSH = "aska:atoms=64,sparsity=3", "kpca-lsh:landmarks=64,bits=48"
-OPTIONS: dict[str, Any] = {"kernels": ["chi2"], "encoders": [ASKA, LSH], "ranks": "1,5,30", "threads": 2, "workers": 2}
+OPTIONS: dict[str, Any] = {
+    "kernels": ["chi2"],
+    "encoders": [ASKA, LSH],
+    "ranks": "1,5,30",
+    "threads": 2,
+    "workers": 2,
+}
 RECORDED = [1, 2, 5, 10, 20, 30]
 Run = Callable[..., dict[str, Any]]
 
@@ -54,7 +65,9 @@ def run(folder: Path) -> Run:
     """Run a comparison of the module's data."""
 
     def run(**options: Any) -> dict[str, Any]:
-        return api.compare(str(folder / "vectors"), str(folder / "queries.npy"), **{**OPTIONS, **options})
+        return api.compare(
+            str(folder / "vectors"), str(folder / "queries.npy"), **{**OPTIONS, **options}
+        )
 
     return run
 
@@ -105,7 +118,13 @@ def by_hand(folder: Path, spec: EncoderSpec, *, rerank: int | None = None) -> li
 def without_times(report: Any) -> Any:
     """A report without what another run of the same would not repeat."""
     if isinstance(report, dict):
-        timed = ("seconds", "encode_seconds", "encode_us_per_row", "ns_per_row_and_query", "written")
+        timed = (
+            "seconds",
+            "encode_seconds",
+            "encode_us_per_row",
+            "ns_per_row_and_query",
+            "written",
+        )
         return {
             key: without_times(value)
             for key, value in report.items()
@@ -114,7 +133,9 @@ def without_times(report: Any) -> Any:
     return [without_times(value) for value in report] if isinstance(report, list) else report
 
 
-def test_every_recall_is_that_of_a_search_by_hand(folder: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+def test_every_recall_is_that_of_a_search_by_hand(
+    folder: Path, whole: tuple[Path, dict[str, Any]]
+) -> None:
     _, report = whole
     kinds: dict[str, dict[str, Any]] = {
         "aska": {"n_atoms": 64, "n_nonzero_coefs": 3},
@@ -127,7 +148,9 @@ def test_every_recall_is_that_of_a_search_by_hand(folder: Path, whole: tuple[Pat
         spec = ENCODERS[name](**{**kinds[name], "random_state": seed})
         store = folder / f"{name}-{seed}"
         assert record["search"]["recall"] == by_hand(store, spec)
-        assert record["reranked"]["recall"] == by_hand(folder / f"{name}-{seed}-again", spec, rerank=60)
+        assert record["reranked"]["recall"] == by_hand(
+            folder / f"{name}-{seed}-again", spec, rerank=60
+        )
         assert record["bytes_per_row"] == {"aska": 13, "kpca-lsh": 6}[name]
         definitions = {row["definition"] for row in record["reranked"]["recall"]}
         assert definitions == {"k-recall", "texmex", "aska", "tie-aware"}
@@ -154,17 +177,33 @@ def test_means_and_deviations_are_those_over_the_seeds(whole: tuple[Path, dict[s
     assert any(std for entry in report["summary"] for std in entry["recall_std"])
 
 
-def test_the_table_shows_the_summary(whole: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_the_summary(
+    whole: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
     _, report = whole
     print_comparison(report)
     title, header, *lines = capsys.readouterr().out.splitlines()
     assert title == "chi2: 600 rows, 40 queries, k = 30"
-    assert header.split() == ["encoder", "bytes", "per", "row", "R@1", "R@5", "R@30", "search", "ns", "encode", "µs"]
+    assert header.split() == [
+        "encoder",
+        "bytes",
+        "per",
+        "row",
+        "R@1",
+        "R@5",
+        "R@30",
+        "search",
+        "ns",
+        "encode",
+        "µs",
+    ]
     for line, entry in zip(lines, report["summary"], strict=True):
         shown = [(entry["recall_mean"][place], entry["recall_std"][place]) for place in (0, 2, 5)]
         recall = "  ".join(f"{mean:.3f} ± {std:.3f}" for mean, std in shown)
         name = entry["encoder"] + ", 60 reranked" * (entry["reranked"] is not None)
-        speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
+        speed = [
+            f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")
+        ]
         assert line.split() == f"{name} {entry['bytes_per_row']} {recall} {' '.join(speed)}".split()
 
 
@@ -183,7 +222,11 @@ def test_what_is_recorded_is_not_done_again(
     assert {**again, "written": None} == {**report, "written": None}
     run(seeds=2, encoders=[LSH, ASKA], ranks="1,20,30", **options)  # 20 is recorded in any case
     assert not encoded
-    assert [record["seed"] for record in run(seeds=3, encoders=[LSH], **options)["runs"]] == [0, 1, 2]
+    assert [record["seed"] for record in run(seeds=3, encoders=[LSH], **options)["runs"]] == [
+        0,
+        1,
+        2,
+    ]
     assert encoded == [("kpca-lsh", 2)]
 
 
@@ -218,8 +261,13 @@ def test_what_a_killed_run_left_is_removed(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_other_queries_are_another_comparison(folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]) -> None:
-    path, options = tmp_path / "queries.npy", {**OPTIONS, "encoders": [LSH], "out": str(tmp_path / "out")}
+def test_other_queries_are_another_comparison(
+    folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    path, options = (
+        tmp_path / "queries.npy",
+        {**OPTIONS, "encoders": [LSH], "out": str(tmp_path / "out")},
+    )
     rows = histograms(QUERIES, DIMS, seed=1)
     for row in (0, 33):  # of which a fingerprint would read neither
         rows[row] = rows[row][::-1]
@@ -243,7 +291,9 @@ def test_other_ranks_and_another_rerank_are_another_run(
         assert without_times(report) == without_times(run(encoders=[LSH], **options))
 
 
-def test_without_a_folder_nothing_stays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_nothing_stays(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     report = run(encoders=[LSH])
     assert "written" not in report
@@ -254,9 +304,17 @@ def test_equal_bytes_and_equal_operations(run: Run) -> None:
     encoders = ["aska:atoms=64", "kpca-lsh:landmarks=64", "kpca-jl:landmarks=64,components=32"]
     by_bytes = run(encoders=encoders, bytes=17)
     assert [entry["bytes_per_row"] for entry in by_bytes["summary"]] == [16, 17, 16]
-    assert [entry["operations"] for entry in by_bytes["summary"]] == ["4 look-ups", "136 bits", "3 multiply-adds"]
+    assert [entry["operations"] for entry in by_bytes["summary"]] == [
+        "4 look-ups",
+        "136 bits",
+        "3 multiply-adds",
+    ]
     by_operations = run(encoders=encoders, operations=2)
-    assert [entry["operations"] for entry in by_operations["summary"]] == ["2 look-ups", "75 bits", "8 multiply-adds"]
+    assert [entry["operations"] for entry in by_operations["summary"]] == [
+        "2 look-ups",
+        "75 bits",
+        "8 multiply-adds",
+    ]
     assert by_operations["operations"] == 2
 
 
@@ -270,16 +328,28 @@ def test_kernels_share_the_encoders_and_take_the_parameters_they_have() -> None:
 
 def test_encoders_of_one_name_are_told_apart_by_their_texts() -> None:
     texts = ["aska", "aska:atoms=64", "kpca:components=8"]
-    assert [candidate.label for candidate in parse_encoders(texts, 12, {})] == ["aska", "aska:atoms=64", "kpca"]
+    assert [candidate.label for candidate in parse_encoders(texts, 12, {})] == [
+        "aska",
+        "aska:atoms=64",
+        "kpca",
+    ]
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_the_options_of_a_text_are_those_of_encode(name: str) -> None:
-    given = {option: getattr(ENCODERS[name](), field) for option, field in fields_of(name).items() if option != SEED}
+    given = {
+        option: getattr(ENCODERS[name](), field)
+        for option, field in fields_of(name).items()
+        if option != SEED
+    }
     given |= {option: value // 2 for option, value in given.items() if isinstance(value, int)}
-    text = f"{name}:" + ",".join(f"{option.replace('_', '-')}={value}" for option, value in given.items())
+    text = f"{name}:" + ",".join(
+        f"{option.replace('_', '-')}={value}" for option, value in given.items()
+    )
     (candidate,) = parse_encoders([text], 12, {})
-    assert candidate.spec == ENCODERS[name](**{fields_of(name)[option]: value for option, value in given.items()})
+    assert candidate.spec == ENCODERS[name](
+        **{fields_of(name)[option]: value for option, value in given.items()}
+    )
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -291,22 +361,26 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "unknown option": (
         {"encoders": ["kpca:atom=3"]},
-        "--encoder kpca:atom=3: found 'atom=3', expected option=value with an option of kpca: landmarks, components. "
+        "--encoder kpca:atom=3: found 'atom=3', expected option=value with an option of kpca: "
+        "landmarks, components. "
         "Fix: leave it out.",
     ),
     "another encoder's option": (
         {"encoders": ["kpca:bits=8"]},
-        "--encoder kpca:bits=8: found 'bits=8', expected option=value with an option of kpca: landmarks, components. "
+        "--encoder kpca:bits=8: found 'bits=8', expected option=value with an option of kpca: "
+        "landmarks, components. "
         "Fix: leave it out.",
     ),
     "no value": (
         {"encoders": ["kpca:landmarks"]},
-        "--encoder kpca:landmarks: found 'landmarks', expected option=value with an option of kpca: landmarks, "
+        "--encoder kpca:landmarks: found 'landmarks', expected option=value with an option of "
+        "kpca: landmarks, "
         "components. Fix: leave it out.",
     ),
     "not a number": (
         {"encoders": ["kpca:components=many"]},
-        "--encoder kpca:components=many: components is 'many', expected a whole number. Fix: leave it out.",
+        "--encoder kpca:components=many: components is 'many', expected a whole number. Fix: "
+        "leave it out.",
     ),
     "not a choice": (
         {"encoders": ["aska:pursuit=mp"]},
@@ -346,25 +420,30 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too few bytes": (
         {"encoders": ["kpca"], "bytes": 5},
-        "--encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Fix: --bytes 8",
+        "--encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Fix: "
+        "--bytes 8",
     ),
     "too small a store": (
         {"encoders": [LSH, "kpca"]},
-        "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of the store. "
+        "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
+        "the store. "
         "Fix: --landmarks 600",
     ),
     "a kernel that an encoder does not serve": (
         {"encoders": [LSH, "pq:subquantizers=4"]},
-        "--encoder pq: encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, "
+        "--encoder pq: encoder pq ranks rows by their Euclidean distance: found kernel chi2, "
+        "expected one of cosine, "
         "hellinger, rbf. Fix: --encoder kpca-pq",
     ),
     "ranks": (
         {"ranks": "1,601"},
-        "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. Fix: --ranks 1,10,100",
+        "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. "
+        "Fix: --ranks 1,10,100",
     ),
     "rerank": (
         {"rerank": 20},
-        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Fix: --rerank 300",
+        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Fix: "
+        "--rerank 300",
     ),
     "threads": (
         {"threads": 0},
@@ -379,7 +458,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_before_anything_is_written(case: str, run: Run, tmp_path: Path) -> None:
+def test_bad_input_is_refused_before_anything_is_written(
+    case: str, run: Run, tmp_path: Path
+) -> None:
     options, message = BAD[case]
     with pytest.raises(InputError) as error:
         run(**options, out=str(tmp_path / "out"))
@@ -401,7 +482,10 @@ def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_
     with pytest.raises(InputError, match=r"^query 0 has a negative value: "):
         api.compare(str(folder / "vectors"), str(queries), **options)
     np.save(queries, histograms(QUERIES, DIMS + 1))
-    with pytest.raises(InputError, match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Fix: "):
+    with pytest.raises(
+        InputError,
+        match=r"negative\.npy has d = 13: expected 12, the dimension of .*vectors\. Fix: ",
+    ):
         api.compare(str(folder / "vectors"), str(queries), **options)
     assert not encoded
     assert not out.exists()
@@ -410,7 +494,9 @@ def test_queries_that_a_later_kernel_does_not_take_are_refused_before_the_first_
 def test_rows_that_a_later_kernel_does_not_take_are_refused_before_the_first_run(
     folder: Path, tmp_path: Path, encoded: list[tuple[str, int]]
 ) -> None:
-    rows = zarr.create_array(tmp_path / "foreign", shape=(ROWS, DIMS), chunks=(100, DIMS), dtype="float32")
+    rows = zarr.create_array(
+        tmp_path / "foreign", shape=(ROWS, DIMS), chunks=(100, DIMS), dtype="float32"
+    )
     rows[:] = np.abs(negative(ROWS, seed=3))
     rows[500] = -1
     options = {**OPTIONS, "kernels": ["cosine", "chi2"], "out": str(tmp_path / "out")}
@@ -423,7 +509,9 @@ def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_r
     run: Run, tmp_path: Path, encoded: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    with pytest.raises(BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Fix: fewer --threads\.$"):
+    with pytest.raises(
+        BudgetError, match=r"^searching would take 0\.\d\d GiB: .* Fix: fewer --threads\.$"
+    ):
         run(memory=1 << 20, out=str(out))
     large = ["kpca-lsh:landmarks=600,bits=4096"]
     with pytest.raises(BudgetError, match=r"^encoding would take "):
@@ -442,12 +530,34 @@ def test_memory_and_disk_are_refused_before_the_first_run_but_not_where_all_is_r
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        ("vectors", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
-        ("v2/.zarray", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
-        ("v2/.zgroup", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
-        ("v3/zarr.json", "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with --out."),
-        ("queries.npy", "{} is a file: expected a folder for a comparison. Fix: name another with --out."),
-        ("queries.npy/x", "cannot write {}: {parent} is no folder to write in. Fix: name another with --out."),
+        (
+            "vectors",
+            "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with "
+            "--out.",
+        ),
+        (
+            "v2/.zarray",
+            "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with "
+            "--out.",
+        ),
+        (
+            "v2/.zgroup",
+            "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with "
+            "--out.",
+        ),
+        (
+            "v3/zarr.json",
+            "{} holds a Zarr store: expected a folder for a comparison. Fix: name another with "
+            "--out.",
+        ),
+        (
+            "queries.npy",
+            "{} is a file: expected a folder for a comparison. Fix: name another with --out.",
+        ),
+        (
+            "queries.npy/x",
+            "cannot write {}: {parent} is no folder to write in. Fix: name another with --out.",
+        ),
     ],
 )
 def test_no_comparison_is_kept_in_a_store_or_a_file(
@@ -475,7 +585,9 @@ def test_no_comparison_is_kept_in_a_store_or_a_file(
         ('{"name": "mercore-compare", "version": 2, "runs": []}', "mercore-compare version 2"),
     ],
 )
-def test_a_file_that_is_no_record_is_refused(run: Run, tmp_path: Path, content: str, found: str) -> None:
+def test_a_file_that_is_no_record_is_refused(
+    run: Run, tmp_path: Path, content: str, found: str
+) -> None:
     path = tmp_path / "compare.json"
     path.write_text(content)
     with pytest.raises(FormatError) as error:
@@ -504,7 +616,9 @@ def shows(png: bytes, colour: str) -> bool:
 
 def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
     out, report = whole
-    assert report["written"] == [str(out / name) for name in ("compare.json", "recall.png", "recall.svg")]
+    assert report["written"] == [
+        str(out / name) for name in ("compare.json", "recall.png", "recall.svg")
+    ]
     drawn = (out / "recall.png").read_bytes()
     assert [shows(drawn, colour) for colour in COLOURS[:4]] == [True, True, False, False]
     assert b"</svg>" in (out / "recall.svg").read_bytes()
@@ -513,11 +627,15 @@ def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("panels", [1, 3, 5])
 @pytest.mark.parametrize("form", ["png", "svg"])
 def test_the_same_curves_are_the_same_bytes(panels: int, form: str) -> None:
-    curve = Curve(label="one", ranks=[1, 10, 100], means=[0.2, 0.5, 0.9], deviations=[0.0, 0.1, 0.05])
+    curve = Curve(
+        label="one", ranks=[1, 10, 100], means=[0.2, 0.5, 0.9], deviations=[0.0, 0.1, 0.05]
+    )
     lone = Curve(label="two" * 30, ranks=[1], means=[0.2], deviations=[0.0], dashed=True)
     drawn = [Panel(title=str(number), curves=[curve, lone]) for number in range(panels)]
     first = draw_recall(drawn, form)
     assert draw_recall(drawn, form) == first
     assert len(first) > 10_000
-    higher = Curve(label="one", ranks=[1, 10, 100], means=[0.3, 0.5, 0.9], deviations=[0.0, 0.1, 0.05])
+    higher = Curve(
+        label="one", ranks=[1, 10, 100], means=[0.3, 0.5, 0.9], deviations=[0.0, 0.1, 0.05]
+    )
     assert draw_recall([Panel(title="0", curves=[higher, lone]), *drawn[1:]], form) != first

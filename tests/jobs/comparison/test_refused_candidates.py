@@ -26,14 +26,22 @@ REFUSED: list[tuple[Any, str]] = [
     (KpcaSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
     (
         KpcaSpec(n_landmarks=40, n_components=0),
-        "components is out of range: found 0, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 0, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
-    (KpcaSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
-    (KpcaAskaSpec(**SMALL), "atoms is out of range: found 8192, expected 1 to 60 rows in the store. Fix: --atoms 60"),
+    (
+        KpcaSpec(**SMALL, random_state=-1),
+        "random_state must not be negative: found -1. Fix: --random-state 0",
+    ),
+    (
+        KpcaAskaSpec(**SMALL),
+        "atoms is out of range: found 8192, expected 1 to 60 rows in the store. Fix: --atoms 60",
+    ),
     (KpcaAskaSpec(n_atoms=9, n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaAskaSpec(n_atoms=9, n_nonzero_coefs=10, **SMALL),
@@ -41,7 +49,8 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaAskaSpec(n_atoms=9, weights="int4", **SMALL),
-        "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights int8",
+        "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights "
+        "int8",
     ),
     (
         KpcaAskaSpec(n_atoms=9, pursuit="mp", **SMALL),
@@ -54,11 +63,13 @@ REFUSED: list[tuple[Any, str]] = [
     (KpcaPqSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaPqSpec(n_landmarks=40, n_components=50),
-        "components is out of range: found 50, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 50, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
     (
         KpcaPqSpec(n_landmarks=40, n_components=20, n_subquantizers=3),
-        "subquantizers share coordinates out evenly: found 3 for 20 coordinates. Fix: --components 18.",
+        "subquantizers share coordinates out evenly: found 3 for 20 coordinates. Fix: "
+        "--components 18.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=13),
@@ -70,15 +81,18 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave --training-rows out.",
+        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave "
+        "--training-rows out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=(1 << 24) + 1),
-        "training rows is out of range: found 16777217, expected 1 to 16777216. Fix: leave --training-rows out.",
+        "training rows is out of range: found 16777217, expected 1 to 16777216. Fix: leave "
+        "--training-rows out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric out.",
+        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric "
+        "out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, preprocessing="pca"),
@@ -90,13 +104,20 @@ REFUSED: list[tuple[Any, str]] = [
         "random_state must not be negative: found -1. Fix: --random-state 0",
     ),
     (KpcaLshSpec(n_bits=0), "bits is out of range: found 0, expected 1 to 4096. Fix: --bits 256"),
-    (KpcaLshSpec(n_bits=4097), "bits is out of range: found 4097, expected 1 to 4096. Fix: --bits 256"),
+    (
+        KpcaLshSpec(n_bits=4097),
+        "bits is out of range: found 4097, expected 1 to 4096. Fix: --bits 256",
+    ),
     (KpcaLshSpec(n_landmarks=61, n_bits=8), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaLshSpec(n_landmarks=40, n_components=41, n_bits=8),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
-    (KpcaLshSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
+    (
+        KpcaLshSpec(**SMALL, random_state=-1),
+        "random_state must not be negative: found -1. Fix: --random-state 0",
+    ),
     (
         KpcaJlSpec(**SMALL, n_projections=0),
         "projections is out of range: found 0, expected 1 to 4096. Fix: --projections 32",
@@ -107,33 +128,53 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaJlSpec(**SMALL, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric out.",
+        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric "
+        "out.",
     ),
     (KpcaJlSpec(), f"landmarks is out of range: found 8192, {TOO_MANY}"),
     (
         KpcaJlSpec(n_landmarks=40),
-        "components is out of range: found 128, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 128, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
-    (KpcaJlSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
+    (
+        KpcaJlSpec(**SMALL, random_state=-1),
+        "random_state must not be negative: found -1. Fix: --random-state 0",
+    ),
     (KpcaBoundSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
     (
         KpcaBoundSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: --components 40",
+        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
+        "--components 40",
     ),
-    (KpcaBoundSpec(**SMALL, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
-    (BinBoundSpec(), "groups is out of range: found 64, expected 1 to 20, the bins. Fix: --groups 20"),
-    (BinBoundSpec(n_groups=0), "groups is out of range: found 0, expected 1 to 20, the bins. Fix: --groups 20"),
+    (
+        KpcaBoundSpec(**SMALL, random_state=-1),
+        "random_state must not be negative: found -1. Fix: --random-state 0",
+    ),
+    (
+        BinBoundSpec(),
+        "groups is out of range: found 64, expected 1 to 20, the bins. Fix: --groups 20",
+    ),
+    (
+        BinBoundSpec(n_groups=0),
+        "groups is out of range: found 0, expected 1 to 20, the bins. Fix: --groups 20",
+    ),
     (
         BinBoundSpec(n_groups=9, n_training=1),
-        "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave --training-rows out.",
+        "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave "
+        "--training-rows out.",
     ),
-    (BinBoundSpec(n_groups=9, random_state=-1), "random_state must not be negative: found -1. Fix: --random-state 0"),
+    (
+        BinBoundSpec(n_groups=9, random_state=-1),
+        "random_state must not be negative: found -1. Fix: --random-state 0",
+    ),
 ]
 REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     (
         "chi2",
         PqSpec(n_subquantizers=4),
-        "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of cosine, hellinger, rbf. "
+        "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of "
+        "cosine, hellinger, rbf. "
         "Fix: --encoder kpca-pq",
     ),
     (
@@ -144,7 +185,8 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     (
         "cosine",
         PqSpec(),
-        "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Fix: --subquantizers 10.",
+        "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Fix: "
+        "--subquantizers 10.",
     ),
     (
         "cosine",
@@ -159,7 +201,8 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     (
         "cosine",
         PqSpec(n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave --training-rows out.",
+        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave "
+        "--training-rows out.",
     ),
     (
         "cosine",
@@ -170,7 +213,8 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
         (
             name,
             BinBoundSpec(n_groups=4),
-            f"bin-bound needs a sum over bins: found kernel {name}, expected hellinger, chi2, intersection, "
+            f"bin-bound needs a sum over bins: found kernel {name}, expected hellinger, chi2, "
+            "intersection, "
             "jensen_shannon, or a transform. Fix: --encoder kpca-bound",
         )
         for name in ("cosine", "rbf")
@@ -183,15 +227,23 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     [*(("chi2", *case) for case in REFUSED), *REFUSED_OF_KERNELS],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_parameters_that_no_code_can_be_made_with_are_refused(kernel: str, spec: EncoderSpec, message: str) -> None:
+def test_parameters_that_no_code_can_be_made_with_are_refused(
+    kernel: str, spec: EncoderSpec, message: str
+) -> None:
     vectors = SourceVectors(Rows(histograms(ROWS, DIMS)))
-    refused(lambda: spec.check(vectors, make_kernel(kernel, gamma=1.0 if kernel == "rbf" else None)), message)
+    refused(
+        lambda: spec.check(vectors, make_kernel(kernel, gamma=1.0 if kernel == "rbf" else None)),
+        message,
+    )
 
 
 @pytest.mark.parametrize(
     ("landmarks", "message"),
     [
-        (32769, "landmarks is out of range: found 32769, expected 1 to 32768. Fix: --landmarks 1024"),
+        (
+            32769,
+            "landmarks is out of range: found 32769, expected 1 to 32768. Fix: --landmarks 1024",
+        ),
         (0, "landmarks is out of range: found 0, expected 1 to 32768. Fix: --landmarks 1024"),
     ],
 )
@@ -227,5 +279,7 @@ def test_a_bound_of_bins_serves_transforms_of_sums_over_bins() -> None:
 def test_a_bound_of_bins_has_no_more_groups_than_an_int32_adds() -> None:
     vectors, kernel = SourceVectors(Rows(histograms(8, 33_000))), make_kernel("chi2")
     BinBoundSpec(n_groups=32_896).check(vectors, kernel)
-    with pytest.raises(InputError, match="groups is out of range: found 32897, expected 1 to 32896, for an int32"):
+    with pytest.raises(
+        InputError, match="groups is out of range: found 32897, expected 1 to 32896, for an int32"
+    ):
         BinBoundSpec(n_groups=32_897).check(vectors, kernel)

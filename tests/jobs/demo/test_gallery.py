@@ -33,7 +33,9 @@ def row(seed: int, text: str = "", k: int = 5) -> GalleryRow:
 
 
 def gallery(text: str = "plain words", n_rows: int = 3) -> Gallery:
-    table = Table(title=text, header=("encoder", text), rows=(("aska", "0.5"), (text, "0.7")), note=text)
+    table = Table(
+        title=text, header=("encoder", text), rows=(("aska", "0.5"), (text, "0.7")), note=text
+    )
     rows = tuple(row(seed, text) for seed in range(n_rows))
     return Gallery(title=text, paragraphs=(text, "second"), rows=rows, tables=(table, table))
 
@@ -73,12 +75,20 @@ def test_the_page_is_well_formed() -> None:
 def test_the_page_needs_no_other_file() -> None:
     html = render_gallery(gallery())
     page = Page(html)
-    assert not re.search(r"https?:|//[a-z]|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", html))
-    assert {tag for tag, _ in page.tags}.isdisjoint({"link", "script", "iframe", "object", "embed", "base"})
+    assert not re.search(
+        r"https?:|//[a-z]|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", html)
+    )
+    assert {tag for tag, _ in page.tags}.isdisjoint(
+        {"link", "script", "iframe", "object", "embed", "base"}
+    )
     for _, attributes in page.tags:
         assert "href" not in attributes
         assert attributes.get("src", "data:image/png;base64,").startswith("data:image/png;base64,")
-    policy = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    policy = [
+        meta["content"]
+        for meta in page.all("meta")
+        if meta.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
 
 
@@ -95,8 +105,17 @@ def test_every_picture_is_there_unchanged_and_described() -> None:
 
 def test_hits_are_framed_by_what_is_true_of_them() -> None:
     page = Page(render_gallery(gallery(n_rows=1)))
-    assert [image.get("class", "") for image in page.all("img")] == ["", "neighbour", "nearest", "", "neighbour", ""]
-    assert page.all("img")[2]["alt"] == "Hit 2, score 0.890, the true nearest neighbour: plain words"
+    assert [image.get("class", "") for image in page.all("img")] == [
+        "",
+        "neighbour",
+        "nearest",
+        "",
+        "neighbour",
+        "",
+    ]
+    assert (
+        page.all("img")[2]["alt"] == "Hit 2, score 0.890, the true nearest neighbour: plain words"
+    )
     assert "3 of 5" in page.text
     assert "★ 0.890" in page.text
 
@@ -137,7 +156,11 @@ def test_the_same_gallery_is_the_same_page() -> None:
 
 def test_lists_that_do_not_match_are_refused() -> None:
     wrong = GalleryRow(
-        query=pixels(1, 0)[0], hits=pixels(2, 1), scores=(1.0,), neighbours=(True, True), nearest=(True, False)
+        query=pixels(1, 0)[0],
+        hits=pixels(2, 1),
+        scores=(1.0,),
+        neighbours=(True, True),
+        nearest=(True, False),
     )
     with pytest.raises(
         ShapeError,

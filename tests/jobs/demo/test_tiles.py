@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.jobs.demo.tiles import HeldOut, Tiles, add_mirror_images, cut_tiles, drop_plain, hold_out
+from mercore.jobs.demo.tiles import (
+    HeldOut,
+    Tiles,
+    add_mirror_images,
+    cut_tiles,
+    drop_plain,
+    hold_out,
+)
 from mercore.pipeline.gist import texture
 from mercore.stores.errors import InputError, ShapeError
 
@@ -42,7 +49,9 @@ def test_tiles_of_scale_one_are_the_photograph(photographs: list[NDArray[np.uint
     for row in range(0, len(tiles), 37):
         place = tiles.place(row)
         top, left = round(place.top), round(place.left)
-        np.testing.assert_array_equal(pixels[row], photographs[place.photograph][top : top + 32, left : left + 32])
+        np.testing.assert_array_equal(
+            pixels[row], photographs[place.photograph][top : top + 32, left : left + 32]
+        )
 
 
 def test_number_of_tiles_follows_from_stride_and_scale() -> None:
@@ -78,7 +87,9 @@ def test_pixels_of_a_range_are_those_of_the_whole(tiles: Tiles) -> None:
     assert tiles.pixels(5, 5).shape == (0, 32, 32, 3)
 
 
-def test_rectangles_stay_inside_their_photographs(tiles: Tiles, photographs: list[NDArray[np.uint8]]) -> None:
+def test_rectangles_stay_inside_their_photographs(
+    tiles: Tiles, photographs: list[NDArray[np.uint8]]
+) -> None:
     shapes = np.array([photograph.shape[:2] for photograph in photographs])[tiles.photographs()]
     rectangles = tiles.rectangles()
     assert (rectangles[:, :2] >= 0).all()
@@ -97,7 +108,10 @@ def test_plain_tiles_are_dropped() -> None:
 
 def test_no_base_tile_overlaps_a_query_or_a_window(held: HeldOut) -> None:
     base, photographs = held.base.rectangles(), held.base.photographs()
-    kept_out = [*np.column_stack([held.queries.photographs(), held.queries.rectangles()]), *held.windows]
+    kept_out = [
+        *np.column_stack([held.queries.photographs(), held.queries.rectangles()]),
+        *held.windows,
+    ]
     for photograph, *rectangle in kept_out:
         same = base[photographs == photograph]
         assert overlap(np.array(rectangle), same).max() == 0
@@ -106,13 +120,16 @@ def test_no_base_tile_overlaps_a_query_or_a_window(held: HeldOut) -> None:
 def test_queries_come_from_windows_in_turn_unmirrored_and_once(held: HeldOut) -> None:
     rectangles, photographs = held.queries.rectangles(), held.queries.photographs()
     area = np.prod(rectangles[:, 2:] - rectangles[:, :2], axis=1)
-    inside = np.stack([(photographs == w[0]) & np.isclose(overlap(w[1:], rectangles), area) for w in held.windows])
+    inside = np.stack(
+        [(photographs == w[0]) & np.isclose(overlap(w[1:], rectangles), area) for w in held.windows]
+    )
     np.testing.assert_array_equal(inside.sum(axis=0), 1)
     assert sorted(inside[:, :6].argmax(axis=0).tolist()) == list(range(6))
     assert sorted(held.windows[:, 0].tolist()) == [0, 0, 0, 1, 1, 1]
     assert not held.queries.mirrored.any()
     places = {
-        (int(a), int(b), int(c)) for a, b, c in zip(held.queries.level, held.queries.y, held.queries.x, strict=True)
+        (int(a), int(b), int(c))
+        for a, b, c in zip(held.queries.level, held.queries.y, held.queries.x, strict=True)
     }
     assert len(places) == len(held.queries) == 40
     assert len(set(held.queries.level.tolist())) >= 4
@@ -132,22 +149,29 @@ def test_tiles_without_pixels_are_small(tiles: Tiles) -> None:
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^photograph 0 has the wrong type: found float64, expected uint8\. Fix: "):
+    with pytest.raises(
+        InputError, match=r"^photograph 0 has the wrong type: found float64, expected uint8\. Fix: "
+    ):
         cut_tiles([np.zeros((64, 64, 3))])  # type: ignore[list-item]
     with pytest.raises(
-        ShapeError, match=r"^photograph 0 has the wrong shape: found \[64, 64\], expected \[h, w, 3\]\."
+        ShapeError,
+        match=r"^photograph 0 has the wrong shape: found \[64, 64\], expected \[h, w, 3\]\.",
     ):
         cut_tiles([np.zeros((64, 64), np.uint8)])
     with pytest.raises(
-        ShapeError, match=r"^no tile fits: found photographs of \[\[20, 90\]\], expected one of 32 × 32"
+        ShapeError,
+        match=r"^no tile fits: found photographs of \[\[20, 90\]\], expected one of 32 × 32",
     ):
         cut_tiles([noise(20, 90, 0)])
     with pytest.raises(ShapeError, match=r"^no tile fits: found photographs of \[\]"):
         cut_tiles([])
-    with pytest.raises(ShapeError, match=r"^size and stride count pixels: found 32 and 0, expected 1 or more\."):
+    with pytest.raises(
+        ShapeError, match=r"^size and stride count pixels: found 32 and 0, expected 1 or more\."
+    ):
         cut_tiles([noise(64, 64, 0)], stride=0)
     with pytest.raises(
-        InputError, match=r"^scales are shares of the photograph: found \[1\.5\], expected 0 < scale ≤ 1\."
+        InputError,
+        match=r"^scales are shares of the photograph: found \[1\.5\], expected 0 < scale ≤ 1\.",
     ):
         cut_tiles([noise(64, 64, 0)], scales=(1.5,))
     with pytest.raises(ShapeError, match=r"^workers count threads: found 0, expected 1 or more\."):
@@ -156,7 +180,8 @@ def test_what_cannot_be_cut_is_refused() -> None:
 
 def test_too_few_tiles_for_the_queries_are_refused(tiles: Tiles) -> None:
     with pytest.raises(
-        ShapeError, match=r"^too few tiles to hold out 9999 queries: found \d+ in 6 windows and \d+ outside"
+        ShapeError,
+        match=r"^too few tiles to hold out 9999 queries: found \d+ in 6 windows and \d+ outside",
     ):
         hold_out(tiles, 9999, random_state=0, n_windows=6)
     with pytest.raises(ShapeError, match=r"found \d+ in 1 windows and 0 outside"):

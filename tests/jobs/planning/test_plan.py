@@ -1,4 +1,5 @@
-"""Plans: the verbs' own options, bytes that come true, nothing written, and refusals before any work."""
+"""Plans: the verbs' own options, bytes that come true, nothing written, and refusals before any
+work."""
 
 import json
 import os
@@ -42,14 +43,21 @@ def planned(*words: object) -> dict[str, Any]:
 def test_a_plan_has_the_options_of_its_verb(verb: str) -> None:
     plan = main.commands["plan"]
     options = {name for parameter in plan.commands[verb].params for name in parameter.opts}  # type: ignore[attr-defined]
-    assert options == {name for parameter in main.commands[verb].params for name in parameter.opts} | {"--cores"}
+    assert options == {
+        name for parameter in main.commands[verb].params for name in parameter.opts
+    } | {"--cores"}
 
 
 @pytest.mark.parametrize("extra", [(), ("--compressor", "zstd"), GROUPS[2:]])
 def test_the_bytes_of_codes_come_true_and_nothing_is_written(
     tmp_path: Path, folder: Path, extra: Sequence[Any]
 ) -> None:
-    words = ("encode", folder / "vectors", tmp_path / "codes", *(GROUPS if "--groups" in extra else (*ENCODE, *extra)))
+    words = (
+        "encode",
+        folder / "vectors",
+        tmp_path / "codes",
+        *(GROUPS if "--groups" in extra else (*ENCODE, *extra)),
+    )
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
@@ -66,7 +74,9 @@ def test_the_bytes_of_vectors_come_true(tmp_path: Path, folder: Path, compressor
     plan = planned(*words)
     assert names_in(tmp_path) == []
     succeed(*words)
-    assert plan["bytes"] == pytest.approx(location_of(tmp_path / "vectors").stored_bytes(), rel=0.02)
+    assert plan["bytes"] == pytest.approx(
+        location_of(tmp_path / "vectors").stored_bytes(), rel=0.02
+    )
 
 
 class Search(NamedTuple):
@@ -88,7 +98,16 @@ class Search(NamedTuple):
 )
 def test_a_search_is_timed_from_the_disk_and_in_memory(folder: Path, search: Search) -> None:
     before = names_in(folder)
-    plan = planned("search", folder / search.store, folder / "queries.npy", *search.words, "--batch", 10, "--cores", 3)
+    plan = planned(
+        "search",
+        folder / search.store,
+        folder / "queries.npy",
+        *search.words,
+        "--batch",
+        10,
+        "--cores",
+        3,
+    )
     here = len(os.sched_getaffinity(0))
     assert [each["cores"] for each in plan["times"]] == sorted({here, 3})
     assert (plan["passes"], plan["batch"], plan["rows"]) == (3, 10, 3000)
@@ -121,7 +140,8 @@ def test_what_the_disk_has_no_room_for_is_refused(
         outcome = invoke(*words)
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err == (
-            f"mercore: {verb} would write 0.00 GiB: expected at most 0.00 GiB, which is free for {tmp_path / 'new'}. "
+            f"mercore: {verb} would write 0.00 GiB: expected at most 0.00 GiB, which is free "
+            f"for {tmp_path / 'new'}. "
             "Fix: free space there, or name a path on another disk.\n"
         )
         outcome = invoke("plan", *words)
@@ -134,7 +154,10 @@ def test_what_the_disk_has_no_room_for_is_refused(
 def test_what_lies_there_already_needs_no_room() -> None:
     report = {"bytes": 1000, "bytes_there": 600, "path": "codes"}
     refuse_excess(report | {"free": 400}, None)
-    message = "this would write 400 B: expected at most 399 B, which is free for codes. Fix: free space there, or "
+    message = (
+        "this would write 400 B: expected at most 399 B, which is free for codes. Fix: "
+        "free space there, or "
+    )
     with pytest.raises(BudgetError, match=message):
         refuse_excess(report | {"free": 399}, None)
 
@@ -147,7 +170,11 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     encode, search, ingest = [vectors, new], [bounds, queries], [str(folder / "rows.npy"), new]
     small: dict[str, object] = {"kernel": "chi2", "atoms": 64}
     few: dict[str, object] = {"k": 5}
-    for task in (open_task("encode", encode, small), open_task("search", search, few), open_task("ingest", ingest, {})):
+    for task in (
+        open_task("encode", encode, small),
+        open_task("search", search, few),
+        open_task("ingest", ingest, {}),
+    ):
         task.check_limits()
     for options in (small, {"kernel": "chi2", "encoder": "bound"}):
         with pytest.raises(BudgetError, match=r"would take 0\.\d\d GiB"):
@@ -162,10 +189,22 @@ def test_what_a_job_would_exceed_is_told_without_a_measurement(
     assert names_in(tmp_path) == []
 
 
-def test_a_batch_and_threads_are_as_large_as_the_memory_allows(folder: Path, tmp_path: Path) -> None:
+def test_a_batch_and_threads_are_as_large_as_the_memory_allows(
+    folder: Path, tmp_path: Path
+) -> None:
     many = tmp_path / "many.npy"
     np.save(many, histograms(1024, 24, seed=5))
-    words = ("search", folder / "bounds", many, "-k", 2000, "--threads", 2, "--out", tmp_path / "hits.npz")
+    words = (
+        "search",
+        folder / "bounds",
+        many,
+        "-k",
+        2000,
+        "--threads",
+        2,
+        "--out",
+        tmp_path / "hits.npz",
+    )
     succeed(*words)
     wanted = np.load(tmp_path / "hits.npz")["ids"]
     outcome = invoke(*words, "--memory", "480MB")

@@ -30,7 +30,9 @@ def test_all_of_the_work_is_not_extrapolated() -> None:
 
 def test_a_fixed_cost_is_told_from_what_a_unit_takes() -> None:
     def run(units: int) -> None:
-        until = time.thread_time() + 0.02 + 0.001 * units  # of this thread alone: others on the machine do not count
+        until = (
+            time.thread_time() + 0.02 + 0.001 * units
+        )  # of this thread alone: others on the machine do not count
         while time.thread_time() < until:
             pass
 

@@ -18,7 +18,9 @@ def test_threads_are_the_cores_if_none_are_named() -> None:
 
 
 def test_the_options_of_a_command_are_read_by_name() -> None:
-    named = Execution.from_values({"threads": 3, "processes": None, "scheduler": None, "memory": 5, "k": 7})
+    named = Execution.from_values(
+        {"threads": 3, "processes": None, "scheduler": None, "memory": 5, "k": 7}
+    )
     assert named == Execution(threads=3, memory=5)
     assert Execution.from_values({"workers": 3}) == Execution(threads=3, threads_option="workers")
 
@@ -45,7 +47,9 @@ def test_two_places_are_refused(options: dict[str, Any], option: str, refused: s
         if "scheduler" in options
         else "--processes is the number of workers, and each has one thread"
     )
-    with pytest.raises(InputError, match=f"^--{refused} has no use here: {because}. Fix: leave --{refused} out.$"):
+    with pytest.raises(
+        InputError, match=f"^--{refused} has no use here: {because}. Fix: leave --{refused} out.$"
+    ):
         Execution(**options, threads_option=option).check()
 
 
@@ -63,5 +67,7 @@ def test_workers_are_told_whole_paths(tmp_path: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     told = Stores(kernel={"name": "chi2"}, codes="codes", vectors="../vectors").resolved()
     assert told == Stores(
-        kernel={"name": "chi2"}, codes=str(tmp_path / "codes"), vectors=str(tmp_path.parent / "vectors")
+        kernel={"name": "chi2"},
+        codes=str(tmp_path / "codes"),
+        vectors=str(tmp_path.parent / "vectors"),
     )

@@ -25,10 +25,13 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(**environment: str) -> int:
-    """Return the pages that the system gave for twenty blocks of 24 MiB, one after the other, behind the first."""
+    """Return the pages that the system gave for twenty blocks of 24 MiB, one after the other,
+    behind the first."""
     here = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     words = [sys.executable, "-c", FAULTS]
-    return int(subprocess.run(words, env=here | environment, capture_output=True, check=True).stdout)
+    return int(
+        subprocess.run(words, env=here | environment, capture_output=True, check=True).stdout
+    )
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library is left as it is")

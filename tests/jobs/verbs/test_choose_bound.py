@@ -1,4 +1,5 @@
-"""``--encoder bound``: what is chosen and said, what is refused, and that a second run goes on with the same choice."""
+"""``--encoder bound``: what is chosen and said, what is refused, and that a second run goes on with
+the same choice."""
 
 import json
 import re
@@ -53,19 +54,29 @@ def test_the_choice_is_no_encoder() -> None:
         spec_of_options(CHOOSE, {})
 
 
-@pytest.mark.parametrize(("kernel", "name"), [("intersection", "bin-bound"), ("cosine", "kpca-bound")])
-def test_the_cheapest_is_encoded_and_all_are_told(folder: Path, tmp_path: Path, kernel: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "name"), [("intersection", "bin-bound"), ("cosine", "kpca-bound")]
+)
+def test_the_cheapest_is_encoded_and_all_are_told(
+    folder: Path, tmp_path: Path, kernel: str, name: str
+) -> None:
     outcome = encode(folder, tmp_path / "codes", kernel, "--json")
     assert outcome.code == 0, outcome.err
     assert json.loads(outcome.out)["encoder"]["name"] == name  # stdout is data alone
     table = told(outcome)
     assert table[0][0] == name
-    assert {words[0] for words in table} == ({"kpca-bound", "bin-bound"} if name == "bin-bound" else {"kpca-bound"})
+    assert {words[0] for words in table} == (
+        {"kpca-bound", "bin-bound"} if name == "bin-bound" else {"kpca-bound"}
+    )
     costs = [float(words[-1]) for words in table]
     assert costs == sorted(costs)
-    size = about(tmp_path / "codes")["encoder"]["n_groups" if name == "bin-bound" else "n_components"]
+    size = about(tmp_path / "codes")["encoder"][
+        "n_groups" if name == "bin-bound" else "n_components"
+    ]
     assert table[0][1] == str(size)
-    assert [int(words[2]) - int(words[1]) for words in table] == [6 if "bin" in words[0] else 10 for words in table]
+    assert [int(words[2]) - int(words[1]) for words in table] == [
+        6 if "bin" in words[0] else 10 for words in table
+    ]
 
 
 def test_a_second_run_goes_on_with_the_same_choice(folder: Path, tmp_path: Path) -> None:
@@ -107,7 +118,9 @@ class TestRefusedBeforeAnyChoice:
         outcome = encode(tmp_path, tmp_path / "codes", "chi2")
         assert (outcome.code, outcome.out) == (2, "")
         assert "holds 1 rows with negative values: kernel chi2 does not take them" in outcome.err
-        foreign = zarr.create_array(str(tmp_path / "foreign.zarr"), shape=rows.shape, dtype=rows.dtype)
+        foreign = zarr.create_array(
+            str(tmp_path / "foreign.zarr"), shape=rows.shape, dtype=rows.dtype
+        )
         foreign[:] = rows
         for verb in (("encode",), ("plan", "encode")):
             outcome = invoke(*verb, tmp_path / "foreign.zarr", tmp_path / "codes", *CHI2)
@@ -125,17 +138,44 @@ class TestRefusedBeforeAnyChoice:
         (tmp_path / "notes").write_text("kept")
         outcome = encode(folder, tmp_path / "notes", "chi2")
         assert (outcome.code, outcome.out) == (2, "")
-        assert "exists and holds no codes: expected bounds that are begun, or a new path" in outcome.err
+        assert (
+            "exists and holds no codes: expected bounds that are begun, or a new path"
+            in outcome.err
+        )
         assert (tmp_path / "notes").read_text() == "kept"
 
     def test_other_stores_and_parts_out_of_range(self, folder: Path, tmp_path: Path) -> None:
         small = ("--landmarks", 8, "--components", 4)
-        succeed("encode", folder / "vectors", tmp_path / "kpca", "--kernel", "chi2", "--encoder", "kpca", *small)
+        succeed(
+            "encode",
+            folder / "vectors",
+            tmp_path / "kpca",
+            "--kernel",
+            "chi2",
+            "--encoder",
+            "kpca",
+            *small,
+        )
         new = tmp_path / "new"
         for codes, options, code, said in (
-            (folder / "vectors", (), 2, "exists and holds no codes: expected bounds that are begun, or a new path"),
-            (tmp_path / "kpca", (), 2, "holds codes of kpca, which are no bounds: expected bounds that are begun"),
-            (new, ("--part-rows", 0), 2, "part_rows is out of range: found 0, expected 1 to 1048576"),
+            (
+                folder / "vectors",
+                (),
+                2,
+                "exists and holds no codes: expected bounds that are begun, or a new path",
+            ),
+            (
+                tmp_path / "kpca",
+                (),
+                2,
+                "holds codes of kpca, which are no bounds: expected bounds that are begun",
+            ),
+            (
+                new,
+                ("--part-rows", 0),
+                2,
+                "part_rows is out of range: found 0, expected 1 to 1048576",
+            ),
             (new, ("--compressor", "zip"), 2, "unknown compressor: found 'zip'"),
         ):
             outcome = invoke("encode", folder / "vectors", codes, *CHI2, *options)
@@ -143,7 +183,9 @@ class TestRefusedBeforeAnyChoice:
             assert said in outcome.err
         assert not new.exists()
 
-    def test_bounds_that_are_begun_are_those_of_their_kernel_and_seed(self, folder: Path, tmp_path: Path) -> None:
+    def test_bounds_that_are_begun_are_those_of_their_kernel_and_seed(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
         bounds, small = tmp_path / "bounds", ("--landmarks", 8, "--components", 4)
         words = ("--encoder", "kpca-bound", *small, "--part-rows", 200)
         succeed("encode", folder / "vectors", bounds, "--kernel", "chi2", *words)
@@ -160,27 +202,36 @@ class TestRefusedBeforeAnyChoice:
 GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}
 
 
-@pytest.mark.parametrize("option", [option for option in option_names() if option != "random_state"])
-def test_options_that_say_what_is_to_be_chosen_are_refused(folder: Path, tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    "option", [option for option in option_names() if option != "random_state"]
+)
+def test_options_that_say_what_is_to_be_chosen_are_refused(
+    folder: Path, tmp_path: Path, option: str
+) -> None:
     users = ", ".join(users_of(option))
     shown = "--" + option.replace("_", "-")
     outcome = encode(folder, tmp_path / "codes", "chi2", shown, GIVEN.get(option, 4))
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err == (
-        f"mercore: {shown} has no use here: it belongs to {users}, found --encoder bound. Fix: leave {shown} out.\n"
+        f"mercore: {shown} has no use here: it belongs to {users}, found --encoder bound. Fix: "
+        f"leave {shown} out.\n"
     )
     assert not (tmp_path / "codes").exists()
 
 
-def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Path, tmp_path: Path) -> None:
+def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(
+    folder: Path, tmp_path: Path
+) -> None:
     codes, vectors = tmp_path / "codes", folder / "vectors"
     outcome = encode(folder, codes, "rbf", "--gamma", 0.01)
     assert outcome.code == 0
     said = " ".join(outcome.err.split())
     assert re.search(
-        rf"bounds rule out too few rows of {vectors} under kernel rbf: the best leaves \d+\.\d% of the rows and is "
+        rf"bounds rule out too few rows of {vectors} under kernel rbf: the best leaves \d+\.\d% "
+        rf"of the rows and is "
         r"expected to take \d+\.\d ns per row and query, scoring every row \d+\.\d\. "
-        r"Exact searches will score every row if that is faster; for approximate searches use another --encoder\.",
+        r"Exact searches will score every row if that is faster; for approximate searches use "
+        r"another --encoder\.",
         said,
     )
     searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")
@@ -189,7 +240,18 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(folder: Pat
     assert report["queries_by_every_row"] == 5
     assert f"the bounds of {codes} ruled out too few rows for 5 of 5 queries" in searched.err
     truth = json.loads(
-        succeed("search", vectors, folder / "queries.npy", "-k", 3, "--kernel", "rbf", "--gamma", 0.01, "--json")
+        succeed(
+            "search",
+            vectors,
+            folder / "queries.npy",
+            "-k",
+            3,
+            "--kernel",
+            "rbf",
+            "--gamma",
+            0.01,
+            "--json",
+        )
     )
     assert report["ids"] == truth["ids"]
 
@@ -204,5 +266,7 @@ def test_a_store_of_one_row_has_a_bound(tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", histograms(1, DIMS, seed=3))
     succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
     assert encode(tmp_path, tmp_path / "codes", "intersection").code == 0
-    found = json.loads(succeed("search", tmp_path / "codes", tmp_path / "base.npy", "-k", 1, "--exact", "--json"))
+    found = json.loads(
+        succeed("search", tmp_path / "codes", tmp_path / "base.npy", "-k", 1, "--exact", "--json")
+    )
     assert found["ids"] == [[0]]

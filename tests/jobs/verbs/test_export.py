@@ -29,14 +29,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_codes(folder / "raw", whole, make_kernel("rbf", gamma=0.5), PqSpec(n_subquantizers=6))
     product = PqSpec(n_subquantizers=3, metric="product")
     make_codes(folder / "product", whole, make_kernel("hellinger"), product)
-    make_codes(folder / "aska", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2))
+    make_codes(
+        folder / "aska", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2)
+    )
     np.save(folder / "queries.npy", histograms(30, 12, seed=1))
     return folder
 
 
 @pytest.mark.parametrize("name", ["chi2", "raw", "product"])
 def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
-    index, points, queries = folder / f"{name}.faiss", folder / f"{name}.npy", str(folder / "queries.npy")
+    index, points, queries = (
+        folder / f"{name}.faiss",
+        folder / f"{name}.npy",
+        str(folder / "queries.npy"),
+    )
     report = api.export(str(folder / name), str(index), queries=queries, points=str(points))
     assert report["written"] == [str(index), str(points)]
     found: Any = faiss.read_index(str(index))
@@ -51,11 +57,15 @@ def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     np.testing.assert_array_equal(ids[apart], hits.ids[apart])
 
 
-def test_what_cannot_be_exported_is_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "index"
     with pytest.raises(InputError, match="--queries and --points go together: found one of them"):
         api.export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
-    with pytest.raises(InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Fix:"):
+    with pytest.raises(
+        InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Fix:"
+    ):
         api.export(str(folder / "aska"), str(target))
     with pytest.raises(ExistsError):
         api.export(str(folder / "chi2"), str(folder / "queries.npy"))
@@ -68,27 +78,62 @@ def test_queries_that_the_codes_are_not_for_are_refused_before_anything_is_writt
     negative = histograms(3, 12, seed=1).astype(np.float32)
     negative[1, 2] = -1
     cases: dict[str, tuple[Any, str]] = {
-        "wide": (histograms(3, 13, seed=1), r"wide\.npy has d = 13: expected 12, the dimension of .*chi2\. Fix: "),
-        "none": (np.zeros((0, 12), np.float32), r"none\.npy holds no query: expected at least one\. Fix: "),
+        "wide": (
+            histograms(3, 13, seed=1),
+            r"wide\.npy has d = 13: expected 12, the dimension of .*chi2\. Fix: ",
+        ),
+        "none": (
+            np.zeros((0, 12), np.float32),
+            r"none\.npy holds no query: expected at least one\. Fix: ",
+        ),
         "negative": (negative, r"^query 1 has a negative value: "),
     }
     for name, (rows, message) in cases.items():
         queries = tmp_path / f"{name}.npy"
         np.save(queries, rows)
         with pytest.raises(InputError, match=message):
-            api.export(str(folder / "chi2"), str(tmp_path / "x"), queries=str(queries), points=str(tmp_path / "p.npy"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["negative.npy", "none.npy", "wide.npy"]
+            api.export(
+                str(folder / "chi2"),
+                str(tmp_path / "x"),
+                queries=str(queries),
+                points=str(tmp_path / "p.npy"),
+            )
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "negative.npy",
+        "none.npy",
+        "wide.npy",
+    ]
 
 
-def test_two_paths_that_are_one_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_paths_that_are_one_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
     codes, queries = str(folder / "chi2"), str(folder / "queries.npy")
     for index, points, message in (
-        ("x", "x", "INDEX and --points are one path: found x twice. Fix: name another for --points."),
-        ("x", "link/x", "INDEX and --points are one path: found link/x twice. Fix: name another for --points."),
-        ("x", queries, f"--queries and --points are one path: found {queries} twice. Fix: name another for --points."),
-        (queries, "x", f"INDEX and --queries are one path: found {queries} twice. Fix: name another for --queries."),
+        (
+            "x",
+            "x",
+            "INDEX and --points are one path: found x twice. Fix: name another for --points.",
+        ),
+        (
+            "x",
+            "link/x",
+            "INDEX and --points are one path: found link/x twice. Fix: name another for --points.",
+        ),
+        (
+            "x",
+            queries,
+            f"--queries and --points are one path: found {queries} twice. Fix: name another for "
+            "--points.",
+        ),
+        (
+            queries,
+            "x",
+            f"INDEX and --queries are one path: found {queries} twice. Fix: name another for "
+            "--queries.",
+        ),
     ):
         with pytest.raises(InputError) as error:
             api.export(codes, index, queries=queries, points=points)
@@ -131,7 +176,10 @@ def test_other_points_are_not_overwritten(folder: Path, tmp_path: Path, there: s
     before = points.read_bytes()
     with pytest.raises(ExistsError) as error:
         api.export(str(folder / "chi2"), str(tmp_path / "x"), queries=queries, points=str(points))
-    message = f"{points} exists and holds other points: expected a new path. Fix: name another, or remove it."
+    message = (
+        f"{points} exists and holds other points: expected a new path. Fix: name "
+        "another, or remove it."
+    )
     assert str(error.value) == message
     assert points.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["p.npy"]

@@ -18,7 +18,9 @@ from tests.support.making import histograms, make_codes, make_vectors
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     vectors = make_vectors(folder / "vectors", histograms(40, 6))
-    make_codes(folder / "codes", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2))
+    make_codes(
+        folder / "codes", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2)
+    )
     np.save(folder / "queries.npy", histograms(3, 6, seed=1))
     write_hits(str(folder / "hits.npz"), Hits(scores=None, ids=np.zeros((3, 2), np.int64)))
     return folder
@@ -27,10 +29,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("store", "options", "because"),
     [
-        ("codes", {"gamma": 2.0}, "--gamma has no use here: {folder}/codes has its kernel already."),
-        ("codes", {"transform": 2.0}, "--transform has no use here: {folder}/codes has its kernel already."),
-        ("codes", {"vectors": "x"}, "--vectors has no use here: the vectors are only read to --rerank."),
-        ("vectors", {"kernel": "chi2", "vectors": "x"}, "--vectors has no use here: {folder}/vectors is the vectors."),
+        (
+            "codes",
+            {"gamma": 2.0},
+            "--gamma has no use here: {folder}/codes has its kernel already.",
+        ),
+        (
+            "codes",
+            {"transform": 2.0},
+            "--transform has no use here: {folder}/codes has its kernel already.",
+        ),
+        (
+            "codes",
+            {"vectors": "x"},
+            "--vectors has no use here: the vectors are only read to --rerank.",
+        ),
+        (
+            "vectors",
+            {"kernel": "chi2", "vectors": "x"},
+            "--vectors has no use here: {folder}/vectors is the vectors.",
+        ),
     ],
 )
 def test_search(folder: Path, store: str, options: dict[str, Any], because: str) -> None:
@@ -43,14 +61,25 @@ def test_search(folder: Path, store: str, options: dict[str, Any], because: str)
 @pytest.mark.parametrize("option", ["queries", "kernel"])
 def test_evaluate(folder: Path, option: str) -> None:
     hits = str(folder / "hits.npz")
-    with pytest.raises(InputError, match=f"--{option} has no use here: it says how to re-score the hits"):
+    with pytest.raises(
+        InputError, match=f"--{option} has no use here: it says how to re-score the hits"
+    ):
         api.evaluate(hits, hits, **{option: "chi2"})  # type: ignore[arg-type]
 
 
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
     vectors, new = str(folder / "vectors"), str(folder / "new")
-    with pytest.raises(InputError, match="--workers has no use here: an existing cluster has its own workers"):
-        api.encode(vectors, new, kernel="chi2", encoder="aska:atoms=8", workers=2, scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(
+        InputError, match="--workers has no use here: an existing cluster has its own workers"
+    ):
+        api.encode(
+            vectors,
+            new,
+            kernel="chi2",
+            encoder="aska:atoms=8",
+            workers=2,
+            scheduler="tcp://127.0.0.1:1",
+        )
     assert not (folder / "new").exists()
 
 
@@ -63,5 +92,10 @@ def test_the_answers_and_what_reranking_reads_count_against_the_memory(folder: P
     codes, vectors = open_code_store(folder / "codes"), open_vector_store(folder / "vectors")
     options = SearchSettings(k=10)
     few = search_bytes(codes, options, queries=options.batch)
-    assert search_bytes(codes, options, queries=options.batch + 1_000_000) - few == 2 * 1_000_000 * 10 * 16
-    assert search_bytes(codes, options, queries=options.batch, reranked=vectors) - few == 16 * 6 * (2 * 4 + 24)
+    assert (
+        search_bytes(codes, options, queries=options.batch + 1_000_000) - few
+        == 2 * 1_000_000 * 10 * 16
+    )
+    assert search_bytes(codes, options, queries=options.batch, reranked=vectors) - few == 16 * 6 * (
+        2 * 4 + 24
+    )

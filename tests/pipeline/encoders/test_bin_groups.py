@@ -1,4 +1,5 @@
-"""Groups of bins: nested, of every bin once, merged where merging costs least; near pairs are the nearest."""
+"""Groups of bins: nested, of every bin once, merged where merging costs least; near pairs are the
+nearest."""
 
 from itertools import pairwise
 
@@ -28,7 +29,9 @@ def pairs(count: int, d: int, seed: int = 0) -> tuple[NDArray[np.float64], NDArr
 @pytest.mark.loops
 @given(differences=hnp.arrays(np.float32, SHAPES, elements=st.floats(-1, 1, width=32)))
 @steady(60)
-def test_the_costs_of_merging_are_what_it_adds_to_the_minima(differences: NDArray[np.float32]) -> None:
+def test_the_costs_of_merging_are_what_it_adds_to_the_minima(
+    differences: NDArray[np.float32],
+) -> None:
     found = merging_costs(differences)
     assert found.dtype == np.float32
     expected = reference.merging_costs(np.maximum(differences, 0), np.maximum(-differences, 0))
@@ -40,11 +43,15 @@ def test_rows_that_both_have_the_same_elsewhere_cost_the_same() -> None:
     first, second = pairs(30, 9)
     shared = np.minimum(first, second)
     np.testing.assert_allclose(
-        reference.merging_costs(first, second), reference.merging_costs(first - shared, second - shared), atol=1e-12
+        reference.merging_costs(first, second),
+        reference.merging_costs(first - shared, second - shared),
+        atol=1e-12,
     )
 
 
-@pytest.mark.parametrize(("d", "counts"), [(40, [40, 32, 16, 5, 1]), (7, [3]), (1, [1]), (300, [256, 64, 9])])
+@pytest.mark.parametrize(
+    ("d", "counts"), [(40, [40, 32, 16, 5, 1]), (7, [3]), (1, [1]), (300, [256, 64, 9])]
+)
 def test_groups_hold_every_bin_once_and_are_nested(d: int, counts: list[int]) -> None:
     levels = learn_groups(*pairs(50, d), counts)
     assert [len(groups) for groups in levels] == counts
@@ -66,9 +73,16 @@ def test_groups_reached_in_one_step_or_several_are_the_same_sizes_and_bins() -> 
 def test_bins_that_rise_together_are_merged() -> None:
     rng = np.random.default_rng(1)
     parts = rng.random((2, 200, 4))
-    first, second = (np.repeat(side, 3, axis=1) / side.sum(axis=1, keepdims=True) / 3 for side in parts)
+    first, second = (
+        np.repeat(side, 3, axis=1) / side.sum(axis=1, keepdims=True) / 3 for side in parts
+    )
     (groups,) = learn_groups(first, second, [4])
-    assert sorted(group.tolist() for group in groups) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert sorted(group.tolist() for group in groups) == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+        [9, 10, 11],
+    ]
 
 
 def test_many_differences_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +112,13 @@ def test_near_pairs_are_each_querys_nearest_but_itself(name: str, n: int) -> Non
 
 
 @pytest.mark.parametrize("groups", [40, 39])
-def test_sums_of_groups_lie_row_by_row_in_memory_on_which_the_rounding_of_their_sums_depends(groups: int) -> None:
+def test_sums_of_groups_lie_row_by_row_in_memory_on_which_the_rounding_of_their_sums_depends(
+    groups: int,
+) -> None:
     rows, order = histograms(300, 40, seed=1), np.random.default_rng(2).permutation(40)
-    encoder = RootBound(make_kernel("chi2"), {"order": order, "starts": np.arange(groups), "cap": np.array([0.1])})
+    encoder = RootBound(
+        make_kernel("chi2"), {"order": order, "starts": np.arange(groups), "cap": np.array([0.1])}
+    )
     summed = encoder._merged(rows, first=0, label="row")
     assert summed.flags.c_contiguous
     expected = make_kernel("chi2").prepare(rows)[:, order]

@@ -1,4 +1,5 @@
-"""Specs of equal cost: the numbers of the paper's protocol, and codes as large as the bytes allow, never larger."""
+"""Specs of equal cost: the numbers of the paper's protocol, and codes as large as the bytes allow,
+never larger."""
 
 from typing import Any
 
@@ -8,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mercore.pipeline.encoders import ENCODERS
-from mercore.pipeline.encoders.equal_cost import code_bytes, equal_bytes, equal_operations, operations
+from mercore.pipeline.encoders.equal_cost import (
+    code_bytes,
+    equal_bytes,
+    equal_operations,
+    operations,
+)
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
@@ -93,10 +99,16 @@ def test_what_is_given_is_kept() -> None:
     given: dict[str, Any] = {"n_components": 50, "n_landmarks": 60, "metric": "product"}
     spec = spec_fields(equal_bytes(ENCODERS["kpca-pq"], given, 28, dims=128))
     assert (spec["n_components"], spec["n_landmarks"], spec["n_subquantizers"]) == (50, 60, 25)
-    assert spec_fields(equal_operations(ENCODERS["kpca-lsh"], {"n_components": 70}, 8))["n_components"] == 70
+    assert (
+        spec_fields(equal_operations(ENCODERS["kpca-lsh"], {"n_components": 70}, 8))["n_components"]
+        == 70
+    )
     float32 = equal_bytes(ENCODERS["aska"], {"weights": "float32"}, 28, dims=128)
     assert spec_fields(float32)["n_nonzero_coefs"] == 4
-    assert spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, dims=128))["n_nonzero_coefs"] == 5
+    assert (
+        spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, dims=128))["n_nonzero_coefs"]
+        == 5
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -113,24 +125,35 @@ def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, 
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("aska", 7), ("kpca-jl", 8), ("kpca", 8), ("kpca-bound", 11), ("bin-bound", 7)]
+    ("name", "least"),
+    [("aska", 7), ("kpca-jl", 8), ("kpca", 8), ("kpca-bound", 11), ("bin-bound", 7)],
 )
 def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> None:
     assert code_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
     with pytest.raises(InputError) as error:
         equal_bytes(ENCODERS[name], {}, least - 1, dims=8)
-    expected = f"no code fits: found at least {least} bytes a row, expected at most {least - 1}. Fix: --bytes {least}"
+    expected = (
+        f"no code fits: found at least {least} bytes a row, expected at most "
+        f"{least - 1}. Fix: --bytes {least}"
+    )
     assert str(error.value) == expected
 
 
 def test_operations_are_counted_from_one() -> None:
     with pytest.raises(InputError) as error:
         equal_operations(ENCODERS["kpca-pq"], {}, 0)
-    assert str(error.value) == "operations is out of range: found 0, expected 1 to 32768. Fix: --operations 8"
+    assert (
+        str(error.value)
+        == "operations is out of range: found 0, expected 1 to 32768. Fix: --operations 8"
+    )
 
 
 def test_operations_in_words() -> None:
-    words = {name: operations(equal_operations(kind, {}, 8)) for name, kind in ENCODERS.items() if name in SMALL}
+    words = {
+        name: operations(equal_operations(kind, {}, 8))
+        for name, kind in ENCODERS.items()
+        if name in SMALL
+    }
     assert words == {
         "aska": "8 look-ups",
         "kpca-aska": "8 look-ups",

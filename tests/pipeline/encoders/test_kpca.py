@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
-from mercore.pipeline.encoders.kpca import LEAST_EIGENVALUE, Embedding, KpcaSpec, gram_matrix, principal_components
+from mercore.pipeline.encoders.kpca import (
+    LEAST_EIGENVALUE,
+    Embedding,
+    KpcaSpec,
+    gram_matrix,
+    principal_components,
+)
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
 from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
@@ -35,7 +41,9 @@ def kernel_of(name: str) -> Kernel:
 
 def truth(name: str, X: NDArray[Any], Y: NDArray[Any]) -> Floats:
     """K of raw rows, by the reference."""
-    return reference.kernel(name, reference.prepare(name, X), reference.prepare(name, Y), GAMMA.get(name, 1.0))
+    return reference.kernel(
+        name, reference.prepare(name, X), reference.prepare(name, Y), GAMMA.get(name, 1.0)
+    )
 
 
 def vectors_of(rows: NDArray[Any]) -> Vectors:
@@ -53,10 +61,15 @@ def encoded(spec: EncoderSpec, rows: NDArray[Any], kernel: Kernel) -> dict[str, 
     return encoder.encode(rows)
 
 
-def rounding_of(kernel: Kernel, rows: NDArray[Any], landmarks: NDArray[Any], projection: NDArray[Any]) -> Floats:
-    """What float32 may do to each coordinate: the error of M kernel values, and of their products and sums."""
+def rounding_of(
+    kernel: Kernel, rows: NDArray[Any], landmarks: NDArray[Any], projection: NDArray[Any]
+) -> Floats:
+    """What float32 may do to each coordinate: the error of M kernel values, and of their products
+    and sums."""
     value = kernel.block_error(kernel.prepare(rows), kernel.prepare(landmarks))
-    errors: Floats = np.abs(projection).sum(axis=0, dtype=np.float64) * (value + (len(landmarks) + 2) * ROUNDING)
+    errors: Floats = np.abs(projection).sum(axis=0, dtype=np.float64) * (
+        value + (len(landmarks) + 2) * ROUNDING
+    )
     return errors
 
 
@@ -69,7 +82,9 @@ def rows() -> NDArray[Any]:
 
 
 @every_kernel
-@pytest.mark.parametrize(("landmarks", "components"), [(40, 12), (40, 40), (5, 3), (1, 1), (300, 20)])
+@pytest.mark.parametrize(
+    ("landmarks", "components"), [(40, 12), (40, 40), (5, 3), (1, 1), (300, 20)]
+)
 def test_coordinates_are_those_of_the_slow_embedding(
     name: str, landmarks: int, components: int, rows: NDArray[Any]
 ) -> None:
@@ -78,7 +93,9 @@ def test_coordinates_are_those_of_the_slow_embedding(
     model = model_of(spec, rows, kernel)
     chosen = rows[model["landmark_rows"]]
     np.testing.assert_array_equal(model["landmarks"], chosen)
-    eigenvalues, projection = reference.principal_components(truth(name, chosen, chosen), components)
+    eigenvalues, projection = reference.principal_components(
+        truth(name, chosen, chosen), components
+    )
     np.testing.assert_allclose(model["eigenvalues"], eigenvalues, rtol=1e-12, atol=1e-12)
     found = encoded(spec, rows, kernel)["embedding"]
     expected = truth(name, rows, chosen) @ projection
@@ -98,7 +115,9 @@ def test_a_component_is_scaled_by_its_eigenvalue_and_its_greatest_entry_is_posit
     eigenvalues, components = principal_components(gram_matrix(kernel_of(name), rows[:50]), 15)
     assert (np.diff(eigenvalues) <= 0).all()
     kept = eigenvalues > 0
-    np.testing.assert_allclose(components.T @ gram @ components, np.diag(kept.astype(float)), atol=1e-8)
+    np.testing.assert_allclose(
+        components.T @ gram @ components, np.diag(kept.astype(float)), atol=1e-8
+    )
     unit = components * np.sqrt(eigenvalues)
     np.testing.assert_allclose((unit**2).sum(axis=0), kept, atol=1e-9)
     np.testing.assert_allclose(gram @ unit, unit * eigenvalues, atol=1e-9)
@@ -106,8 +125,11 @@ def test_a_component_is_scaled_by_its_eigenvalue_and_its_greatest_entry_is_posit
 
 
 @every_kernel
-def test_a_residual_is_what_the_coordinates_leave_out_and_bounds_their_error(name: str, rows: NDArray[Any]) -> None:
-    """R² = K(x, x) − ‖x̃‖² (Bourrier et al. 2015, Eq. 21) and |K − ⟨x̃, ỹ⟩| ≤ R(x) R(y) (Eq. 22)."""
+def test_a_residual_is_what_the_coordinates_leave_out_and_bounds_their_error(
+    name: str, rows: NDArray[Any]
+) -> None:
+    """R² = K(x, x) − ‖x̃‖² (Bourrier et al. 2015, Eq. 21) and |K − ⟨x̃, ỹ⟩| ≤ R(x) R(y) (Eq.
+    22)."""
     kernel = kernel_of(name)
     spec = KpcaSpec(n_landmarks=60, n_components=10, random_state=4)
     model, code = model_of(spec, rows, kernel), encoded(spec, rows, kernel)
@@ -116,7 +138,9 @@ def test_a_residual_is_what_the_coordinates_leave_out_and_bounds_their_error(nam
     assert (residual >= 0).all()
     assert lengths.max() <= 1 + 1e-5
     np.testing.assert_allclose(residual, np.sqrt(np.maximum(1 - lengths, 0)), rtol=1e-7)
-    error = 4 * math.sqrt((rounding_of(kernel, rows, model["landmarks"], model["projection"]) ** 2).sum())
+    error = 4 * math.sqrt(
+        (rounding_of(kernel, rows, model["landmarks"], model["projection"]) ** 2).sum()
+    )
     assert error < 1e-3
     rest = np.sqrt(residual**2 + error)
     true = truth(name, rows, rows)
@@ -142,7 +166,9 @@ def test_landmarks_that_repeat_leave_components_that_are_zero(name: str) -> None
     rows = np.concatenate([distinct, distinct, distinct[:3]])
     spec = KpcaSpec(n_landmarks=17, n_components=12)
     model, code = model_of(spec, rows, kernel_of(name)), encoded(spec, rows, kernel_of(name))
-    eigenvalues, _ = reference.principal_components(truth(name, model["landmarks"], model["landmarks"]), 7)
+    eigenvalues, _ = reference.principal_components(
+        truth(name, model["landmarks"], model["landmarks"]), 7
+    )
     np.testing.assert_allclose(model["eigenvalues"][:7], eigenvalues, atol=1e-12)
     for of in (model["eigenvalues"][7:], model["projection"][:, 7:], code["embedding"][:, 7:]):
         assert not of.any()
@@ -209,7 +235,9 @@ def lsh_of(spec: KpcaLshSpec, rows: NDArray[Any], name: str) -> tuple[Floats, ND
 
 @pytest.mark.parametrize("name", ["chi2", "hellinger", "rbf"])
 @pytest.mark.parametrize("bits", [1, 8, 13, 64, 100])
-def test_bits_are_the_signs_of_projected_coordinates(name: str, bits: int, rows: NDArray[Any]) -> None:
+def test_bits_are_the_signs_of_projected_coordinates(
+    name: str, bits: int, rows: NDArray[Any]
+) -> None:
     points, codes = lsh_of(KpcaLshSpec(n_landmarks=50, n_bits=bits, n_components=12), rows, name)
     assert (codes.dtype.name, codes.shape) == ("uint8", (300, -(-bits // 8)))
     sure = ~np.isnan(points).any(axis=1)
@@ -220,7 +248,8 @@ def test_bits_are_the_signs_of_projected_coordinates(name: str, bits: int, rows:
 
 
 def test_directions_are_gaussian(rows: NDArray[Any]) -> None:
-    """Components times directions: the coordinates' share of the projection is the one thing that is drawn."""
+    """Components times directions: the coordinates' share of the projection is the one thing that
+    is drawn."""
     spec = KpcaLshSpec(n_landmarks=40, n_bits=2000, n_components=10)
     model = model_of(spec, rows, kernel_of("chi2"))
     _, components = principal_components(gram_matrix(kernel_of("chi2"), model["landmarks"]), 10)
@@ -258,11 +287,16 @@ def test_there_are_as_many_components_as_bits_unless_said_otherwise() -> None:
 def test_inner_products_of_projections_are_those_of_coordinates_on_average() -> None:
     rows = histograms(50, DIMS, seed=5)
     kernel = kernel_of("chi2")  # all rows are landmarks: every seed's coordinates are the same
-    points = encoded(KpcaSpec(n_landmarks=50, n_components=10), rows, kernel)["embedding"].astype(np.float64)
+    points = encoded(KpcaSpec(n_landmarks=50, n_components=10), rows, kernel)["embedding"].astype(
+        np.float64
+    )
     expected = points @ points.T
     spec = KpcaJlSpec(n_landmarks=50, n_components=10, n_projections=8, metric="product")
     seeds = 150
-    found = [encoded(replace(spec, random_state=seed), rows, kernel)["projections"] for seed in range(seeds)]
+    found = [
+        encoded(replace(spec, random_state=seed), rows, kernel)["projections"]
+        for seed in range(seeds)
+    ]
     products = np.array([values.astype(np.float64) @ values.T for values in found])
     # of P with variance 1 / b the product has the variance (‖x̃‖² ‖ỹ‖² + ⟨x̃, ỹ⟩²) / b
     lengths = np.diag(expected)
@@ -273,7 +307,9 @@ def test_inner_products_of_projections_are_those_of_coordinates_on_average() -> 
 
 def test_projections_are_a_linear_map_of_coordinates(rows: NDArray[Any]) -> None:
     spec = KpcaJlSpec(n_landmarks=40, n_components=10, n_projections=25, metric="product")
-    points = encoded(KpcaSpec(n_landmarks=40, n_components=10), rows, kernel_of("chi2"))["embedding"]
+    points = encoded(KpcaSpec(n_landmarks=40, n_components=10), rows, kernel_of("chi2"))[
+        "embedding"
+    ]
     projected = encoded(spec, rows, kernel_of("chi2"))["projections"]
     assert projected.shape == (300, 25)
     matrix, *_ = np.linalg.lstsq(points.astype(float), projected.astype(float), rcond=None)
@@ -286,7 +322,8 @@ def test_a_metric_changes_the_score_alone(rows: NDArray[Any]) -> None:
     """For the distance a row has −‖P ỹ‖² / 2 beside it, and scores 1 − ‖P x̃ − P ỹ‖² / 2."""
     kernel = kernel_of("chi2")
     product, distance = (
-        KpcaJlSpec(n_landmarks=40, n_components=10, n_projections=25, metric=metric) for metric in METRICS[::-1]
+        KpcaJlSpec(n_landmarks=40, n_components=10, n_projections=25, metric=metric)
+        for metric in METRICS[::-1]
     )
     model = model_of(product, rows, kernel)
     for name, values in model_of(distance, rows, kernel).items():
@@ -298,7 +335,11 @@ def test_a_metric_changes_the_score_alone(rows: NDArray[Any]) -> None:
     assert [spec.columns("none")[0]["width"] for spec in (product, distance)] == [25, 26]
     for spec, coded, scores in (
         (product, plain, points @ points.T),
-        (distance, code, np.array([1 - ((points - point) ** 2).sum(axis=1) / 2 for point in points])),
+        (
+            distance,
+            code,
+            np.array([1 - ((points - point) ** 2).sum(axis=1) / 2 for point in points]),
+        ),
     ):
         best = TopK(300, 300, np.float32)
         spec.encoder(kernel, model).scanner(rows).scan(coded, 0, best)
@@ -310,11 +351,17 @@ def test_a_metric_changes_the_score_alone(rows: NDArray[Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["chi2", "jensen_shannon", "rbf"])
-def test_kpca_aska_is_aska_with_the_cosine_kernel_on_coordinates(name: str, rows: NDArray[Any]) -> None:
-    spec = KpcaAskaSpec(n_landmarks=60, n_components=15, n_atoms=40, n_nonzero_coefs=3, weights="float32")
+def test_kpca_aska_is_aska_with_the_cosine_kernel_on_coordinates(
+    name: str, rows: NDArray[Any]
+) -> None:
+    spec = KpcaAskaSpec(
+        n_landmarks=60, n_components=15, n_atoms=40, n_nonzero_coefs=3, weights="float32"
+    )
     model = model_of(spec, rows, kernel_of(name))
     code = encoded(spec, rows, kernel_of(name))
-    _, projection = reference.principal_components(truth(name, model["landmarks"], model["landmarks"]), 15)
+    _, projection = reference.principal_components(
+        truth(name, model["landmarks"], model["landmarks"]), 15
+    )
     points, atoms = (
         reference.prepare("cosine", truth(name, values, model["landmarks"]) @ projection)
         for values in (rows, model["dictionary"])

@@ -1,4 +1,5 @@
-"""Product quantisation: codebooks, the loop that assigns rows to centroids, and tables by both metrics."""
+"""Product quantisation: codebooks, the loop that assigns rows to centroids, and tables by both
+metrics."""
 
 import itertools
 import subprocess
@@ -78,7 +79,12 @@ def assigned(points: Singles, books: Singles) -> NDArray[np.uint8]:
     return code
 
 
-@given(n=st.integers(0, 11), count=st.integers(1, 5), width=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+@given(
+    n=st.integers(0, 11),
+    count=st.integers(1, 5),
+    width=st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
 @steady(60)
 def test_rows_are_assigned_as_the_slow_loop_does_and_the_first_of_equals_wins(
     n: int, count: int, width: int, seed: int
@@ -108,7 +114,10 @@ def test_an_assigned_centroid_is_the_nearest_but_for_rounding(
     for j, share in enumerate(np.split(points.astype(np.float64), count, axis=1)):
         squares = ((share[:, None] - books[j].astype(np.float64)[None]) ** 2).sum(axis=2)
         chosen = np.take_along_axis(squares, code[:, j : j + 1].astype(np.int64), axis=1)[:, 0]
-        size = (np.abs(share) @ np.abs(books[j].astype(np.float64)).T + (books[j].astype(np.float64) ** 2).sum(1)).max()
+        size = (
+            np.abs(share) @ np.abs(books[j].astype(np.float64)).T
+            + (books[j].astype(np.float64) ** 2).sum(1)
+        ).max()
         assert (chosen <= squares.min(axis=1) + (width + 2) * 2.0**-22 * size).all()
 
 
@@ -134,7 +143,9 @@ def test_a_row_is_assigned_the_same_alone_and_among_others() -> None:
 def test_codebooks_are_laid_out_a_line_a_coordinate() -> None:
     books = np.random.default_rng(4).normal(size=(3, 256, 5)).astype(np.float32)
     lines = lay_out_codebooks(books).reshape(3, 6, 256)
-    np.testing.assert_allclose(lines[:, 0], -(books.astype(np.float64) ** 2).sum(axis=2) / 2, rtol=1e-7)
+    np.testing.assert_allclose(
+        lines[:, 0], -(books.astype(np.float64) ** 2).sum(axis=2) / 2, rtol=1e-7
+    )
     np.testing.assert_array_equal(lines[:, 1:], books.transpose(0, 2, 1))
     assert lay_out_codebooks(books).ctypes.data % 64 == 0
 
@@ -143,7 +154,8 @@ def test_codebooks_are_laid_out_a_line_a_coordinate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "kernel"), [(SPEC, CHI2), (PqSpec(n_subquantizers=5), HELLINGER), (PqSpec(n_subquantizers=4), RBF)]
+    ("spec", "kernel"),
+    [(SPEC, CHI2), (PqSpec(n_subquantizers=5), HELLINGER), (PqSpec(n_subquantizers=4), RBF)],
 )
 def test_codes_are_the_nearest_centroids(spec: Any, kernel: Kernel, rows: NDArray[Any]) -> None:
     encoder = quantizer(spec, rows, kernel)
@@ -151,26 +163,37 @@ def test_codes_are_the_nearest_centroids(spec: Any, kernel: Kernel, rows: NDArra
     code, nearest = encoder.encode(rows)["code"], reference.pq_codes(points, encoder.codebooks)
     assert (code.dtype.name, code.shape) == ("uint8", (900, spec.n_subquantizers))
     assert (code == nearest).mean() > 0.999
-    found, best = (((reference.pq_decoded(c, encoder.codebooks) - points) ** 2).sum(axis=1) for c in (code, nearest))
+    found, best = (
+        ((reference.pq_decoded(c, encoder.codebooks) - points) ** 2).sum(axis=1)
+        for c in (code, nearest)
+    )
     np.testing.assert_allclose(found, best, atol=1e-5)
     assert len(np.unique(code)) > 200
 
 
-def test_k_means_leaves_less_than_drawn_rows_do_and_what_it_leaves_falls_with_the_bytes(rows: NDArray[Any]) -> None:
+def test_k_means_leaves_less_than_drawn_rows_do_and_what_it_leaves_falls_with_the_bytes(
+    rows: NDArray[Any],
+) -> None:
     left = []
     for count in (2, 4, 6, 12):
         encoder = quantizer(replace(SPEC, n_subquantizers=count), rows, CHI2)
         points = encoder.embed(rows).astype(np.float64)
         decoded = reference.pq_decoded(encoder.encode(rows)["code"], encoder.codebooks)
         left.append(float(((decoded - points) ** 2).sum()))
-        drawn = points[np.random.default_rng(0).permutation(900)[:256]].reshape(256, count, -1).transpose(1, 0, 2)
+        drawn = (
+            points[np.random.default_rng(0).permutation(900)[:256]]
+            .reshape(256, count, -1)
+            .transpose(1, 0, 2)
+        )
         by_drawn = reference.pq_decoded(reference.pq_codes(points, drawn), drawn)
         assert left[-1] < 0.9 * ((by_drawn - points) ** 2).sum()
     assert left == sorted(left, reverse=True)
 
 
 def test_metrics_share_their_codes_and_their_models_but_not_their_jobs(rows: NDArray[Any]) -> None:
-    plans = [plan_encode(vectors_of(rows), CHI2, replace(SPEC, metric=metric)) for metric in METRICS]
+    plans = [
+        plan_encode(vectors_of(rows), CHI2, replace(SPEC, metric=metric)) for metric in METRICS
+    ]
     one, other = (plan.model for plan in plans)
     assert list(one) == ["landmarks", "landmark_rows", "eigenvalues", "projection", "codebooks"]
     for name, values in one.items():
@@ -182,7 +205,11 @@ def test_metrics_share_their_codes_and_their_models_but_not_their_jobs(rows: NDA
 def test_a_store_of_few_rows_is_encoded_without_loss(n: int, tmp_path: Path) -> None:
     """As long as there is a centroid for each of them."""
     rows = histograms(n, DIMS, seed=n)
-    spec = KpcaPqSpec(n_landmarks=min(n, 12), n_components=min(n, 12) // 4 * 4 or 1, n_subquantizers=4 if n > 4 else 1)
+    spec = KpcaPqSpec(
+        n_landmarks=min(n, 12),
+        n_components=min(n, 12) // 4 * 4 or 1,
+        n_subquantizers=4 if n > 4 else 1,
+    )
     encoder = quantizer(spec, rows, CHI2)
     code = make_codes(tmp_path / "codes", make_vectors(tmp_path / "vectors", rows), CHI2, spec)
     assert code.rows == n
@@ -195,7 +222,9 @@ def test_a_store_of_few_rows_is_encoded_without_loss(n: int, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("n", [20, 5000])
 @pytest.mark.parametrize("distinct", [1, 5])
-def test_of_few_distinct_points_each_is_a_centroid_and_no_row_is_assigned_to_a_repeat(n: int, distinct: int) -> None:
+def test_of_few_distinct_points_each_is_a_centroid_and_no_row_is_assigned_to_a_repeat(
+    n: int, distinct: int
+) -> None:
     rng = np.random.default_rng(5)
     points = rng.normal(size=(distinct, 12)).astype(np.float32)
     sample = points[np.arange(n) % distinct]
@@ -205,20 +234,28 @@ def test_of_few_distinct_points_each_is_a_centroid_and_no_row_is_assigned_to_a_r
     code = reference.pq_codes(sample, books)
     np.testing.assert_array_equal(reference.pq_decoded(code, books), sample)
     assert code.max() == distinct - 1
-    np.testing.assert_array_equal(books[:, distinct:], np.repeat(books[:, distinct - 1 : distinct], 256 - distinct, 1))
+    np.testing.assert_array_equal(
+        books[:, distinct:], np.repeat(books[:, distinct - 1 : distinct], 256 - distinct, 1)
+    )
 
 
 @pytest.mark.parametrize("distinct", [1, 5])
 def test_a_store_of_few_distinct_rows_tells_them_apart(distinct: int) -> None:
     rows = histograms(distinct, DIMS, seed=6)[np.arange(300) % distinct]
-    for spec, kernel in ((KpcaPqSpec(n_landmarks=40, n_components=8), CHI2), (PqSpec(n_subquantizers=4), HELLINGER)):
+    for spec, kernel in (
+        (KpcaPqSpec(n_landmarks=40, n_components=8), CHI2),
+        (PqSpec(n_subquantizers=4), HELLINGER),
+    ):
         code = quantizer(spec, rows, kernel).encode(rows)["code"]
         assert len(np.unique(code, axis=0)) == distinct
         np.testing.assert_array_equal(code, code[np.arange(300) % distinct])
 
 
 def test_the_sample_is_drawn_from_the_store_and_no_larger_than_it(rows: NDArray[Any]) -> None:
-    books = {count: model_of(PqSpec(n_training=count), rows[:, :16], RBF)["codebooks"] for count in (256, 900, 1 << 16)}
+    books = {
+        count: model_of(PqSpec(n_training=count), rows[:, :16], RBF)["codebooks"]
+        for count in (256, 900, 1 << 16)
+    }
     np.testing.assert_array_equal(books[900], books[1 << 16])
     assert (books[256] != books[900]).any()
     drawn = books[256].reshape(8, 256, 2)[0]  # as many rows as centroids: each is one
@@ -241,9 +278,12 @@ print(not loaded, plan.layout.model)
 
 
 def test_the_first_model_of_a_process_is_that_of_any_other() -> None:
-    """Libraries that bring threads of their own are loaded while it is fitted, and add in one order all the same."""
+    """Libraries that bring threads of their own are loaded while it is fitted, and add in one order
+    all the same."""
     words = [sys.executable, "-c", FRESH]
-    first = subprocess.run(words, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
+    first = subprocess.run(
+        words, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
+    )
     spec = KpcaPqSpec(n_landmarks=100, n_components=16, n_subquantizers=4)
     rows = histograms(3000, 24, seed=1)
     for _ in range(2):
@@ -273,14 +313,18 @@ def test_a_permutation_moves_components_and_balances_them(
     preprocessed: dict[str, dict[str, NDArray[Any]]],
 ) -> None:
     plain, permuted = (preprocessed[how]["projection"] for how in ("none", "permutation"))
-    order = [int(np.flatnonzero((plain == column[:, None]).all(axis=0)).item()) for column in permuted.T]
+    order = [
+        int(np.flatnonzero((plain == column[:, None]).all(axis=0)).item()) for column in permuted.T
+    ]
     assert sorted(order) == list(range(12))
     assert order != sorted(order)
     np.testing.assert_array_equal(permuted, plain[:, order])
 
 
 def test_a_rotation_is_orthogonal(preprocessed: dict[str, dict[str, NDArray[Any]]]) -> None:
-    plain, rotated = (preprocessed[how]["projection"].astype(np.float64) for how in ("none", "rotation"))
+    plain, rotated = (
+        preprocessed[how]["projection"].astype(np.float64) for how in ("none", "rotation")
+    )
     rotation, *_ = np.linalg.lstsq(plain, rotated, rcond=None)
     np.testing.assert_allclose(plain @ rotation, rotated, atol=1e-4)
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(12), atol=1e-4)
@@ -295,14 +339,18 @@ def test_preprocessing_preserves_inner_products(
         key: Embedding(CHI2, model["landmarks"], model["projection"])(rows[:200]).astype(np.float64)
         for key, model in preprocessed.items()
     }
-    np.testing.assert_allclose(points[how] @ points[how].T, points["none"] @ points["none"].T, atol=2e-5)
+    np.testing.assert_allclose(
+        points[how] @ points[how].T, points["none"] @ points["none"].T, atol=2e-5
+    )
 
 
 # Tables
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize(("spec", "kernel"), [(SPEC, CHI2), (PqSpec(n_subquantizers=10), HELLINGER)])
+@pytest.mark.parametrize(
+    ("spec", "kernel"), [(SPEC, CHI2), (PqSpec(n_subquantizers=10), HELLINGER)]
+)
 def test_tables_add_up_to_the_score_of_what_a_code_stands_for(
     spec: Any, kernel: Kernel, metric: str, rows: NDArray[Any]
 ) -> None:
@@ -320,12 +368,15 @@ def test_the_distance_is_the_kernel_of_what_quantisation_leaves(rows: NDArray[An
     encoder = quantizer(PqSpec(n_subquantizers=4), few, HELLINGER)
     scores = reference.pq_scores_float32(encoder.encode(few)["code"], encoder.tables(few[:30]))
     prepared = reference.prepare("hellinger", few)
-    np.testing.assert_allclose(scores, reference.kernel("hellinger", prepared[:30], prepared), atol=1e-5)
+    np.testing.assert_allclose(
+        scores, reference.kernel("hellinger", prepared[:30], prepared), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_querys_tables_are_the_same_bits_in_any_batch(metric: str) -> None:
-    """Sums that float32 rounds one way or the other, as their terms are added in one order or another."""
+    """Sums that float32 rounds one way or the other, as their terms are added in one order or
+    another."""
     rng = np.random.default_rng(8)
     terms = np.full(32, 2.0**-27)
     terms[:2] = 2.0**27, 2.0**3
@@ -351,13 +402,17 @@ def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: ND
 
 def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:
     refused(
-        lambda: plan_encode(vectors_of(rows), make_kernel("cosine", transform=2.0), PqSpec(n_subquantizers=4)),
+        lambda: plan_encode(
+            vectors_of(rows), make_kernel("cosine", transform=2.0), PqSpec(n_subquantizers=4)
+        ),
         "encoder pq ranks rows by their Euclidean distance: found kernel transformed, "
         "expected one of cosine, hellinger, rbf. Fix: --encoder kpca-pq",
     )
 
 
-@pytest.mark.parametrize(("dims", "count"), [(20, 10), (24, 12), (128, 16), (127, 1), (960, 16), (1, 1), (15, 15)])
+@pytest.mark.parametrize(
+    ("dims", "count"), [(20, 10), (24, 12), (128, 16), (127, 1), (960, 16), (1, 1), (15, 15)]
+)
 def test_the_greatest_number_of_sub_quantizers_that_fits_is_offered(dims: int, count: int) -> None:
     assert greatest_divisor(dims) == count
     PqSpec(n_subquantizers=count).check_quantizer(dims, fix="")
@@ -371,4 +426,6 @@ def test_a_quantizer_takes_what_its_range_says() -> None:
 def test_parts_are_encoded_from_any_row_on(rows: NDArray[Any]) -> None:
     encoder = quantizer(SPEC, rows, CHI2)
     whole = encoder.encode(rows)["code"]
-    np.testing.assert_array_equal(encode_part(encoder, vectors_of(rows), 123, 877)["code"], whole[123:877])
+    np.testing.assert_array_equal(
+        encode_part(encoder, vectors_of(rows), 123, 877)["code"], whole[123:877]
+    )

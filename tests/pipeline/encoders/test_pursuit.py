@@ -1,4 +1,5 @@
-"""Both pursuits against their slow twins: the same atoms wherever float32 can tell them apart, as small a residual."""
+"""Both pursuits against their slow twins: the same atoms wherever float32 can tell them apart, as
+small a residual."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,7 +20,10 @@ Ids = NDArray[np.int64]
 TILE = int(pursuit_numba.TILE)
 ROUNDING = 2e-6  # of float32 correlations and distances, times 1 + Σ|w|
 APART = 2 * float(pursuit_numba.APART)
-REFERENCE: dict[str, Callable[..., tuple[Ids, Floats]]] = {"omp": reference.omp, "ormp": reference.ormp}
+REFERENCE: dict[str, Callable[..., tuple[Ids, Floats]]] = {
+    "omp": reference.omp,
+    "ormp": reference.ormp,
+}
 seeds = st.integers(0, 2**32 - 1)
 both = pytest.mark.parametrize("pursuit", REFERENCE)
 
@@ -37,14 +41,22 @@ def whole_tiles(values: Singles) -> Singles:
     return np.pad(values, ((0, 0), (0, -values.shape[1] % TILE)))
 
 
-def pursue(pursuit: str, start: Singles, gram: Singles, alpha: int, tolerance: float = 1e-6) -> tuple[Ids, Floats]:
-    atoms, weights = np.full((len(start), alpha), -9, np.int64), np.full((len(start), alpha), np.nan)
-    pursuit_numba.pursue(whole_tiles(start), whole_tiles(gram), pursuit == "ormp", tolerance, atoms, weights)
+def pursue(
+    pursuit: str, start: Singles, gram: Singles, alpha: int, tolerance: float = 1e-6
+) -> tuple[Ids, Floats]:
+    atoms, weights = (
+        np.full((len(start), alpha), -9, np.int64),
+        np.full((len(start), alpha), np.nan),
+    )
+    pursuit_numba.pursue(
+        whole_tiles(start), whole_tiles(gram), pursuit == "ormp", tolerance, atoms, weights
+    )
     return atoms, weights
 
 
 def merits(pursuit: str, start: Floats, gram: Floats, support: list[int]) -> tuple[Floats, Floats]:
-    """What a pursuit takes the greatest of, −1 for atoms that it may not take; and how far float32 may round it."""
+    """What a pursuit takes the greatest of, −1 for atoms that it may not take; and how far float32
+    may round it."""
     w = np.linalg.solve(gram[np.ix_(support, support)], start[support]) if support else np.zeros(0)
     strength = np.abs(start - gram[:, support] @ w)
     rounding = ROUNDING * (1 + np.abs(w).sum())
@@ -52,7 +64,11 @@ def merits(pursuit: str, start: Floats, gram: Floats, support: list[int]) -> tup
         strength[support] = -1
         return strength, np.full(len(start), rounding)
     cross = gram[support]
-    near = (cross * np.linalg.solve(gram[np.ix_(support, support)], cross)).sum(axis=0) if support else 0.0
+    near = (
+        (cross * np.linalg.solve(gram[np.ix_(support, support)], cross)).sum(axis=0)
+        if support
+        else 0.0
+    )
     apart = np.maximum(np.diag(gram) - near, 1e-12)
     gains = np.where(apart > APART, strength**2 / apart, -1)
     gains[support] = -1
@@ -60,7 +76,8 @@ def merits(pursuit: str, start: Floats, gram: Floats, support: list[int]) -> tup
 
 
 def check_greedy(pursuit: str, start: Floats, gram: Floats, atoms: Ids, weights: Floats) -> None:
-    """Each atom is the best one up to float32's rounding, and the weights solve the normal equations."""
+    """Each atom is the best one up to float32's rounding, and the weights solve the normal
+    equations."""
     count = int(np.flatnonzero(weights).max(initial=-1)) + 1
     assert count > 0
     assert len(set(atoms[:count].tolist())) == count
@@ -71,14 +88,18 @@ def check_greedy(pursuit: str, start: Floats, gram: Floats, atoms: Ids, weights:
         assert chosen >= (merit - rounding)[open_to_choice].max(initial=0)
     support = atoms[:count]
     np.testing.assert_allclose(
-        weights[:count], np.linalg.solve(gram[np.ix_(support, support)], start[support]), rtol=0, atol=1e-7
+        weights[:count],
+        np.linalg.solve(gram[np.ix_(support, support)], start[support]),
+        rtol=0,
+        atol=1e-7,
     )
     assert not atoms[count:].any()
     assert not weights[count:].any()
 
 
 def has_clear_choices(pursuit: str, start: Floats, gram: Floats, support: list[int]) -> bool:
-    """Whether float32 must choose as float64 does: at every step the best atom leads by far more than rounding."""
+    """Whether float32 must choose as float64 does: at every step the best atom leads by far more
+    than rounding."""
     for at in range(len(support)):
         merit, rounding = merits(pursuit, start, gram, support[:at])
         second, first = np.argsort(merit)[-2:]
@@ -90,7 +111,17 @@ def has_clear_choices(pursuit: str, start: Floats, gram: Floats, support: list[i
 @both
 @pytest.mark.parametrize(
     ("m", "alpha", "rows"),
-    [(2, 2, 4), (5, 3, 3), (37, 8, 2), (61, 1, 1), (61, 13, 5), (64, 8, 4), (67, 32, 4), (128, 9, 3), (1030, 5, 4)],
+    [
+        (2, 2, 4),
+        (5, 3, 3),
+        (37, 8, 2),
+        (61, 1, 1),
+        (61, 13, 5),
+        (64, 8, 4),
+        (67, 32, 4),
+        (128, 9, 3),
+        (1030, 5, 4),
+    ],
 )
 def test_a_pursuit_agrees_with_its_slow_twin(pursuit: str, m: int, alpha: int, rows: int) -> None:
     gram, start = dictionary(m, rows=rows, seed=m, d=24 if alpha < 32 else 60)
@@ -99,11 +130,16 @@ def test_a_pursuit_agrees_with_its_slow_twin(pursuit: str, m: int, alpha: int, r
     for c0, found, w in zip(start, atoms, weights, strict=True):
         check_greedy(pursuit, c0.astype(float), gram.astype(float), found, w)
         true, true_w = REFERENCE[pursuit](c0, gram, alpha)
-        if has_clear_choices(pursuit, c0.astype(float), gram.astype(float), true[true_w != 0].tolist()):
+        if has_clear_choices(
+            pursuit, c0.astype(float), gram.astype(float), true[true_w != 0].tolist()
+        ):
             clear += 1
             np.testing.assert_array_equal(found, true)
             np.testing.assert_allclose(w, true_w, rtol=0, atol=1e-7)
-            assert reference.residual(c0, gram, found, w) <= reference.residual(c0, gram, true, true_w) + 1e-6
+            assert (
+                reference.residual(c0, gram, found, w)
+                <= reference.residual(c0, gram, true, true_w) + 1e-6
+            )
     assert clear >= rows // 2
 
 
@@ -130,13 +166,18 @@ def test_order_recursion_leaves_less_after_two_atoms_that_begin_alike(m: int, se
     omp, ormp = (pursue(pursuit, start, gram, 2) for pursuit in REFERENCE)
     np.testing.assert_array_equal(omp[0][:, 0], ormp[0][:, 0])
     for c0, *codes in zip(start, *omp, *ormp, strict=True):
-        assert reference.residual(c0, gram, *codes[2:]) <= reference.residual(c0, gram, *codes[:2]) + 1e-6
+        assert (
+            reference.residual(c0, gram, *codes[2:])
+            <= reference.residual(c0, gram, *codes[:2]) + 1e-6
+        )
 
 
 @both
 def test_a_row_that_is_an_atom_takes_that_atom_alone_the_lower_of_twins(pursuit: str) -> None:
     gram, _ = dictionary(20, rows=1, seed=1)
-    twins = np.tile([3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 9)  # atoms that stand more than once, also in other tiles
+    twins = np.tile(
+        [3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 9
+    )  # atoms that stand more than once, also in other tiles
     gram = np.ascontiguousarray(gram[np.ix_(twins, twins)])
     atoms, weights = pursue(pursuit, gram, gram, 4)
     firsts = [int(np.flatnonzero(twins == atom)[0]) for atom in twins]
@@ -199,7 +240,9 @@ def test_a_row_that_no_atom_resembles_has_no_code(pursuit: str) -> None:
 @both
 @pytest.mark.parametrize("value", [1.0, -0.25, 0.0])
 def test_a_dictionary_of_one_atom(pursuit: str, value: float) -> None:
-    atoms, weights = pursue(pursuit, np.array([[value]], np.float32), np.ones((1, 1), np.float32), 1)
+    atoms, weights = pursue(
+        pursuit, np.array([[value]], np.float32), np.ones((1, 1), np.float32), 1
+    )
     assert (atoms.tolist(), weights.tolist()) == ([[0]], [[value]])
 
 
@@ -207,16 +250,22 @@ def test_a_dictionary_of_one_atom(pursuit: str, value: float) -> None:
 def test_a_pursuit_stops_at_the_tolerance(pursuit: str) -> None:
     start = np.array([[0, 0.6, 0, 0.8]], np.float32)
     for tolerance, expected in ((0.37, [3, 0, 0]), (0.35, [3, 1, 0]), (1e-6, [3, 1, 0])):
-        assert pursue(pursuit, start, np.eye(4, dtype=np.float32), 3, tolerance)[0].tolist() == [expected]
+        assert pursue(pursuit, start, np.eye(4, dtype=np.float32), 3, tolerance)[0].tolist() == [
+            expected
+        ]
 
 
 @both
 @given(
-    values=st.lists(st.sampled_from([-3.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=3 * TILE),
+    values=st.lists(
+        st.sampled_from([-3.0, -1.0, -0.0, 0.0, 1.0, 2.0, 3.0]), min_size=1, max_size=3 * TILE
+    ),
     place=st.integers(0, 3 * TILE),
 )
 @steady(60)
-def test_the_atom_is_the_first_of_equal_magnitudes(pursuit: str, values: list[float], place: int) -> None:
+def test_the_atom_is_the_first_of_equal_magnitudes(
+    pursuit: str, values: list[float], place: int
+) -> None:
     c = np.zeros((1, max(len(values), place + 1)), np.float32)
     c[0, : len(values)] = values
     c[0, place] = -3
@@ -228,7 +277,9 @@ def test_the_atom_is_the_first_of_equal_magnitudes(pursuit: str, values: list[fl
 
 @pytest.mark.parametrize("m", [pursuit_numba.CACHE // 64 + 3])
 @both
-def test_rows_pursued_one_by_one_for_want_of_cache_have_the_same_codes(pursuit: str, m: int) -> None:
+def test_rows_pursued_one_by_one_for_want_of_cache_have_the_same_codes(
+    pursuit: str, m: int
+) -> None:
     alpha, rank = 40, 48
     rng = np.random.default_rng(0)
     factors = rng.normal(size=(m + 3, rank))
@@ -240,5 +291,7 @@ def test_rows_pursued_one_by_one_for_want_of_cache_have_the_same_codes(pursuit: 
     np.testing.assert_array_equal(atoms[:, :5], few_atoms)
     for c0, found, w in zip(start, few_atoms, few_weights, strict=True):
         check_greedy(pursuit, c0.astype(float), gram.astype(float), found, w)
-    left = [reference.residual(c0, gram, a, w) for c0, a, w in zip(start, atoms, weights, strict=True)]
+    left = [
+        reference.residual(c0, gram, a, w) for c0, a, w in zip(start, atoms, weights, strict=True)
+    ]
     assert max(left) < 0.05

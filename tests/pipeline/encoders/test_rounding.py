@@ -1,4 +1,5 @@
-"""What bounds are made of: rounded up and no further, sums of bytes that hide nothing, slack for what is not quite."""
+"""What bounds are made of: rounded up and no further, sums of bytes that hide nothing, slack for
+what is not quite."""
 
 from typing import Any
 
@@ -41,11 +42,18 @@ class TestRoundingUp:
     @steady(200)
     def test_it_is_the_least_number_that_is_not_below(self, kind: Any, data: st.DataObject) -> None:
         floats = st.floats(-LARGEST[kind], LARGEST[kind])
-        check_least(kind, data.draw(hnp.arrays(np.float64, hnp.array_shapes(max_dims=2, max_side=5), elements=floats)))
+        check_least(
+            kind,
+            data.draw(
+                hnp.arrays(np.float64, hnp.array_shapes(max_dims=2, max_side=5), elements=floats)
+            ),
+        )
 
     def test_of_numbers_of_the_type_and_their_neighbours(self, kind: Any) -> None:
         info = np.finfo(kind)
-        some: Floats = np.array([0, info.smallest_subnormal, info.tiny, 0.1, 1, 3, 1000, info.max], kind).astype(float)
+        some: Floats = np.array(
+            [0, info.smallest_subnormal, info.tiny, 0.1, 1, 3, 1000, info.max], kind
+        ).astype(float)
         exact = np.concatenate([some, -some])
         np.testing.assert_array_equal(ROUNDED[kind](exact), exact.astype(kind), strict=True)
         check_least(kind, np.nextafter(exact, -np.inf)[exact > -LARGEST[kind]])
@@ -88,30 +96,40 @@ def test_capped_sums_bound_the_minima(seed: int, groups: int, cap: float, sparsi
 class TestProjectionSlack:
     """What a bound adds because its projection is not quite one."""
 
-    @pytest.mark.parametrize("name", ["chi2", "hellinger", "cosine", "intersection", "jensen_shannon"])
+    @pytest.mark.parametrize(
+        "name", ["chi2", "hellinger", "cosine", "intersection", "jensen_shannon"]
+    )
     @pytest.mark.parametrize("rows", ["histograms", "near-uniform", "duplicated", "one ulp apart"])
     def test_it_is_above_zero_and_small(self, name: str, rows: str) -> None:
         landmarks = histograms(120, 30) if rows == "histograms" else adversary(rows, 120, 1).rows
         kernel = make_kernel(name)
-        model = KpcaBoundSpec(n_landmarks=120, n_components=60).fit(SourceVectors(Rows(landmarks)), kernel)
+        model = KpcaBoundSpec(n_landmarks=120, n_components=60).fit(
+            SourceVectors(Rows(landmarks)), kernel
+        )
         assert model["slack"].shape == (1,)
         assert 1e-12 < model["slack"][0] < 1e-6
 
     @pytest.mark.parametrize("spoiled", [1e-9, 1e-6, 1e-3, 0.03])
     def test_a_spoiled_projection_still_bounds(self, spoiled: float) -> None:
         rows, kernel = histograms(150, 16, seed=1), make_kernel("chi2")
-        model = KpcaBoundSpec(n_landmarks=80, n_components=80).fit(SourceVectors(Rows(rows)), kernel)
+        model = KpcaBoundSpec(n_landmarks=80, n_components=80).fit(
+            SourceVectors(Rows(rows)), kernel
+        )
         prepared = kernel.prepare(model["landmarks"])
         gram = kernel.exact(prepared, np.ascontiguousarray(prepared.T))
         for sign in (-1, 1):  # too long, too short
             projection = model["projection"] * (1 + sign * spoiled)
             slack = projection_slack(kernel, gram, projection[:, projection.any(axis=0)], 16)
             assert spoiled < slack < 100 * spoiled
-            encoder = KpcaBound(kernel, model | {"projection": projection, "slack": np.array([slack])})
+            encoder = KpcaBound(
+                kernel, model | {"projection": projection, "slack": np.array([slack])}
+            )
             check(kernel, encoder, rows, np.concatenate([rows[:9], histograms(9, 16, seed=2)]))
 
     @pytest.mark.parametrize("spoiled", [1e-4, 1e-3, 0.03])
-    def test_a_projection_that_is_too_long_still_bounds_scores_below_zero(self, spoiled: float) -> None:
+    def test_a_projection_that_is_too_long_still_bounds_scores_below_zero(
+        self, spoiled: float
+    ) -> None:
         rows = np.random.default_rng(1).standard_normal((150, 3)).astype(np.float32)
         kernel = make_kernel("cosine")
         model = KpcaBoundSpec(n_landmarks=80, n_components=3).fit(SourceVectors(Rows(rows)), kernel)

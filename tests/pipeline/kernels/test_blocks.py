@@ -1,4 +1,5 @@
-"""Float32 blocks: within their proven error, the same to the bit however rows and columns are cut, in every build."""
+"""Float32 blocks: within their proven error, the same to the bit however rows and columns are cut,
+in every build."""
 
 # mypy: disable-error-code="call-arg, no-untyped-call, var-annotated"
 
@@ -33,10 +34,13 @@ KERNELS: dict[str, dict[str, Any]] = {
     "exp_chi2": {"gamma": 2.0},
     "rbf": {"gamma": 0.7},
 }
-TRANSFORMED = {f"{name}-transformed": {**options, "transform": 3.0} for name, options in KERNELS.items()}
+TRANSFORMED = {
+    f"{name}-transformed": {**options, "transform": 3.0} for name, options in KERNELS.items()
+}
 every_kernel = pytest.mark.parametrize("name", [*KERNELS, *TRANSFORMED])
 of_loops = pytest.mark.parametrize(
-    "name", [name for name in (*KERNELS, *TRANSFORMED) if not name.startswith(("cosine", "hellinger"))]
+    "name",
+    [name for name in (*KERNELS, *TRANSFORMED) if not name.startswith(("cosine", "hellinger"))],
 )
 
 
@@ -67,7 +71,9 @@ def block(kernel: Kernel, X: Floats, Y: Floats) -> Singles:
 
 def same_bits(found: Singles, expected: Singles) -> None:
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    np.testing.assert_array_equal(np.ascontiguousarray(found).view(np.int32), expected.copy().view(np.int32))
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(found).view(np.int32), expected.copy().view(np.int32)
+    )
 
 
 @every_kernel
@@ -75,9 +81,15 @@ def same_bits(found: Singles, expected: Singles) -> None:
 def test_a_block_is_within_its_error_of_the_truth(name: str, style: str) -> None:
     kernel = made(name)
     for d in DIMENSIONS:
-        X, Y = made_rows(kernel, style, (7, d), seed=d), made_rows(kernel, style, (PANEL + 19, d), seed=d)
+        X, Y = (
+            made_rows(kernel, style, (7, d), seed=d),
+            made_rows(kernel, style, (PANEL + 19, d), seed=d),
+        )
         for columns in (Y, Y[:1], Y[:PANEL], Y[: VECTOR + 1]):
-            found, true = block(kernel, X, columns), kernel.exact(X, np.ascontiguousarray(columns.T))
+            found, true = (
+                block(kernel, X, columns),
+                kernel.exact(X, np.ascontiguousarray(columns.T)),
+            )
             assert np.isfinite(found).all()
             assert (found >= 0).all() or name in ("cosine", "hellinger")
             assert np.abs(found - true).max() <= kernel.block_error(X, columns), d
@@ -86,7 +98,10 @@ def test_a_block_is_within_its_error_of_the_truth(name: str, style: str) -> None
 @pytest.mark.parametrize("name", ["chi2", "intersection", "jensen_shannon", "rbf"])
 def test_a_block_is_what_the_slow_truth_says(name: str) -> None:
     kernel = made(name)
-    X, Y = made_rows(kernel, "dense", (40, 50), seed=1), made_rows(kernel, "sparse", (3 * PANEL, 50), seed=2)
+    X, Y = (
+        made_rows(kernel, "dense", (40, 50), seed=1),
+        made_rows(kernel, "sparse", (3 * PANEL, 50), seed=2),
+    )
     true = reference.kernel(name, X, Y, gamma=0.7)
     assert np.abs(block(kernel, X, Y) - true).max() <= kernel.block_error(X, Y) + 1e-12
 
@@ -100,11 +115,18 @@ def test_what_rows_do_not_share_counts_nothing(name: str) -> None:
 @of_loops
 def test_a_score_is_the_same_bits_however_rows_and_columns_are_cut(name: str) -> None:
     kernel = made(name)
-    dense, sparse = (made_rows(kernel, style, (CHUNK_ROWS, 21), seed=3) for style in ("dense", "sparse"))
+    dense, sparse = (
+        made_rows(kernel, style, (CHUNK_ROWS, 21), seed=3) for style in ("dense", "sparse")
+    )
     X = np.concatenate([sparse, dense[:40], sparse[:7]])  # chunks of either kind, and of both
     Y = np.concatenate([dense, sparse, dense[:100]])
     whole = block(kernel, X, Y)
-    for first, last in ((0, 1), (1, 3), (CHUNK_ROWS - 1, CHUNK_ROWS + 2), (CHUNK_ROWS + 30, len(X))):
+    for first, last in (
+        (0, 1),
+        (1, 3),
+        (CHUNK_ROWS - 1, CHUNK_ROWS + 2),
+        (CHUNK_ROWS + 30, len(X)),
+    ):
         same_bits(block(kernel, X[first:last], Y), whole[first:last])
     for first, last in ((0, 1), (63, 65), (3, PANEL + 20), (GROUP - 1, GROUP + 1), (17, len(Y))):
         same_bits(block(kernel, X, Y[first:last]), whole[:, first:last])
@@ -126,7 +148,10 @@ def test_rows_need_not_be_contiguous(name: str) -> None:
     X = made_rows(kernel, "dense", (30, 12), seed=6).astype(np.float32)
     whole = kernel.block(X, np.ascontiguousarray(X.T))
     same_bits(kernel.block(np.asfortranarray(X), X.T), whole)
-    same_bits(kernel.block(X[::2], np.ascontiguousarray(X.T)[:, ::3]), np.ascontiguousarray(whole[::2, ::3]))
+    same_bits(
+        kernel.block(X[::2], np.ascontiguousarray(X.T)[:, ::3]),
+        np.ascontiguousarray(whole[::2, ::3]),
+    )
 
 
 # Exponential and logarithm
@@ -163,7 +188,9 @@ def test_the_exponential_of_what_is_far_below_zero_is_zero() -> None:
 
 
 @pytest.mark.parametrize("exponent", [-126, -30, -2, -1, 0, 1, 60])
-def test_logarithms_of_all_fractions_are_as_near_as_the_error_of_jensen_shannon_says(exponent: int) -> None:
+def test_logarithms_of_all_fractions_are_as_near_as_the_error_of_jensen_shannon_says(
+    exponent: int,
+) -> None:
     bits = np.arange(1 << 23, dtype=np.int32) + np.int32((exponent + 127) << 23)
     values, out = bits.view(np.float32), np.empty(bits.size, np.float32)
     logarithms(values, out)
@@ -208,6 +235,9 @@ def scores_digest() -> str:
 @pytest.mark.slow(30)
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2,+fma")])
 def test_builds_for_lesser_processors_score_the_same_bits(cpu: str, features: str) -> None:
-    """A process whose code is made for a processor without AVX-512, or without AVX2 and multiply-add."""
-    printed = output_on(cpu, features, "-c", f"import {__name__} as these; print(these.scores_digest())")
+    """A process whose code is made for a processor without AVX-512, or without AVX2 and
+    multiply-add."""
+    printed = output_on(
+        cpu, features, "-c", f"import {__name__} as these; print(these.scores_digest())"
+    )
     assert printed.strip() == scores_digest()

@@ -1,4 +1,5 @@
-"""A user's own kernel: as good as the built-in one of its formula, and refused where it is not what it declares."""
+"""A user's own kernel: as good as the built-in one of its formula, and refused where it is not what
+it declares."""
 
 import json
 import pickle
@@ -33,7 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> dict[str, CustomKernel]:
-    return {name: load_custom(str(write(folder, text, f"{name}.py"))) for name, text in FORMULAS.items()}
+    return {
+        name: load_custom(str(write(folder, text, f"{name}.py"))) for name, text in FORMULAS.items()
+    }
 
 
 @pytest.fixture(params=FORMULAS)
@@ -62,7 +65,9 @@ def refused(action: Callable[[], object], kind: type[MercoreError], message: str
 
 @given(data=st.data())
 @steady(40)
-def test_a_block_is_within_its_error_and_a_pair_has_one_score(custom: CustomKernel, data: st.DataObject) -> None:
+def test_a_block_is_within_its_error_and_a_pair_has_one_score(
+    custom: CustomKernel, data: st.DataObject
+) -> None:
     rows, others = data.draw(kernel_blocks(signed=signed(custom)))
     X, Y = custom.prepare(rows), custom.prepare(others)
     together = exact(custom, X, Y)
@@ -74,7 +79,9 @@ def test_a_block_is_within_its_error_and_a_pair_has_one_score(custom: CustomKern
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", ["intersection", "cosine"])
-def test_scores_are_those_of_the_built_in_kernel(loaded: dict[str, CustomKernel], name: str, style: str) -> None:
+def test_scores_are_those_of_the_built_in_kernel(
+    loaded: dict[str, CustomKernel], name: str, style: str
+) -> None:
     custom, known = loaded[name], make_kernel(name)
     rows = kernel_rows(style, "float32", (9, 20), signed=signed(custom), seed=1)
     X = custom.prepare(rows)
@@ -84,7 +91,9 @@ def test_scores_are_those_of_the_built_in_kernel(loaded: dict[str, CustomKernel]
     np.testing.assert_allclose(
         exact(transformed, X, X), exact(make_kernel(name, transform=3.0), X, X), rtol=0, atol=1e-13
     )
-    assert np.abs(block(transformed, X, X) - exact(transformed, X, X)).max() <= transformed.block_error(X, X)
+    assert np.abs(
+        block(transformed, X, X) - exact(transformed, X, X)
+    ).max() <= transformed.block_error(X, X)
 
 
 def test_a_kernel_that_changes_fast_has_an_error_that_says_so(folder: Path) -> None:
@@ -107,21 +116,30 @@ def test_no_formula_makes_decimals_of_it(custom: CustomKernel) -> None:
 
 def test_kernels_that_are_what_they_declare_pass(custom: CustomKernel) -> None:
     for style in STYLES:
-        check_custom(custom, kernel_rows(style, "float32", (300, 12), signed=signed(custom), seed=4))
+        check_custom(
+            custom, kernel_rows(style, "float32", (300, 12), signed=signed(custom), seed=4)
+        )
 
 
 def test_rows_outside_the_domain_are_refused(loaded: dict[str, CustomKernel]) -> None:
     refused(
-        lambda: loaded["intersection"].prepare(np.array([[1, 1], [1, -1]], np.float32), first=10, label="query"),
+        lambda: loaded["intersection"].prepare(
+            np.array([[1, 1], [1, -1]], np.float32), first=10, label="query"
+        ),
         InputError,
-        "query 11 has a negative value: found [ 1., -1.], but kernel intersection.py is defined for values ≥ 0. "
+        "query 11 has a negative value: found [ 1., -1.], but kernel intersection.py is defined "
+        "for values ≥ 0. "
         "Fix: use cosine or rbf, or shift the data.",
     )
-    np.testing.assert_array_equal(loaded["laplace"].prepare(np.array([[0, 0]], np.float32)), [[0, 0]])
+    np.testing.assert_array_equal(
+        loaded["laplace"].prepare(np.array([[0, 0]], np.float32)), [[0, 0]]
+    )
 
 
 @pytest.mark.parametrize("transform", [None, 2.5])
-def test_the_spec_makes_the_kernel_again_where_its_file_is_given(custom: CustomKernel, transform: float | None) -> None:
+def test_the_spec_makes_the_kernel_again_where_its_file_is_given(
+    custom: CustomKernel, transform: float | None
+) -> None:
     kernel = make_kernel("own", custom=custom, transform=transform)
     spec = json.loads(json.dumps(kernel.spec()))
     assert is_custom(spec) == custom.configuration
@@ -132,7 +150,9 @@ def test_the_spec_makes_the_kernel_again_where_its_file_is_given(custom: CustomK
     np.testing.assert_array_equal(exact(again, X, X), exact(kernel, X, X))
 
 
-def test_a_file_may_have_another_name_but_not_another_text(loaded: dict[str, CustomKernel], folder: Path) -> None:
+def test_a_file_may_have_another_name_but_not_another_text(
+    loaded: dict[str, CustomKernel], folder: Path
+) -> None:
     custom, other = loaded["intersection"], loaded["cosine"]
     renamed = load_custom(str(write(folder, INTERSECTION, "renamed.py")))
     assert kernel_from_spec(custom.spec(), renamed).spec() == custom.spec()
@@ -140,13 +160,15 @@ def test_a_file_may_have_another_name_but_not_another_text(loaded: dict[str, Cus
     refused(
         lambda: kernel_from_spec(custom.spec()),
         InputError,
-        f"the store's kernel is a custom one: found no file of it, expected intersection.py with digest {digest}. "
+        "the store's kernel is a custom one: found no file of it, expected intersection.py "
+        f"with digest {digest}. "
         "Fix: --kernel intersection.py",
     )
     refused(
         lambda: kernel_from_spec(custom.spec(), other),
         InputError,
-        f"the store's kernel is another: found cosine.py with digest {other.declared.digest}, expected intersection.py "
+        f"the store's kernel is another: found cosine.py with digest {other.declared.digest}, "
+        "expected intersection.py "
         f"with digest {digest}. Fix: name the file as it was when the store was encoded.",
     )
 
@@ -157,7 +179,8 @@ def test_a_spec_that_says_more_is_refused(custom: CustomKernel, change: dict[str
     refused(
         lambda: kernel_from_spec(spec, custom),
         FormatError,
-        f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that wrote it.",
+        f"a kernel of the store is unknown: found {spec}. Fix: use the version of mercore that "
+        "wrote it.",
     )
 
 
@@ -180,11 +203,15 @@ def test_workers_are_told_paths_alone() -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for path, why in ((tmp_path / "none.py", "No such file or directory"), (tmp_path, "Is a directory")):
+    for path, why in (
+        (tmp_path / "none.py", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
         refused(
             lambda path=path: load_custom(str(path)),  # type: ignore[misc]
             NotFoundError,
-            f"{path} cannot be read: {why}, expected a file that declares a kernel. Fix: check the path.",
+            f"{path} cannot be read: {why}, expected a file that declares a kernel. Fix: check "
+            "the path.",
         )
 
 
@@ -227,7 +254,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ),
         (
             INTERSECTION.replace("def kernel", "def other"),
-            "declares no usable kernel: found none, expected a function of two rows under numba's njit. "
+            "declares no usable kernel: found none, expected a function of two rows under "
+             "numba's njit. "
             "Fix: define it.",
         ),
     ],
@@ -244,7 +272,10 @@ ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (returning("nothing"), f"fails: TypingError: NameError: name 'nothing' is not defined. {FAILS}"),
+        (
+            returning("nothing"),
+            f"fails: TypingError: NameError: name 'nothing' is not defined. {FAILS}",
+        ),
         (returning("x[0] / (y[0] - y[0])"), f"fails: ZeroDivisionError: division by zero. {FAILS}"),
         (
             returning("1.0 if x[0] == y[0] else 1 / (x[1] * y[1])"),
@@ -252,7 +283,8 @@ ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
         ),
         (
             returning("abs(x - y)"),
-            "fails: TypingError: No implementation of function Function(<built-in function abs>) found for signature: "
+            "fails: TypingError: No implementation of function Function(<built-in function "
+            "abs>) found for signature: "
             f">>> abs(array(float64, 1d, C)). {FAILS}",
         ),
         (returning("'one'"), "gives no number: found str, expected float. Fix: return K."),
@@ -268,23 +300,32 @@ ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
         ),
         (
             returning("2.0 * x[0] * y[0] + x[1] * y[1]"),
-            f"is not one of a row and itself: found |K(x, x) − 1| up to 1, expected 3.33e-14. {ROUNDS}",
+            "is not one of a row and itself: found |K(x, x) − 1| up to 1, expected 3.33e-14. "
+            f"{ROUNDS}",
         ),
         (
             returning("1.0 if x[0] == y[0] else -3.0"),
-            "is not positive semi-definite: found a Gram matrix of 2 rows with an eigenvalue of -2, expected -7.11e-14 "
+            "is not positive semi-definite: found a Gram matrix of 2 rows with an eigenvalue of "
+            "-2, expected -7.11e-14 "
             f"or more. {ROUNDS}",
         ),
     ],
 )
-def test_kernels_that_are_not_what_they_declare_are_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_kernels_that_are_not_what_they_declare_are_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
     custom = load_custom(str(write(tmp_path, text)))
     refused(lambda: check_custom(custom, PAIR), InputError, f"the kernel of mine.py {says}")
 
 
 def test_a_kernel_that_fails_later_is_refused_then(tmp_path: Path) -> None:
     custom = load_custom(
-        str(write(tmp_path, f'{HEAD}ROWS = "raw"\n@njit\ndef kernel(x, y):\n    return 6.0 / x[0] / y[0]\n'))
+        str(
+            write(
+                tmp_path,
+                f'{HEAD}ROWS = "raw"\n@njit\ndef kernel(x, y):\n    return 6.0 / x[0] / y[0]\n',
+            )
+        )
     )
     X = np.array([[2.0, 1], [0, 1]])
     refused(

@@ -1,4 +1,5 @@
-"""Scores in decimal numbers: against rationals, against other formulas, and float64 scores within their error."""
+"""Scores in decimal numbers: against rationals, against other formulas, and float64 scores within
+their error."""
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -20,7 +21,10 @@ from tests.support.strategies import kernel_blocks, kernel_rows, one_ulp_apart, 
 Row = NDArray[Any]
 PARAMETERS: list[dict[str, Any]] = [
     *({"name": name, "gamma": 0.7 if name == "rbf" else None} for name in KERNELS),
-    *({"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0} for name in KERNELS),
+    *(
+        {"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0}
+        for name in KERNELS
+    ),
     {"name": "exp_chi2", "gamma": 40.0},
     {"name": "chi2", "transform": 250.0},
     {"name": "hellinger", "transform": 1e30},
@@ -31,13 +35,18 @@ PARAMETERS: list[dict[str, Any]] = [
 every_kernel = pytest.mark.parametrize(
     "kernel",
     [
-        pytest.param(make_kernel(**options), id="-".join(str(value) for value in options.values() if value is not None))
+        pytest.param(
+            make_kernel(**options),
+            id="-".join(str(value) for value in options.values() if value is not None),
+        )
         for options in PARAMETERS
     ],
 )
 FLOATS = st.floats(0, 2.0**100, width=32)
 LENGTHS = (1, 128, 1000)
-ROUNDINGS: dict[str, tuple[float, float, float]] = {  # of u, what the docstrings of the kernels add up to
+ROUNDINGS: dict[
+    str, tuple[float, float, float]
+] = {  # of u, what the docstrings of the kernels add up to
     "cosine": (11, 265, 2009),
     "hellinger": (7, 160, 1034.965),
     "chi2": (11, 164, 1038.965),
@@ -90,7 +99,9 @@ class TestExactError:
             check_exact(kernel, x, y)
 
     @pytest.mark.parametrize("rows", HARD.values(), ids=HARD)
-    def test_hard_rows_score_within_their_error(self, kernel: Kernel, rows: tuple[list[float], list[float]]) -> None:
+    def test_hard_rows_score_within_their_error(
+        self, kernel: Kernel, rows: tuple[list[float], list[float]]
+    ) -> None:
         x, y = (np.array(row, np.float32) for row in rows)
         check_exact(kernel, x, y)
         check_exact(kernel, x, x)
@@ -141,7 +152,9 @@ def test_the_error_is_no_less_than_its_roundings(name: str) -> None:
 
 @pytest.mark.parametrize("d", LENGTHS)
 def test_the_error_of_exp_chi2_is_that_of_its_transform(d: int) -> None:
-    assert make_kernel("exp_chi2", gamma=1.5).exact_error(d) == make_kernel("chi2", transform=3.0).exact_error(d)
+    assert make_kernel("exp_chi2", gamma=1.5).exact_error(d) == make_kernel(
+        "chi2", transform=3.0
+    ).exact_error(d)
 
 
 def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:
@@ -150,7 +163,9 @@ def test_logarithms_of_rows_of_one_shape_are_taken_once() -> None:
     order = rng.permutation(30)
     decimals._jensen_shannon_of_shape.cache_clear()
     first = score(kernel, x, y)
-    assert all(score(kernel, *rows) == first for rows in ((3 * x, y), (x, y / 8), (x[order], y[order])))
+    assert all(
+        score(kernel, *rows) == first for rows in ((3 * x, y), (x, y / 8), (x[order], y[order]))
+    )
     assert decimals._jensen_shannon_of_shape.cache_info().misses == 1
     assert first not in (score(kernel, x, y[order]), score(kernel, 3 * x + 1, y))
     assert decimals._jensen_shannon_of_shape.cache_info().misses == 3
@@ -169,11 +184,19 @@ def test_rational_kernels_are_the_rationals_that_they_are(name: str, data: st.Da
 
 
 def test_ties_of_other_rows_are_ties() -> None:
-    # 1/2 · 2/3 · 2 / (7/6) = 4/7 and 1/2 · 1/3 · 2 / (5/6) = 2/5: rows of other sizes, in another order
+    # 1/2 · 2/3 · 2 / (7/6) = 4/7 and 1/2 · 1/3 · 2 / (5/6) = 2/5: rows of other sizes, in another
+    # order
     chi2 = make_kernel("chi2")
     x = np.array([1, 1], np.uint8)
-    for y in (np.array([2, 1], np.uint8), np.array([43, 86], np.uint8), np.array([0.5, 0.25], np.float32)):
-        assert abs(Fraction(score(chi2, x, y)) - Fraction(4, 7) - Fraction(2, 5)) <= Fraction(TIE) / 1000
+    for y in (
+        np.array([2, 1], np.uint8),
+        np.array([43, 86], np.uint8),
+        np.array([0.5, 0.25], np.float32),
+    ):
+        assert (
+            abs(Fraction(score(chi2, x, y)) - Fraction(4, 7) - Fraction(2, 5))
+            <= Fraction(TIE) / 1000
+        )
 
 
 def test_formulas_with_roots_and_logarithms_are_those_of_the_kernels() -> None:
@@ -189,7 +212,9 @@ def test_formulas_with_roots_and_logarithms_are_those_of_the_kernels() -> None:
         }
         for name, real in expected.items():
             assert abs(score(make_kernel(name), x, y) - real) <= TIE / 1000
-        assert abs(score(make_kernel("rbf", gamma=0.25), x, y) - Decimal("-7.5").exp()) <= TIE / 1000
+        assert (
+            abs(score(make_kernel("rbf", gamma=0.25), x, y) - Decimal("-7.5").exp()) <= TIE / 1000
+        )
         nested = make_kernel("chi2", transform=1e30)
         assert score(nested, x, x) == 1
 
@@ -198,7 +223,10 @@ def test_rows_of_integers_score_as_the_same_values_in_floats_do() -> None:
     x, y = np.array([1, 0, 255], np.uint8), np.array([2, 5, 1], np.uint8)
     for name in KERNELS:
         kernel = make_kernel(name, gamma=1e-4 if name == "rbf" else None)
-        floats = [score(kernel, x.astype(dtype), y.astype(dtype)) for dtype in ("float16", "float32", "float64")]
+        floats = [
+            score(kernel, x.astype(dtype), y.astype(dtype))
+            for dtype in ("float16", "float32", "float64")
+        ]
         assert floats == [score(kernel, x, y)] * 3
 
 

@@ -1,4 +1,5 @@
-"""Pairs are ruled out in float32 only where float64 would do so: scores within their error, cuts that lose none."""
+"""Pairs are ruled out in float32 only where float64 would do so: scores within their error, cuts
+that lose none."""
 
 from typing import Any
 
@@ -21,7 +22,9 @@ KERNELS: list[dict[str, Any]] = [
     *({"name": "rbf", "gamma": gamma} for gamma in (1e-30, 1e-12, 1e-4, 0.7, 40.0, 1e30)),
 ]
 every_kernel = pytest.mark.parametrize(
-    "kernel", [make_kernel(**each) for each in KERNELS], ids=["-".join(map(str, each.values())) for each in KERNELS]
+    "kernel",
+    [make_kernel(**each) for each in KERNELS],
+    ids=["-".join(map(str, each.values())) for each in KERNELS],
 )
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -35,8 +38,11 @@ def all_pairs(n: int, m: int) -> Pairs:
     return at.ravel(), of.ravel()
 
 
-def errors(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any]) -> tuple[NDArray[np.float64], float]:
-    """How far the screened scores of all pairs are off, NaN where there is none, and how far they may be."""
+def errors(
+    kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any]
+) -> tuple[NDArray[np.float64], float]:
+    """How far the screened scores of all pairs are off, NaN where there is none, and how far they
+    may be."""
     prepared = kernel.prepare(queries)
     prefilter, pairs = kernel.prefilter(prepared), all_pairs(len(rows), len(queries))
     assert prefilter is not None
@@ -57,7 +63,9 @@ def test_a_screened_score_is_within_its_error(kernel: Kernel, data: st.DataObjec
 @every_kernel
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 128, 384, 1000])
-def test_many_dimensions_and_pairs_of_few_values_round_no_more_than_that(kernel: Kernel, style: str, d: int) -> None:
+def test_many_dimensions_and_pairs_of_few_values_round_no_more_than_that(
+    kernel: Kernel, style: str, d: int
+) -> None:
     rows = kernel_rows(style, "float32", (40, d), signed=is_signed(kernel), seed=d)
     queries = kernel_rows("dense", "float32", (9, d), signed=is_signed(kernel), seed=d + 1)
     queries[:3] = rows[:3]
@@ -74,11 +82,15 @@ def test_rows_as_small_or_large_as_float32_has_them(name: str, scale: float) -> 
     off, error = errors(kernel, rows, rng.random((5, 100), np.float32))
     assert not (off > error).any()
     assert np.isnan(off).all() or 1e-30 < scale < 1e30
-    assert not np.isnan(off).any() or not 1e-10 < scale < 1e10  # ordinary ones are not left to float64
+    assert (
+        not np.isnan(off).any() or not 1e-10 < scale < 1e10
+    )  # ordinary ones are not left to float64
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
-@pytest.mark.parametrize("name", ["cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "rbf"])
+@pytest.mark.parametrize(
+    "name", ["cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "rbf"]
+)
 def test_the_error_is_small_enough_to_be_of_use(name: str, dtype: str) -> None:
     kernel, rng = make_kernel(name, gamma=1e-5 if name == "rbf" else None), np.random.default_rng(1)
     rows, queries = (rng.integers(0, 256, (n, 128)).astype(dtype) for n in (300, 50))
@@ -109,7 +121,9 @@ def test_rows_are_widened_as_numpy_does(dtype: str, d: int) -> None:
     assert not out[:, d:].any()
 
 
-def made_pairs(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], seed: int) -> tuple[Pairs, Any]:
+def made_pairs(
+    kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], seed: int
+) -> tuple[Pairs, Any]:
     """Some of all pairs, in no order, and their true scores."""
     rng, (at, of) = np.random.default_rng(seed), all_pairs(len(rows), len(queries))
     chosen = rng.permutation(len(at))[: 2 * len(at) // 3]
@@ -125,10 +139,14 @@ def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) ->
     rows[100:140] = rows[20]  # many that tie
     rows[200:240] = np.nextafter(rows[20], np.float32(0))  # and many that nearly do
     pairs, true = made_pairs(kernel, rows, queries, seed=5)
-    least = np.array([np.quantile(true[pairs[1] == query], 0.1 * query) for query in range(7)], np.float32)
+    least = np.array(
+        [np.quantile(true[pairs[1] == query], 0.1 * query) for query in range(7)], np.float32
+    )
     ties = 2 * kernel.exact_error(24)
     for k in (1, 5, 60):
-        found = pair_scores(Prepared(kernel, queries), rows, pairs, Threshold(k, least), threads=threads)
+        found = pair_scores(
+            Prepared(kernel, queries), rows, pairs, Threshold(k, least), threads=threads
+        )
         left = found > -np.inf
         np.testing.assert_array_equal(found[left], true[left])
         for query in range(7):
@@ -139,14 +157,21 @@ def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) ->
 
 
 def test_a_cut_leaves_little_that_is_of_no_account() -> None:
-    kernel, rows, queries = make_kernel("chi2"), histograms(4000, 64, seed=6), histograms(5, 64, seed=7)
+    kernel, rows, queries = (
+        make_kernel("chi2"),
+        histograms(4000, 64, seed=6),
+        histograms(5, 64, seed=7),
+    )
     pairs = all_pairs(len(rows), len(queries))
-    found = pair_scores(Prepared(kernel, queries), rows, pairs, Threshold(10, np.zeros(5, np.float32)), threads=1)
+    found = pair_scores(
+        Prepared(kernel, queries), rows, pairs, Threshold(10, np.zeros(5, np.float32)), threads=1
+    )
     assert 50 <= (found > -np.inf).sum() < 60
 
 
 class Screened:
-    """Scores that are off by all of their error: those that must not be lost too low, the others too high."""
+    """Scores that are off by all of their error: those that must not be lost too low, the others
+    too high."""
 
     def __init__(self, scores: NDArray[np.float64], error: float) -> None:
         self.of, self.error = scores, error
@@ -162,7 +187,10 @@ def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
 ) -> None:
     kernel, k, error = make_kernel("chi2"), 5, 1e-5
     noise = 1e-5 * np.random.default_rng(1).standard_normal((400, 16))
-    rows, queries = (histograms(1, 16, seed=3) * (1 + noise)).astype(np.float32), histograms(3, 16, seed=2)
+    rows, queries = (
+        (histograms(1, 16, seed=3) * (1 + noise)).astype(np.float32),
+        histograms(3, 16, seed=2),
+    )
     prepared, pairs = Prepared(kernel, queries), all_pairs(400, 3)
     true = kernel.exact_pairs(kernel.prepare(rows), prepared.values, *pairs).reshape(400, 3)
     best = np.argsort(np.argsort(-true, axis=0), axis=0) < k
@@ -171,7 +199,9 @@ def test_a_cut_loses_nothing_however_far_off_screened_scores_are(
     monkeypatch.setattr(prepared, "prefilter", Screened(off, error))
     kth = np.sort(true, axis=0)[-k].astype(np.float32)
     threshold = (
-        Threshold(k, np.zeros(3, np.float32)) if by == "k" else Threshold(400, np.nextafter(kth, np.float32(-1)))
+        Threshold(k, np.zeros(3, np.float32))
+        if by == "k"
+        else Threshold(400, np.nextafter(kth, np.float32(-1)))
     )
     found = pair_scores(prepared, rows, pairs, threshold, threads=1).reshape(400, 3)
     np.testing.assert_array_equal(found[best], true[best])

@@ -13,7 +13,22 @@ from tests.support.strategies import STYLES, kernel_rows, steady
 
 pytestmark = pytest.mark.loops
 
-DIMS = (*range(1, 20), *range(62, 67), *range(126, 138), 255, 256, 257, 263, 300, 511, 520, 1000, 1025, 2049, 4099)
+DIMS = (
+    *range(1, 20),
+    *range(62, 67),
+    *range(126, 138),
+    255,
+    256,
+    257,
+    263,
+    300,
+    511,
+    520,
+    1000,
+    1025,
+    2049,
+    4099,
+)
 
 
 def same_bits(found: NDArray[np.float64], expected: NDArray[np.float64]) -> None:

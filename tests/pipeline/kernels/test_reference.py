@@ -1,4 +1,5 @@
-"""The slow truths themselves: by hand, by what the mathematics demands, and against other people's code."""
+"""The slow truths themselves: by hand, by what the mathematics demands, and against other people's
+code."""
 
 import math
 from fractions import Fraction
@@ -26,7 +27,8 @@ def histograms(n: int, d: int, seed: int = 0) -> Floats:
 
 
 def dictionary(m: int, seed: int) -> tuple[Floats, Floats]:
-    """Gram matrix of m random unit vectors in fewer dimensions than m, and the correlations of one more with them."""
+    """Gram matrix of m random unit vectors in fewer dimensions than m, and the correlations of one
+    more with them."""
     rng = np.random.default_rng(seed)
     atoms = rng.normal(size=(m + 1, 2 * m // 3))
     atoms /= np.linalg.norm(atoms, axis=1, keepdims=True)
@@ -110,12 +112,19 @@ def test_transform_of_any_kernel() -> None:
 def test_kernels_agree_with_scikit_learn() -> None:
     rows = reference.prepare("chi2", histograms(12, 9))
     np.testing.assert_allclose(
-        reference.kernel("exp_chi2", rows, rows, gamma=1.5), chi2_kernel(rows, gamma=1.5), rtol=1e-12
+        reference.kernel("exp_chi2", rows, rows, gamma=1.5),
+        chi2_kernel(rows, gamma=1.5),
+        rtol=1e-12,
     )
     np.testing.assert_allclose(
-        reference.kernel("chi2", rows, rows), 1 + additive_chi2_kernel(rows) / 2, rtol=1e-12, atol=1e-14
+        reference.kernel("chi2", rows, rows),
+        1 + additive_chi2_kernel(rows) / 2,
+        rtol=1e-12,
+        atol=1e-14,
     )
-    np.testing.assert_allclose(reference.kernel("rbf", rows, rows, gamma=1.5), rbf_kernel(rows, gamma=1.5), rtol=1e-12)
+    np.testing.assert_allclose(
+        reference.kernel("rbf", rows, rows, gamma=1.5), rbf_kernel(rows, gamma=1.5), rtol=1e-12
+    )
 
 
 def test_a_kernel_of_no_rows_is_an_empty_matrix() -> None:
@@ -220,7 +229,9 @@ def test_pursuit_survives_an_atom_that_stands_twice_and_more_slots_than_atoms() 
 
 def test_aska_scores_by_hand() -> None:
     table = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
-    scores = reference.aska_scores([[0, 2], [1, 0], [2, 2]], [[0.5, 1.0], [-1.0, 0.0], [0.5, 0.5]], table)
+    scores = reference.aska_scores(
+        [[0, 2], [1, 0], [2, 2]], [[0.5, 1.0], [-1.0, 0.0], [0.5, 0.5]], table
+    )
     np.testing.assert_allclose(scores, [[3.5, -2.0, 3.0], [35.0, -20.0, 30.0]])
 
 
@@ -247,4 +258,6 @@ def test_recalls_by_hand() -> None:
     assert reference.aska_recall(returned, true, 2) == 0.5
     scores = np.array([[0.9, 0.2, 0.8], [0.9, 0.9, 0.9]])
     true_scores = np.array([[0.9, 0.8, 0.8], [0.9, 0.9, 0.9]])
-    assert reference.tie_aware_recall(returned, scores, true, true_scores, 3) == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert reference.tie_aware_recall(returned, scores, true, true_scores, 3) == pytest.approx(
+        (2 / 3 + 1 / 3) / 2
+    )

@@ -1,4 +1,5 @@
-"""Bounds by exact sums of bytes: their bits depend on row and query alone; the pairs listed are those that reach."""
+"""Bounds by exact sums of bytes: their bits depend on row and query alone; the pairs listed are
+those that reach."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ class Made(NamedTuple):
     def packed(self, chosen: Any = slice(None)) -> PackedQueries:
         """Those queries, packed."""
         terms: dict[str, Any] = {
-            name: None if values is None else values[..., chosen] for name, values in self.terms.items()
+            name: None if values is None else values[..., chosen]
+            for name, values in self.terms.items()
         }
         return pack_queries(self.codes[chosen], **terms)
 
@@ -44,13 +46,22 @@ class Made(NamedTuple):
 
 
 def made(
-    n: int, nq: int, width: int, *, J: int = 2, minimum: bool = False, style: str = "any", whole: bool = False
+    n: int,
+    nq: int,
+    width: int,
+    *,
+    J: int = 2,
+    minimum: bool = False,
+    style: str = "any",
+    whole: bool = False,
 ) -> Made:
     """Rows of a style and queries; ``whole``: small whole numbers, so that bounds tie."""
     rng = np.random.default_rng(7 * n + 11 * nq + width)
     rows, codes = (rng.integers(0, 256, (count, width)).astype(np.uint8) for count in (n, nq))
     if style == "extreme":
-        rows, codes = (np.array([0, 127, 128, 255], np.uint8)[values % 4] for values in (rows, codes))
+        rows, codes = (
+            np.array([0, 127, 128, 255], np.uint8)[values % 4] for values in (rows, codes)
+        )
     if style == "sparse":
         rows *= rng.random(rows.shape) < 0.06
     if style == "blank":
@@ -59,7 +70,12 @@ def made(
     def floats(*shape: int) -> Single:
         return (rng.integers(-2, 3, shape) if whole else rng.normal(size=shape)).astype(np.float32)
 
-    terms: dict[str, Any] = {"step": floats(nq), "const": floats(nq), "factors": floats(J, nq), "over": None}
+    terms: dict[str, Any] = {
+        "step": floats(nq),
+        "const": floats(nq),
+        "factors": floats(J, nq),
+        "over": None,
+    }
     terms["start"] = None
     if minimum:
         terms["over"] = floats(nq)
@@ -89,7 +105,9 @@ def check_hits(count: int, hits: PairBuffer, bounds: Single, least: Single) -> N
     assert count == len(expected)
     np.testing.assert_array_equal(hits.rows[:count][order], expected[:, 0])
     np.testing.assert_array_equal(hits.queries[:count][order], expected[:, 1])
-    np.testing.assert_array_equal(hits.bounds[:count], bounds[hits.rows[:count], hits.queries[:count]])
+    np.testing.assert_array_equal(
+        hits.bounds[:count], bounds[hits.rows[:count], hits.queries[:count]]
+    )
     assert (hits.rows[count:] == -7).all()
 
 
@@ -103,7 +121,9 @@ def check_hits(count: int, hits: PairBuffer, bounds: Single, least: Single) -> N
     minimum=st.booleans(),
     style=st.sampled_from(STYLES),
 )
-def test_bounds_are_those_of_the_slow_truth(n: int, nq: int, width: int, J: int, minimum: bool, style: str) -> None:
+def test_bounds_are_those_of_the_slow_truth(
+    n: int, nq: int, width: int, J: int, minimum: bool, style: str
+) -> None:
     case = made(n, nq, width, J=J, minimum=minimum, style=style)
     np.testing.assert_array_equal(bounds_of(case, case.packed()), case.expected())
 
@@ -117,10 +137,16 @@ def test_bounds_are_those_of_the_slow_truth(n: int, nq: int, width: int, J: int,
     style=st.sampled_from(STYLES),
     place=st.sampled_from((0.0, 0.5, 0.99)),
 )
-def test_the_pairs_that_reach_are_listed(n: int, nq: int, minimum: bool, style: str, place: float) -> None:
+def test_the_pairs_that_reach_are_listed(
+    n: int, nq: int, minimum: bool, style: str, place: float
+) -> None:
     case = made(n, nq, 24, minimum=minimum, style=style, whole=True)
     queries, bounds = case.packed(), case.expected()
-    least = np.quantile(bounds, place, axis=0, method="higher").astype(np.float32) if n else np.zeros(nq, np.float32)
+    least = (
+        np.quantile(bounds, place, axis=0, method="higher").astype(np.float32)
+        if n
+        else np.zeros(nq, np.float32)
+    )
     least[::5], least[1::5] = -np.inf, np.inf
     found = room(bounds.size + 3)
     check_hits(bound_hits(case.rows, case.numbers, queries, least, found), found, bounds, least)
@@ -133,7 +159,9 @@ def test_a_bound_has_the_same_bits_in_every_block_and_batch(minimum: bool) -> No
     case.rows[300:500] *= np.random.default_rng(1).random((200, 61)) < 0.05
     together = bounds_of(case, case.packed())
     for first, last in ((0, 1), (0, 7), (299, 430), (310, 330), (513, 600)):
-        np.testing.assert_array_equal(bounds_of(case, case.packed(), slice(first, last)), together[first:last])
+        np.testing.assert_array_equal(
+            bounds_of(case, case.packed(), slice(first, last)), together[first:last]
+        )
     for chosen in (slice(3, 4), slice(1, 18), slice(0, 63), slice(5, 70), slice(129, None, -1)):
         np.testing.assert_array_equal(bounds_of(case, case.packed(chosen)), together[:, chosen])
 
@@ -152,7 +180,9 @@ def test_the_greatest_sums_are_exact(minimum: bool) -> None:
         case.terms["start"][:] = 128 * 128 * width
     found = bounds_of(case, case.packed(), slice(0, 2))
     sums = [255, 254] if minimum else [-128 * 255 + 128 * 128, -128 * 254 + 128 * 128]
-    np.testing.assert_array_equal(found[:, 0], np.array([value * width for value in sums]).astype(np.float32))
+    np.testing.assert_array_equal(
+        found[:, 0], np.array([value * width for value in sums]).astype(np.float32)
+    )
 
 
 @compiled
@@ -161,7 +191,8 @@ def test_a_full_buffer_is_not_written_beyond_and_pairs_are_counted_on(minimum: b
     case = made(100, 70, 16, minimum=minimum)
     least, hits = np.full(70, -np.inf, np.float32), room(50)
     behind, rest = (
-        PairBuffer(hits.rows[part], hits.queries[part], hits.bounds[part]) for part in (slice(20), slice(30, 50))
+        PairBuffer(hits.rows[part], hits.queries[part], hits.bounds[part])
+        for part in (slice(20), slice(30, 50))
     )
     assert bound_hits(case.rows, case.numbers, case.packed(), least, behind) == 7000
     assert (hits.rows[:20] >= 0).all()
@@ -193,9 +224,19 @@ def test_rows_need_not_be_contiguous() -> None:
 
 @pytest.mark.parametrize(
     ("nq", "lanes", "wide"),
-    [(1, 16, 0), (16, 16, 0), (17, 32, 32), (33, 48, 32), (64, 64, 64), (90, 96, 96), (100, 112, 96)],
+    [
+        (1, 16, 0),
+        (16, 16, 0),
+        (17, 32, 32),
+        (33, 48, 32),
+        (64, 64, 64),
+        (90, 96, 96),
+        (100, 112, 96),
+    ],
 )
-def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq: int, lanes: int, wide: int) -> None:
+def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(
+    nq: int, lanes: int, wide: int
+) -> None:
     queries = made(1, nq, 5).packed()
     assert (queries.start.size, queries.words.size, queries.wide) == (lanes, 2 * lanes, wide)
 
@@ -203,9 +244,14 @@ def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(nq
 @pytest.mark.slow(30)
 @pytest.mark.parametrize(
     ("cpu", "features"),
-    [("x86-64", ""), ("haswell", "+avx2"), ("skylake-avx512", "+avx2,+avx512f,+avx512bw,+avx512dq,+avx512vl")],
+    [
+        ("x86-64", ""),
+        ("haswell", "+avx2"),
+        ("skylake-avx512", "+avx2,+avx512f,+avx512bw,+avx512dq,+avx512vl"),
+    ],
 )
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
-    """The same properties in a process whose code is made for a processor without AVX-512, or parts of it."""
+    """The same properties in a process whose code is made for a processor without AVX-512, or parts
+    of it."""
     names = "test_bounds_are_those_of_the_slow_truth", "test_the_greatest_sums_are_exact"
     assert_passed_on(cpu, features, __file__, *names)

@@ -1,4 +1,5 @@
-"""The dense scanner: float32 inner products whose bits depend on row and query alone, ties to the lower row."""
+"""The dense scanner: float32 inner products whose bits depend on row and query alone, ties to the
+lower row."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,9 @@ def made_rows(n: int, d: int, *, whole: bool, seed: int) -> Floats:
     return rows.astype(np.float32)
 
 
-def scanned(scanner: DenseScanner, rows: Floats, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> TopK:
+def scanned(
+    scanner: DenseScanner, rows: Floats, bounds: Sequence[tuple[int, int]], nq: int, k: int
+) -> TopK:
     """Scan parts in the order given into one list; row 0 of the store is row 1000."""
     best = TopK(nq, k, np.float32)
     for first, last in bounds:
@@ -44,7 +47,9 @@ def parts_of(n: int, parts: int) -> list[tuple[int, int]]:
 
 def check(found: TopK, points: Floats, rows: Floats) -> None:
     """All that a list holds, to the bit."""
-    scores, ids = reference.top_k(reference.inner_products_float32(points, rows), found.ids.shape[1])
+    scores, ids = reference.top_k(
+        reference.inner_products_float32(points, rows), found.ids.shape[1]
+    )
     held = ids.shape[1]
     np.testing.assert_array_equal(found.ids[:, :held], ids + 1000)
     np.testing.assert_array_equal(found.scores[:, :held], scores)
@@ -88,21 +93,30 @@ def test_a_list_takes_an_earlier_row_of_equal_score_whatever_the_order_of_parts(
 @compiled
 @pytest.mark.parametrize("nq", [1, 17])
 def test_threads_share_a_scanner(nq: int) -> None:
-    rows, points = (made_rows(count, 24, whole=False, seed=5).astype(np.float32) for count in (30_000, nq))
+    rows, points = (
+        made_rows(count, 24, whole=False, seed=5).astype(np.float32) for count in (30_000, nq)
+    )
     scanner, bounds = DenseScanner(points, "point"), parts_of(30_000, 8)
     with ThreadPoolExecutor(4) as pool:
-        lists = list(pool.map(lambda share: scanned(scanner, rows, bounds[share::4], nq, 30), range(4)))
+        lists = list(
+            pool.map(lambda share: scanned(scanner, rows, bounds[share::4], nq, 30), range(4))
+        )
     check(merge(lists), points, rows)
 
 
 @compiled
 def test_a_score_has_the_same_bits_in_every_batch() -> None:
-    rows, points = made_rows(3000, 33, whole=False, seed=1), made_rows(70, 33, whole=False, seed=2).astype(np.float32)
+    rows, points = (
+        made_rows(3000, 33, whole=False, seed=1),
+        made_rows(70, 33, whole=False, seed=2).astype(np.float32),
+    )
     together = scanned(DenseScanner(points, "point"), rows, [(0, 3000)], 70, 20)
     for width in (1, 5, 16, 64):
         for start in (0, 3):
             some = slice(start, start + width)
-            found = scanned(DenseScanner(points[some], "point"), rows, [(0, 999), (999, 3000)], width, 20)
+            found = scanned(
+                DenseScanner(points[some], "point"), rows, [(0, 999), (999, 3000)], width, 20
+            )
             np.testing.assert_array_equal(found.ids, together.ids[some])
             np.testing.assert_array_equal(found.scores, together.scores[some])
 

@@ -1,4 +1,5 @@
-"""The Hamming scanner: scores to the bit and ids as the slow truth has them, in whatever order parts come."""
+"""The Hamming scanner: scores to the bit and ids as the slow truth has them, in whatever order
+parts come."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,9 @@ def made_codes(n: int, width: int, unused: int, *, distinct: int, seed: int) -> 
     return codes[rng.integers(0, distinct, n)]
 
 
-def scanned(scanner: HammingScanner, codes: Codes, bounds: Sequence[tuple[int, int]], nq: int, k: int) -> TopK:
+def scanned(
+    scanner: HammingScanner, codes: Codes, bounds: Sequence[tuple[int, int]], nq: int, k: int
+) -> TopK:
     """Scan parts in the order given into one list; row 0 of the store is row 1000."""
     best = TopK(nq, k, np.float32)
     for first, last in bounds:
@@ -49,7 +52,9 @@ def check(found: TopK, queries: Codes, codes: Codes, bits: int) -> None:
     scores, ids = reference.top_k(reference.hamming_scores(queries, codes, bits), k)
     held = ids.shape[1]
     np.testing.assert_array_equal(found.ids[:, :held], ids + 1000)
-    np.testing.assert_array_equal(found.scores[:, :held].view(np.int32), scores.astype(np.float32).view(np.int32))
+    np.testing.assert_array_equal(
+        found.scores[:, :held].view(np.int32), scores.astype(np.float32).view(np.int32)
+    )
     assert (found.ids[:, held:] == -1).all()
     assert np.isneginf(found.scores[:, held:]).all()
 
@@ -70,7 +75,9 @@ def test_scans_keep_what_the_slow_truth_keeps(
     n: int, width: int, nq: int, k: int, distinct: int, unused: int, parts: int, seed: int
 ) -> None:
     codes = made_codes(n, width, unused, distinct=distinct, seed=seed)
-    queries = made_codes(nq, width, unused, distinct=distinct, seed=seed + seed % 2)  # the rows themselves, or others
+    queries = made_codes(
+        nq, width, unused, distinct=distinct, seed=seed + seed % 2
+    )  # the rows themselves, or others
     bits = 8 * width - unused
     bounds = parts_of(n, parts)
     np.random.default_rng(seed).shuffle(bounds)
@@ -83,13 +90,20 @@ def test_scans_keep_what_the_slow_truth_keeps(
 def test_a_part_too_few_and_just_enough(width: int, nq: int) -> None:
     codes, queries = (made_codes(count, width, 0, distinct=50, seed=width) for count in (18, nq))
     for n in (0, 1, 16, 17, 18):
-        check(scanned(HammingScanner(queries, 8 * width), codes[:n], [(0, n)], nq, 17), queries, codes[:n], 8 * width)
+        check(
+            scanned(HammingScanner(queries, 8 * width), codes[:n], [(0, n)], nq, 17),
+            queries,
+            codes[:n],
+            8 * width,
+        )
 
 
 @compiled
 @pytest.mark.parametrize("nq", [1, 65])
 @pytest.mark.parametrize("width", [32, 38])
-def test_a_list_takes_an_earlier_row_of_equal_score_whatever_the_order_of_parts(width: int, nq: int) -> None:
+def test_a_list_takes_an_earlier_row_of_equal_score_whatever_the_order_of_parts(
+    width: int, nq: int
+) -> None:
     codes, queries = np.zeros((40_000, width), np.uint8), np.full((nq, width), 3, np.uint8)
     bounds = parts_of(len(codes), 5)
     for order in (bounds, bounds[::-1], [bounds[i] for i in (2, 4, 0, 3, 1)]):
@@ -104,7 +118,9 @@ def test_threads_share_a_scanner(nq: int) -> None:
     codes, queries = (made_codes(count, 38, 4, distinct=3000, seed=5) for count in (60_000, nq))
     scanner, bounds = HammingScanner(queries, 300), parts_of(60_000, 8)
     with ThreadPoolExecutor(4) as pool:
-        lists = list(pool.map(lambda share: scanned(scanner, codes, bounds[share::4], nq, 30), range(4)))
+        lists = list(
+            pool.map(lambda share: scanned(scanner, codes, bounds[share::4], nq, 30), range(4))
+        )
     check(merge(lists), queries, codes, 300)
 
 
@@ -137,5 +153,6 @@ def test_whole_words_are_not_copied() -> None:
 @compiled
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
-    """The same in a process whose code is made for a processor that counts no bits in vectors, or has none so wide."""
+    """The same in a process whose code is made for a processor that counts no bits in vectors, or
+    has none so wide."""
     assert_passed_on(cpu, features, __file__, "test_threads_share_a_scanner")

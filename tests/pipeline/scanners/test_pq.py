@@ -1,4 +1,5 @@
-"""The product-quantisation scanner: the float32 scores of the slow truth, to the bit, whatever the filter dismisses."""
+"""The product-quantisation scanner: the float32 scores of the slow truth, to the bit, whatever the
+filter dismisses."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +25,8 @@ Codes = NDArray[np.uint8]
 Tables = NDArray[np.float32]
 
 pytestmark = pytest.mark.skipif(
-    bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="vector instructions exist in compiled code only"
+    bool(os.environ.get("NUMBA_DISABLE_JIT")),
+    reason="vector instructions exist in compiled code only",
 )
 
 
@@ -44,7 +46,9 @@ def made_tables(M: int, nq: int, style: str, *, seed: int) -> Tables:
     tables = rng.standard_normal((M, 256, nq))
     if style == "distances":
         tables = -(tables**2)
-    elif style == "wild":  # from subnormal to huge, some zero, each sub-quantizer and query at its own scale
+    elif (
+        style == "wild"
+    ):  # from subnormal to huge, some zero, each sub-quantizer and query at its own scale
         tables *= 10.0 ** rng.uniform(-44, 32, (M, 1, nq)) * (rng.random((M, 256, 1)) > 0.1)
     elif style == "far":  # what differs is as small as what float32 rounds
         tables = 1000 + tables * 1e-3
@@ -99,7 +103,10 @@ def same(found: TopK, expected: TopK) -> None:
 def test_scans_equal_the_slow_truth(
     n: int, M: int, nq: int, k: int, style: str, distinct: int, parts: int, seed: int
 ) -> None:
-    codes, tables = made_codes(n, M, distinct=distinct, seed=seed), made_tables(M, nq, style, seed=seed)
+    codes, tables = (
+        made_codes(n, M, distinct=distinct, seed=seed),
+        made_tables(M, nq, style, seed=seed),
+    )
     same_as_the_truth(scanned(codes, tables, k, parts), codes, tables)
 
 
@@ -121,11 +128,15 @@ def test_long_codes(M: int) -> None:
 
 @pytest.mark.parametrize("M", [4, 8, 16, 32])
 @pytest.mark.parametrize("style", ["normal", "distances", "far"])
-def test_the_filter_dismisses_rows_and_never_a_hit(M: int, style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_dismisses_rows_and_never_a_hit(
+    M: int, style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     n, k = 200_000, 20
     codes, tables = made_codes(n, M, distinct=256, seed=M), made_tables(M, 66, style, seed=M)
     filtered = scanned(codes, tables, k)
-    most = 0.02 if style != "far" else 0.05 if M <= 8 else 1  # of what float32 rounds, sixteen codes leave nothing over
+    most = (
+        0.02 if style != "far" else 0.05 if M <= 8 else 1
+    )  # of what float32 rounds, sixteen codes leave nothing over
     assert filtered.rescored < 66 * n * most
     same(scanned(codes, tables, k, parts=3), filtered)
     monkeypatch.setattr(pq, "FIRST_ROWS", n + 1)
@@ -136,8 +147,15 @@ def test_the_filter_dismisses_rows_and_never_a_hit(M: int, style: str, monkeypat
 
 @pytest.mark.parametrize("M", [8, 16, 24])
 def test_one_query_is_filtered_where_bytes_are_looked_up(M: int) -> None:
-    codes, tables = made_codes(200_000, M, distinct=256, seed=3), made_tables(M, 1, "distances", seed=3)
-    filtering, plain, best, expected = PqScanner(tables), PqScanner(tables), *(TopK(1, 20, np.float32) for _ in "ab")
+    codes, tables = (
+        made_codes(200_000, M, distinct=256, seed=3),
+        made_tables(M, 1, "distances", seed=3),
+    )
+    filtering, plain, best, expected = (
+        PqScanner(tables),
+        PqScanner(tables),
+        *(TopK(1, 20, np.float32) for _ in "ab"),
+    )
     (one,), (other,) = filtering.groups, plain.groups
     assert isinstance(one, One)
     one.filters, other.filters = True, False  # whatever this processor does best
@@ -148,7 +166,10 @@ def test_one_query_is_filtered_where_bytes_are_looked_up(M: int) -> None:
 
 
 def test_what_is_rescored_is_little_more_than_what_must_be() -> None:
-    codes, tables = made_codes(200_000, 8, distinct=256, seed=1), made_tables(8, 64, "distances", seed=1)
+    codes, tables = (
+        made_codes(200_000, 8, distinct=256, seed=1),
+        made_tables(8, 64, "distances", seed=1),
+    )
     best = scanned(codes[:100_000], tables, 100)
     scanner, before = PqScanner(tables), best.kth.copy()
     best.rescored = 0
@@ -196,13 +217,21 @@ def test_a_query_scores_the_same_in_every_batch() -> None:
 @pytest.mark.parametrize("M", [3, 8, 16])
 def test_zeros_keep_their_sign(M: int, nq: int) -> None:
     for zero in (0.0, -0.0):
-        found = scanned(made_codes(20, M, distinct=256, seed=8), np.full((M, 256, nq), zero, np.float32), 5)
+        found = scanned(
+            made_codes(20, M, distinct=256, seed=8), np.full((M, 256, nq), zero, np.float32), 5
+        )
         assert (np.signbit(found.scores) == np.signbit(zero)).all()
 
 
 def test_codes_that_are_not_contiguous() -> None:
-    codes, tables = made_codes(20_000, 16, distinct=256, seed=7), made_tables(8, 5, "normal", seed=7)
-    same(scanned(codes[:, 3:11], tables, 10), scanned(np.ascontiguousarray(codes[:, 3:11]), tables, 10))
+    codes, tables = (
+        made_codes(20_000, 16, distinct=256, seed=7),
+        made_tables(8, 5, "normal", seed=7),
+    )
+    same(
+        scanned(codes[:, 3:11], tables, 10),
+        scanned(np.ascontiguousarray(codes[:, 3:11]), tables, 10),
+    )
 
 
 def test_bytes_of_a_transposed_vector_are_each_a_row() -> None:
@@ -210,12 +239,16 @@ def test_bytes_of_a_transposed_vector_are_each_a_row() -> None:
 
 
 def test_wrong_shapes_and_sums_beyond_float32_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"tables are float32\[8, 16, 2\]: expected float32\[M, 256, nq\]"):
+    with pytest.raises(
+        ShapeError, match=r"tables are float32\[8, 16, 2\]: expected float32\[M, 256, nq\]"
+    ):
         PqScanner(np.zeros((8, 16, 2), np.float32))
     with pytest.raises(ShapeError, match=r"tables are float64\[8, 256, 2\]: expected float32"):
         PqScanner(np.zeros((8, 256, 2)))  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=r"codes are uint8\[5, 4\]: expected uint8\[n, 8\]"):
-        PqScanner(np.zeros((8, 256, 1), np.float32)).scan({"code": np.zeros((5, 4), np.uint8)}, 0, TopK(1, 1, "f4"))
+        PqScanner(np.zeros((8, 256, 1), np.float32)).scan(
+            {"code": np.zeros((5, 4), np.uint8)}, 0, TopK(1, 1, "f4")
+        )
     for value in (np.inf, np.nan, 2e38):
         with pytest.raises(InputError, match="expected what float32 holds"):
             PqScanner(np.full((2, 256, 1), value, np.float32))
@@ -224,6 +257,7 @@ def test_wrong_shapes_and_sums_beyond_float32_are_refused() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
-    """The same property in a process whose code is made for a processor without AVX-512, or without AVX2."""
+    """The same property in a process whose code is made for a processor without AVX-512, or without
+    AVX2."""
     names = "test_many_ties", "test_one_query_is_filtered_where_bytes_are_looked_up"
     assert_passed_on(cpu, features, __file__, *names)

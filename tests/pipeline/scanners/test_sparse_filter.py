@@ -1,4 +1,5 @@
-"""The quantised filter: the hits and scores of the float32 loops, to the bit, on every shape and in every build."""
+"""The quantised filter: the hits and scores of the float32 loops, to the bit, on every shape and in
+every build."""
 
 from itertools import pairwise
 from typing import Any
@@ -31,13 +32,20 @@ Columns = dict[str, NDArray[Any]]
 every_metric = pytest.mark.parametrize("metric", METRICS)
 
 
-def made_codes(n: int, m: int, alpha: int, *, seed: int, metric: str = "product", wild: bool = False) -> Columns:
-    """Codes as ASKA makes them; or wild ones, with every weight at its limit and scales from 0 to subnormal to huge.
+def made_codes(
+    n: int, m: int, alpha: int, *, seed: int, metric: str = "product", wild: bool = False
+) -> Columns:
+    """Codes as ASKA makes them; or wild ones, with every weight at its limit and scales from 0 to
+    subnormal to huge.
 
     They have residuals if these count: wild ones are above one too, or zero.
     """
     rng = np.random.default_rng(seed)
-    weights = rng.integers(-127, 128, (n, alpha)) if wild else rng.normal(35, 30, (n, alpha)).clip(-127, 127)
+    weights = (
+        rng.integers(-127, 128, (n, alpha))
+        if wild
+        else rng.normal(35, 30, (n, alpha)).clip(-127, 127)
+    )
     scale = rng.uniform(0.001, 0.01, n)
     if wild:
         weights[rng.random(n) < 0.2] = rng.choice([-127, 0, 127])
@@ -62,12 +70,17 @@ def made_table(m: int, nq: int, *, signed: bool, seed: int) -> NDArray[np.float3
     return np.ascontiguousarray(table.astype(np.float32))
 
 
-def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: bool, parts: int = 1) -> TopK:
+def scanned(
+    columns: Columns, table: NDArray[np.float32], k: int, *, filtered: bool, parts: int = 1
+) -> TopK:
     nq, alpha = table.shape[1], columns["atoms"].shape[1]
     starts = range(0, nq, GROUP)
     groups = [
         QueryGroup(
-            slice(at, min(at + GROUP, nq)), np.ascontiguousarray(table[:, at : at + GROUP]), alpha=alpha, int8=filtered
+            slice(at, min(at + GROUP, nq)),
+            np.ascontiguousarray(table[:, at : at + GROUP]),
+            alpha=alpha,
+            int8=filtered,
         )
         for at in starts
     ]
@@ -76,7 +89,9 @@ def scanned(columns: Columns, table: NDArray[np.float32], k: int, *, filtered: b
     edges = np.linspace(0, len(columns["atoms"]), parts + 1).astype(int)
     for first, last in pairwise(edges):
         if last > first:
-            scanner.scan({name: values[first:last] for name, values in columns.items()}, int(first), best)
+            scanner.scan(
+                {name: values[first:last] for name, values in columns.items()}, int(first), best
+            )
     return merge([best])
 
 
@@ -98,12 +113,23 @@ def same(found: TopK, expected: TopK) -> None:
     seed=st.integers(0, 99),
 )
 def test_filtered_scans_equal_the_float32_scan(
-    n: int, m: int, alpha: int, nq: int, signed: bool, wild: bool, metric: str, parts: int, seed: int
+    n: int,
+    m: int,
+    alpha: int,
+    nq: int,
+    signed: bool,
+    wild: bool,
+    metric: str,
+    parts: int,
+    seed: int,
 ) -> None:
     columns = made_codes(n, m, alpha, seed=seed, metric=metric, wild=wild)
     table = made_table(m, nq, signed=signed, seed=seed)
     k = min(n, 1 + seed % 20)
-    same(scanned(columns, table, k, filtered=True, parts=parts), scanned(columns, table, k, filtered=False))
+    same(
+        scanned(columns, table, k, filtered=True, parts=parts),
+        scanned(columns, table, k, filtered=False),
+    )
 
 
 @pytest.mark.parametrize("style", ["equal", "near_one", "few", "some_zero", "no_scale"])
@@ -158,7 +184,10 @@ def test_float32_scan_equals_the_slow_truth(nq: int, wild: bool, metric: str) ->
 
 @every_metric
 def test_the_bound_alone_decides_what_is_rescored(metric: str) -> None:
-    columns, table = made_codes(60_000, 500, 8, seed=3, metric=metric), made_table(500, 64, signed=False, seed=3)
+    columns, table = (
+        made_codes(60_000, 500, 8, seed=3, metric=metric),
+        made_table(500, 64, signed=False, seed=3),
+    )
     found = scanned(columns, table, 10, filtered=True)
     assert 64 * 10 < found.rescored < 64 * 60_000 * 0.02, found.rescored
 
@@ -166,7 +195,9 @@ def test_the_bound_alone_decides_what_is_rescored(metric: str) -> None:
 @every_metric
 def test_a_million_rows_with_many_ties(metric: str) -> None:
     columns = made_codes(4000, 8192, 8, seed=4, metric=metric)
-    columns = {name: np.concatenate([values] * 260) for name, values in columns.items()}  # 260 equal rows of each
+    columns = {
+        name: np.concatenate([values] * 260) for name, values in columns.items()
+    }  # 260 equal rows of each
     table = made_table(8192, 65, signed=False, seed=4)
     whole = scanned(columns, table, 100, filtered=False)
     same(scanned(columns, table, 100, filtered=True), whole)
@@ -191,7 +222,10 @@ def test_the_bound_is_never_below_the_float32_score(
     quantised = QuantisedTable(table, rows)
     u = quantised.bytes.reshape(50, -1)[:, quantised.columns[:5]].astype(np.int64)
     weights = columns["weights"].astype(np.int64)
-    sums = np.einsum("na,naq->nq", weights, u[columns["atoms"]]) + quantised.zero * weights.sum(axis=1)[:, None]
+    sums = (
+        np.einsum("na,naq->nq", weights, u[columns["atoms"]])
+        + quantised.zero * weights.sum(axis=1)[:, None]
+    )
     scale = columns["scale"].astype(np.float64)[:, None]
     bound = scale * quantised.steps * (sums + quantised.half * np.abs(weights).sum(axis=1)[:, None])
     scores = slow_truth(columns, table).T.astype(np.float64)
@@ -203,20 +237,33 @@ def test_the_bound_is_never_below_the_float32_score(
 
 
 @steady(40)
-@given(seed=st.integers(0, 999), alpha=st.sampled_from([3, 8, 16]), signed=st.booleans(), wild=st.booleans())
-def test_what_is_added_to_a_row_covers_its_bias(seed: int, alpha: int, signed: bool, wild: bool) -> None:
+@given(
+    seed=st.integers(0, 999),
+    alpha=st.sampled_from([3, 8, 16]),
+    signed=st.booleans(),
+    wild=st.booleans(),
+)
+def test_what_is_added_to_a_row_covers_its_bias(
+    seed: int, alpha: int, signed: bool, wild: bool
+) -> None:
     columns = made_codes(300, 50, alpha, seed=seed, metric="distance", wild=wild)
     rows = Rows(columns, 0)
     quantised = QuantisedTable(made_table(50, 5, signed=signed, seed=seed), rows)
     usual, per_step = np.float32(quantised.usual), np.float32(1 / quantised.steps[0])
-    half, zero, levels = (np.float32(value) for value in (quantised.half, quantised.zero, quantised.levels))
+    half, zero, levels = (
+        np.float32(value) for value in (quantised.half, quantised.zero, quantised.levels)
+    )
     sums, (lifts, gaps, inverses) = np.empty((2, 300), np.int16), np.empty((3, 300), np.uint16)
     row_sums(rows.weights.reshape(-1), rows.weights.shape[1], 0, 300, sums[0], sums[1])
     limits = half, zero, levels, np.float32(2**16), per_step, usual
     row_bounds(sums[0], sums[1], rows.halves, rows.residuals, 0, 300, limits, lifts, gaps, inverses)
     magnitude, total = sums.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        above = (columns["residual"].astype(np.float64) ** 2 / 2 - usual) / columns["scale"] / quantised.steps[0]
+        above = (
+            (columns["residual"].astype(np.float64) ** 2 / 2 - usual)
+            / columns["scale"]
+            / quantised.steps[0]
+        )
     fits = inverses > 0  # the others are scored whatever they add up to
     added = lifts.astype(np.float64) - gaps
     assert (added >= quantised.half * magnitude + quantised.zero * total + above)[fits].all()
@@ -245,8 +292,12 @@ def test_rows_of_eight_atoms_that_reach_a_threshold_are_listed_once(count: int, 
     lifts, gaps, inverses = rng.integers(3000, 9000, (3, count)).astype(np.uint16)
     least = rng.integers(0, 65536, 64).astype(np.uint16)
     columns = np.array(COLUMNS) if wide else np.arange(lanes)
-    sums = np.einsum("na,naq->nq", weights.astype(np.int64), table[atoms][:, :, columns].astype(np.int64))[start:]
-    limits = np.minimum((least[:lanes].astype(np.int64) * inverses[:, None] >> 16) + gaps[:, None], 65535)
+    sums = np.einsum(
+        "na,naq->nq", weights.astype(np.int64), table[atoms][:, :, columns].astype(np.int64)
+    )[start:]
+    limits = np.minimum(
+        (least[:lanes].astype(np.int64) * inverses[:, None] >> 16) + gaps[:, None], 65535
+    )
     limits[rng.random(count) < 0.5] = 0  # such a row is a hit, whatever its sums
     inverses[limits[:, 0] == 0] = gaps[limits[:, 0] == 0] = 0
     reached = (sums + lifts[:, None]) % 2**16 >= limits
@@ -257,7 +308,9 @@ def test_rows_of_eight_atoms_that_reach_a_threshold_are_listed_once(count: int, 
     expected = np.flatnonzero(reached.any(axis=1))
     np.testing.assert_array_equal(rows[at : at + found], start + expected)
     powers = np.uint64(1) << np.arange(lanes, dtype=np.uint64)
-    np.testing.assert_array_equal(bits[at : at + found], (reached * powers).sum(axis=1, dtype=np.uint64)[expected])
+    np.testing.assert_array_equal(
+        bits[at : at + found], (reached * powers).sum(axis=1, dtype=np.uint64)[expected]
+    )
 
 
 def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
@@ -271,5 +324,6 @@ def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
-    """The same property in a process whose code is made for a processor without AVX-512, or without AVX2."""
+    """The same property in a process whose code is made for a processor without AVX-512, or without
+    AVX2."""
     assert_passed_on(cpu, features, __file__, "test_a_million_rows_with_many_ties")

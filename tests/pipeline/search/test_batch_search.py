@@ -1,4 +1,5 @@
-"""Search of small real stores: the same hits whatever lies between, and the true ones where they are promised."""
+"""Search of small real stores: the same hits whatever lies between, and the true ones where they
+are promised."""
 
 import shutil
 from collections.abc import Callable
@@ -19,7 +20,11 @@ from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import exhaustive
-from mercore.pipeline.search.batch_search import SearchSettings, search_code_store, search_vector_store
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    search_code_store,
+    search_vector_store,
+)
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
@@ -58,12 +63,15 @@ def same(found: TopK | Hits, expected: TopK | Hits) -> None:
 
 
 def check_true(found: TopK | Hits, true: Floats) -> None:
-    """The k best by the slow truth: the same scores, and the same ids but where the truth itself is a tie."""
+    """The k best by the slow truth: the same scores, and the same ids but where the truth itself is
+    a tie."""
     assert found.scores is not None
     k = found.ids.shape[1]
     best, ids = reference.top_k(true, k)
     np.testing.assert_allclose(found.scores, best, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.take_along_axis(true, found.ids, axis=1), best, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        np.take_along_axis(true, found.ids, axis=1), best, rtol=0, atol=1e-12
+    )
     settled = np.ones(ids.shape, bool)
     gaps = np.diff(reference.top_k(true, min(k + 1, true.shape[1]))[0], axis=1) > -1e-12
     settled[:, 1:] &= ~gaps[:, : k - 1]
@@ -91,16 +99,21 @@ def vectors(rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> Vec
 
 
 @pytest.fixture(scope="module", params=METRICS)
-def codes(vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> CodeStore:
+def codes(
+    vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> CodeStore:
     spec = replace(SPEC, metric=request.param)
-    return make_codes(tmp_path_factory.mktemp("search") / "codes", vectors, kernel_of("chi2"), spec, part_rows=37)
+    return make_codes(
+        tmp_path_factory.mktemp("search") / "codes", vectors, kernel_of("chi2"), spec, part_rows=37
+    )
 
 
 # Codes
 
 
 def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
-    """ASKA's score of every query and row, in float32 and the stated order, from what lies on disk."""
+    """ASKA's score of every query and row, in float32 and the stated order, from what lies on
+    disk."""
     encoder = aska_of(codes)
     parts = [
         {name: codes.store.read_chunk(receipt, name) for name in codes.store.layout.column_names}
@@ -108,12 +121,18 @@ def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
     ]
     atoms = np.concatenate([part["atoms"] for part in parts])
     weights = np.concatenate([float32_weights(part) for part in parts])
-    residuals = np.concatenate([part["residual"] for part in parts]) if encoder.spec.metric == "distance" else None
+    residuals = (
+        np.concatenate([part["residual"] for part in parts])
+        if encoder.spec.metric == "distance"
+        else None
+    )
     return reference.aska_scores_float32(atoms, weights, encoder.table(queries), residuals)
 
 
 @pytest.mark.parametrize("k", [1, 10, 150])
-def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(codes: CodeStore, queries: NDArray[Any], k: int) -> None:
+def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(
+    codes: CodeStore, queries: NDArray[Any], k: int
+) -> None:
     true = code_truth(codes, queries)
     best, ids = reference.top_k(true, k)
     found = scan_codes(OpenCodes(codes, encoder_of(codes)), queries, k, threads=2)
@@ -123,7 +142,11 @@ def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(codes: CodeStore, 
 
 def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
     """Rows of which every third is the twin of another, with negative values if ``signed``."""
-    rows = np.random.default_rng(9).normal(size=(n, d)).astype(np.float32) if signed else histograms(n, d, seed=9)
+    rows = (
+        np.random.default_rng(9).normal(size=(n, d)).astype(np.float32)
+        if signed
+        else histograms(n, d, seed=9)
+    )
     rows[::3] = rows[np.arange(0, n, 3) // 6]
     return rows
 
@@ -132,10 +155,21 @@ def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
 @pytest.mark.parametrize("alpha", [1, 5, 8, 16])
 @pytest.mark.parametrize(
     ("name", "weights", "signed"),
-    [("chi2", "int8", False), ("cosine", "int8", True), ("rbf", "int8", True), ("hellinger", "float16", False)],
+    [
+        ("chi2", "int8", False),
+        ("cosine", "int8", True),
+        ("rbf", "int8", True),
+        ("hellinger", "float16", False),
+    ],
 )
 def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
-    name: str, weights: str, signed: bool, alpha: int, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    weights: str,
+    signed: bool,
+    alpha: int,
+    metric: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sparse, "FIRST_ROWS", 64)
     monkeypatch.setattr(sparse, "BLOCK_ROWS", 150)
@@ -153,19 +187,26 @@ def test_a_filter_passes_over_no_row_that_the_stated_arithmetic_keeps(
             np.testing.assert_array_equal(found.scores, best.astype(np.float32), strict=True)
 
 
-def test_a_table_is_the_rounded_true_score_of_every_atom(codes: CodeStore, queries: NDArray[Any]) -> None:
+def test_a_table_is_the_rounded_true_score_of_every_atom(
+    codes: CodeStore, queries: NDArray[Any]
+) -> None:
     table = aska_of(codes).table(queries)
     true = truth("chi2", codes.model["dictionary"], queries)
     assert table.dtype == np.float32
     np.testing.assert_allclose(table, true, rtol=2.0**-24, atol=1e-12)
 
 
-@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (3, 1), (2, 2), (1, 63), (2, 65), (3, 70), (2, 71)])
+@pytest.mark.parametrize(
+    ("threads", "batch"), [(1, 1), (3, 1), (2, 2), (1, 63), (2, 65), (3, 70), (2, 71)]
+)
 def test_hits_of_codes_depend_on_neither_threads_nor_batch(
     codes: CodeStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
     wanted = search_code_store(codes, Rows(queries), SearchSettings(k=7))
-    same(search_code_store(codes, Rows(queries), SearchSettings(k=7, batch=batch, threads=threads)), wanted)
+    same(
+        search_code_store(codes, Rows(queries), SearchSettings(k=7, batch=batch, threads=threads)),
+        wanted,
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,10 +228,18 @@ def test_hits_depend_on_neither_parts_nor_compressor(
     rows = np.concatenate([vectors.read_part(part) for part in range(vectors.parts)])
     again = make_vectors(tmp_path / "vectors", rows, part_rows=sizes[1], compressor=compressor)
     spec = replace(SPEC, metric=aska_of(codes).spec.metric)
-    other = make_codes(tmp_path / "codes", again, kernel, spec, part_rows=sizes[0], compressor=compressor)
+    other = make_codes(
+        tmp_path / "codes", again, kernel, spec, part_rows=sizes[0], compressor=compressor
+    )
     for options in (SearchSettings(k=9, threads=2), SearchSettings(k=1, batch=1)):
-        same(search_code_store(other, Rows(queries), options), search_code_store(codes, Rows(queries), options))
-    same(search_vectors(again, kernel, queries, 9, threads=2), search_vectors(vectors, kernel, queries, 9, threads=1))
+        same(
+            search_code_store(other, Rows(queries), options),
+            search_code_store(codes, Rows(queries), options),
+        )
+    same(
+        search_vectors(again, kernel, queries, 9, threads=2),
+        search_vectors(vectors, kernel, queries, 9, threads=1),
+    )
 
 
 def test_a_byte_that_changed_is_an_error_and_never_a_hit(
@@ -198,11 +247,17 @@ def test_a_byte_that_changed_is_an_error_and_never_a_hit(
 ) -> None:
     codes = make_codes(tmp_path / "codes", vectors, kernel_of("chi2"), SPEC, part_rows=50)
     for name in ("atoms", "weights", "scale", "residual"):
-        chunk = tmp_path / "codes" / name / "c" / "1" / ("" if name in ("scale", "residual") else "0")
+        chunk = (
+            tmp_path / "codes" / name / "c" / "1" / ("" if name in ("scale", "residual") else "0")
+        )
         whole = chunk.read_bytes()
         chunk.write_bytes(whole[:20] + bytes([whole[20] ^ 4]) + whole[21:])
-        with pytest.raises(IntegrityError, match=rf"part 1: column {name} has no checksum of its own bytes"):
-            search_code_store(open_code_store(tmp_path / "codes"), Rows(queries), SearchSettings(k=1, threads=2))
+        with pytest.raises(
+            IntegrityError, match=rf"part 1: column {name} has no checksum of its own bytes"
+        ):
+            search_code_store(
+                open_code_store(tmp_path / "codes"), Rows(queries), SearchSettings(k=1, threads=2)
+            )
         chunk.write_bytes(whole)
     search_code_store(codes, Rows(queries), SearchSettings(k=1))
 
@@ -230,7 +285,9 @@ def test_its_order_is_that_of_the_true_scores_to_the_bit(
     best, ids = reference.top_k(true, 100)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, best)
-    assert (found.ids[66:69, 0] == [0, 1, 2]).all()  # a stored row finds itself before its twin, id 40 and up
+    assert (
+        found.ids[66:69, 0] == [0, 1, 2]
+    ).all()  # a stored row finds itself before its twin, id 40 and up
 
 
 @every_kernel
@@ -263,7 +320,11 @@ def test_massive_ties_go_to_the_lowest_rows(name: str, k: int, tmp_path: Path) -
 def test_the_exhaustive_search_is_exact_on_rows_that_float32_cannot_tell_apart(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    n, d, seed = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 200)), data.draw(st.integers(0, 2**32 - 1))
+    n, d, seed = (
+        data.draw(st.integers(1, 150)),
+        data.draw(st.integers(1, 200)),
+        data.draw(st.integers(0, 2**32 - 1)),
+    )
     rng = np.random.default_rng(seed)
     one = histograms(1, d, seed=seed).repeat(n, axis=0)
     rows = one_ulp_apart(one, seed)
@@ -272,7 +333,9 @@ def test_the_exhaustive_search_is_exact_on_rows_that_float32_cannot_tell_apart(
     k = data.draw(st.integers(1, n))
     vectors = make_vectors(tmp_path_factory.mktemp("near") / "vectors", rows, part_rows=64)
     kernel = kernel_of(name)
-    queries = np.concatenate([one[:1], one[:1] * 3 + 1, histograms(2, d, seed=seed + 1)]).astype(np.float32)
+    queries = np.concatenate([one[:1], one[:1] * 3 + 1, histograms(2, d, seed=seed + 1)]).astype(
+        np.float32
+    )
     found = search_vectors(vectors, kernel, queries, k, threads=1)
     true = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
     best, ids = reference.top_k(true, k)
@@ -311,7 +374,9 @@ def test_hits_depend_on_no_part_that_stays_in_memory(
         same(search_code_store(codes, source, options), wanted)
 
 
-def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries: NDArray[Any]) -> None:
+def test_parts_stay_in_memory_as_far_as_there_is_room(
+    codes: CodeStore, queries: NDArray[Any]
+) -> None:
     size = sum(
         codes.store.read_chunk(receipt, name).nbytes
         for receipt in codes.receipts[:2]
@@ -323,7 +388,9 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(codes: CodeStore, queries:
     assert [held.get(part) is not None for part in range(3)] == [True, True, False]
 
 
-def test_a_part_in_memory_is_read_no_more(codes: CodeStore, queries: NDArray[Any], tmp_path: Path) -> None:
+def test_a_part_in_memory_is_read_no_more(
+    codes: CodeStore, queries: NDArray[Any], tmp_path: Path
+) -> None:
     copied = shutil.copytree(codes.where, tmp_path / "codes")
     opened = open_code_store(copied)
     parts = OpenCodes(opened, encoder_of(opened), PartCache(10**9))
@@ -340,7 +407,10 @@ def test_bytes_and_halves_are_searched_as_they_are(dtype: str, tmp_path: Path) -
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=16)
     assert vectors.dtype == np.dtype(dtype)
     for name in KERNELS:
-        check_true(search_vectors(vectors, kernel_of(name), rows[::7], 8, threads=1), truth(name, rows[::7], rows))
+        check_true(
+            search_vectors(vectors, kernel_of(name), rows[::7], 8, threads=1),
+            truth(name, rows[::7], rows),
+        )
 
 
 # Rerank
@@ -353,7 +423,10 @@ def test_reranking_every_row_is_the_exhaustive_search(
     reranked = search_code_store(
         codes, Rows(queries), SearchSettings(k=k, rerank=150, batch=20, threads=2), vectors=vectors
     )
-    same(reranked, search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchSettings(k=k)))
+    same(
+        reranked,
+        search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchSettings(k=k)),
+    )
 
 
 def test_reranking_orders_the_best_codes_by_their_true_scores(
@@ -364,7 +437,9 @@ def test_reranking_orders_the_best_codes_by_their_true_scores(
     options = SearchSettings(k=5, rerank=20)
     for q, ids in enumerate(search_code_store(codes, Rows(queries), options, vectors=vectors).ids):
         assert set(ids.tolist()) <= set(candidates[q].tolist())
-        np.testing.assert_allclose(true[q, ids], -np.sort(-true[q, candidates[q]])[:5], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            true[q, ids], -np.sort(-true[q, candidates[q]])[:5], rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("batch", [1, 4, 64])
@@ -386,18 +461,27 @@ def test_true_scores_of_any_rows_none_among_them(
     for threads in (1, 3):
         found = true_scores(vectors, kernel_of("intersection"), queries, ids, threads=threads)
         np.testing.assert_allclose(found, np.where(ids < 0, -np.inf, true), rtol=0, atol=1e-12)
-    assert np.isneginf(true_scores(vectors, kernel_of("cosine"), queries, np.full_like(ids, -1), threads=2)).all()
+    assert np.isneginf(
+        true_scores(vectors, kernel_of("cosine"), queries, np.full_like(ids, -1), threads=2)
+    ).all()
 
 
 def test_the_vectors_must_be_those_that_were_encoded(
-    codes: CodeStore, vectors: VectorStore, rows: NDArray[Any], queries: NDArray[Any], tmp_path: Path
+    codes: CodeStore,
+    vectors: VectorStore,
+    rows: NDArray[Any],
+    queries: NDArray[Any],
+    tmp_path: Path,
 ) -> None:
     other = make_vectors(tmp_path / "other", one_ulp_apart(rows, seed=0), part_rows=32)
     refused(
-        lambda: search_code_store(codes, Rows(queries), SearchSettings(k=1, rerank=2), vectors=other),
+        lambda: search_code_store(
+            codes, Rows(queries), SearchSettings(k=1, rerank=2), vectors=other
+        ),
         InputError,
         f"{tmp_path}/other is not what {codes.where} encodes: found vectors {other.fingerprint}, "
-        f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or encode this one.",
+        f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or "
+        "encode this one.",
     )
 
 
@@ -420,7 +504,9 @@ def test_original_ids_and_stored_rows_are_inverse(gone: set[int], kept: int) -> 
 
 
 @every_kernel
-def test_hits_name_the_rows_of_the_source_where_rows_were_dropped(name: str, tmp_path: Path) -> None:
+def test_hits_name_the_rows_of_the_source_where_rows_were_dropped(
+    name: str, tmp_path: Path
+) -> None:
     rows = histograms(80, 6, seed=9)
     rows[[0, 7, 8, 50, 79]] = 0
     queries = histograms(5, 6, seed=10)
@@ -449,30 +535,61 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "k is out of range: found 0, expected 1 to 150, the rows of the store. Fix: -k 100"),
-        ({"k": 151}, "k is out of range: found 151, expected 1 to 150, the rows of the store. Fix: -k 100"),
+        (
+            {"k": 0},
+            "k is out of range: found 0, expected 1 to 150, the rows of the store. Fix: -k 100",
+        ),
+        (
+            {"k": 151},
+            "k is out of range: found 151, expected 1 to 150, the rows of the store. Fix: -k 100",
+        ),
         (
             {"k": 9, "rerank": 8},
-            "rerank is out of range: found 8, expected k = 9 to 150, the rows of the store. Fix: --rerank 90",
+            "rerank is out of range: found 8, expected k = 9 to 150, the rows of the store. "
+            "Fix: --rerank 90",
         ),
         (
             {"k": 9, "rerank": 151},
-            "rerank is out of range: found 151, expected k = 9 to 150, the rows of the store. Fix: --rerank 90",
+            "rerank is out of range: found 151, expected k = 9 to 150, the rows of the store. "
+            "Fix: --rerank 90",
         ),
-        ({"k": 1, "batch": 0}, "batch is out of range: found 0, expected 1 to 65536. Fix: leave --batch out."),
-        ({"k": 1, "batch": 65537}, "batch is out of range: found 65537, expected 1 to 65536. Fix: leave --batch out."),
-        ({"k": 1, "threads": 0}, "threads is out of range: found 0, expected 1 or more. Fix: leave --threads out."),
+        (
+            {"k": 1, "batch": 0},
+            "batch is out of range: found 0, expected 1 to 65536. Fix: leave --batch out.",
+        ),
+        (
+            {"k": 1, "batch": 65537},
+            "batch is out of range: found 65537, expected 1 to 65536. Fix: leave --batch out.",
+        ),
+        (
+            {"k": 1, "threads": 0},
+            "threads is out of range: found 0, expected 1 or more. Fix: leave --threads out.",
+        ),
     ],
 )
 def test_counts_that_no_search_can_serve_are_refused(
-    codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], options: dict[str, Any], message: str
+    codes: CodeStore,
+    vectors: VectorStore,
+    queries: NDArray[Any],
+    options: dict[str, Any],
+    message: str,
 ) -> None:
     settings = SearchSettings(**options)
-    refused(lambda: search_code_store(codes, Rows(queries), settings, vectors=vectors), InputError, message)
-    refused(lambda: search_vector_store(vectors, kernel_of("chi2"), Rows(queries), settings), InputError, message)
+    refused(
+        lambda: search_code_store(codes, Rows(queries), settings, vectors=vectors),
+        InputError,
+        message,
+    )
+    refused(
+        lambda: search_vector_store(vectors, kernel_of("chi2"), Rows(queries), settings),
+        InputError,
+        message,
+    )
 
 
-def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeStore, vectors: VectorStore) -> None:
+def test_queries_that_fit_no_row_are_refused_before_the_first_scan(
+    codes: CodeStore, vectors: VectorStore
+) -> None:
     def search(queries: NDArray[Any]) -> list[Callable[[], object]]:
         source, options = Rows(queries, "q.npy"), SearchSettings(k=1)
         return [
@@ -480,24 +597,40 @@ def test_queries_that_fit_no_row_are_refused_before_the_first_scan(codes: CodeSt
             lambda: search_vector_store(vectors, kernel_of("chi2"), source, options),
         ]
 
-    for call, where in zip(search(np.ones((2, 11), np.float32)), (codes.where, vectors.where), strict=True):
-        message = f"q.npy has d = 11: expected 12, the dimension of {where}. Fix: name queries of the same kind."
+    for call, where in zip(
+        search(np.ones((2, 11), np.float32)), (codes.where, vectors.where), strict=True
+    ):
+        message = (
+            f"q.npy has d = 11: expected 12, the dimension of {where}. Fix: name queries "
+            "of the same kind."
+        )
         refused(call, ShapeError, message)
     for call in search(np.ones((0, 12), np.float32)):
-        refused(call, ShapeError, "q.npy holds no query: expected at least one. Fix: check the file.")
+        refused(
+            call, ShapeError, "q.npy holds no query: expected at least one. Fix: check the file."
+        )
     bad = np.ones((5000, 12), np.float32)
     bad[4999, 0] = -1
     for call in search(bad):
         refused(
             call,
             InputError,
-            "query 4999 has a negative value: found [-1.,  1.,  1.,  1., …], but kernel chi2 is defined for "
+            "query 4999 has a negative value: found [-1.,  1.,  1.,  1., …], but kernel chi2 is "
+            "defined for "
             "values ≥ 0. Fix: use cosine or rbf, or shift the data.",
         )
 
 
-def test_progress_adds_up_to_the_queries(codes: CodeStore, vectors: VectorStore, queries: NDArray[Any]) -> None:
+def test_progress_adds_up_to_the_queries(
+    codes: CodeStore, vectors: VectorStore, queries: NDArray[Any]
+) -> None:
     told: list[int] = []
     search_code_store(codes, Rows(queries), SearchSettings(k=1, batch=30), advance=told.append)
-    search_vector_store(vectors, kernel_of("chi2"), Rows(queries), SearchSettings(k=1, batch=40), advance=told.append)
+    search_vector_store(
+        vectors,
+        kernel_of("chi2"),
+        Rows(queries),
+        SearchSettings(k=1, batch=40),
+        advance=told.append,
+    )
     assert told == [30, 30, 11, 40, 31]

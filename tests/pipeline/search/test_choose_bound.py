@@ -1,4 +1,5 @@
-"""The choice of a bound: the same every time, the family that suits the kernel, costs and shares as they are said."""
+"""The choice of a bound: the same every time, the family that suits the kernel, costs and shares as
+they are said."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,9 @@ N, D = 800, 40
 
 
 def chosen(name: str, rows: NDArray[Any], **options: Any) -> list[Measured]:
-    return choose_bound(SourceVectors(Rows(rows)), make_kernel(name, gamma=options.pop("gamma", None)), **options)
+    return choose_bound(
+        SourceVectors(Rows(rows)), make_kernel(name, gamma=options.pop("gamma", None)), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +31,32 @@ def rows() -> NDArray[Any]:
 
 
 def sizes(measured: list[Measured], kind: type) -> list[int]:
-    return sorted(vars(one.spec)["n_" + ("groups" if kind is BinBoundSpec else "components")] for one in measured)
+    return sorted(
+        vars(one.spec)["n_" + ("groups" if kind is BinBoundSpec else "components")]
+        for one in measured
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("intersection", BinBoundSpec), ("cosine", KpcaBoundSpec), ("exp_chi2", None), ("rbf", KpcaBoundSpec)],
+    [
+        ("intersection", BinBoundSpec),
+        ("cosine", KpcaBoundSpec),
+        ("exp_chi2", None),
+        ("rbf", KpcaBoundSpec),
+    ],
 )
-def test_the_cheapest_is_first_and_all_that_serve_are_measured(name: str, kind: Any, rows: NDArray[Any]) -> None:
+def test_the_cheapest_is_first_and_all_that_serve_are_measured(
+    name: str, kind: Any, rows: NDArray[Any]
+) -> None:
     measured = chosen(name, rows, gamma=0.05 if name == "rbf" else None)
     costs = [one.cost for one in measured]
     assert costs == sorted(costs)
     assert kind is None or type(measured[0].spec) is kind
-    kpca, bins = ([one for one in measured if type(one.spec) is each] for each in (KpcaBoundSpec, BinBoundSpec))
+    kpca, bins = (
+        [one for one in measured if type(one.spec) is each]
+        for each in (KpcaBoundSpec, BinBoundSpec)
+    )
     assert sizes(kpca, KpcaBoundSpec) == list(COMPONENTS)
     assert sizes(bins, BinBoundSpec) == (
         [*(size for size in GROUPS if size < D), D] if name not in ("cosine", "rbf") else []
@@ -87,7 +103,9 @@ def test_of_few_rows_and_bins(n: int, name: str, d: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["chi2", "cosine", "exp_chi2"])
-def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(name: str, rows: NDArray[Any]) -> None:
+def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(
+    name: str, rows: NDArray[Any]
+) -> None:
     kernel = make_kernel(name, gamma=0.5 if name == "exp_chi2" else None)
     spec = KpcaBoundSpec(n_landmarks=60, n_components=20)
     model = spec.fit(SourceVectors(Rows(rows)), kernel)

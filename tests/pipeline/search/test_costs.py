@@ -6,7 +6,9 @@ import pytest
 from mercore.pipeline.encoders.bounds.sample import expected_share, measured_shares
 
 
-def test_shares_are_of_the_bounds_that_reach_the_best_score_of_all_rows_and_of_the_first_eighth() -> None:
+def test_shares_are_of_the_bounds_that_reach_the_best_score_of_all_rows_and_of_the_first_eighth() -> (
+    None
+):
     scores, bounds = np.full((2, 16), 0.1), np.full((2, 16), 0.2, np.float32)
     scores[:, 1], scores[:, 9] = 0.5, 0.75  # the best of the first two, and of all
     bounds[0, [1, 9, 10, 15]] = 0.75, 0.75, 0.8, 0.7  # three of sixteen; one of two
@@ -16,7 +18,9 @@ def test_shares_are_of_the_bounds_that_reach_the_best_score_of_all_rows_and_of_t
 
 def test_of_fewer_than_eight_rows_the_first_is_the_eighth() -> None:
     scores = np.array([[0.25, 0.5, 0.5]])
-    np.testing.assert_array_equal(measured_shares(np.array([[0.25, 0.5, 0.4]], np.float32), scores), [1 / 3, 1, 3])
+    np.testing.assert_array_equal(
+        measured_shares(np.array([[0.25, 0.5, 0.4]], np.float32), scores), [1 / 3, 1, 3]
+    )
 
 
 @pytest.mark.parametrize(

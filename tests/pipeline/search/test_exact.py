@@ -1,4 +1,5 @@
-"""Exact search by bounds: the true neighbours whatever the bounds, the seeds, the threads, and a proof that holds."""
+"""Exact search by bounds: the true neighbours whatever the bounds, the seeds, the threads, and a
+proof that holds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -60,12 +61,16 @@ class Made(NamedTuple):
         scanner = encoder_of(self.codes).scanner(queries)
         assert isinstance(scanner, BoundScanner)
         read = self.codes.store.read_chunk
-        codes, terms = (np.concatenate([read(r, name) for r in self.codes.receipts]) for name in scanner.names)
+        codes, terms = (
+            np.concatenate([read(r, name) for r in self.codes.receipts]) for name in scanner.names
+        )
         return scanner.bounds(codes, terms.astype(np.float32)).T
 
     def true_ids(self, queries: NDArray[Any], k: int) -> NDArray[np.int64]:
         rows = np.concatenate([self.vectors.read_part(part) for part in range(self.vectors.parts)])
-        return exact_truth.nearest(self.kernel.name, rows, queries, k, gamma=GAMMA.get(self.name, 1.0))
+        return exact_truth.nearest(
+            self.kernel.name, rows, queries, k, gamma=GAMMA.get(self.name, 1.0)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +83,15 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> VectorStore:
 @pytest.fixture(scope="module")
 def queries(vectors: VectorStore) -> NDArray[Any]:
     """Other histograms, and some that are rows; one of those is there twice."""
-    return np.concatenate([histograms(NQ - 4, D, seed=2), vectors.read_part(0)[[3, 100]], vectors.read_part(9)[:2]])
+    return np.concatenate(
+        [histograms(NQ - 4, D, seed=2), vectors.read_part(0)[[3, 100]], vectors.read_part(9)[:2]]
+    )
 
 
 @pytest.fixture(scope="module", params=CASES)
-def made(request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory) -> Made:
+def made(
+    request: pytest.FixtureRequest, vectors: VectorStore, tmp_path_factory: pytest.TempPathFactory
+) -> Made:
     name, spec = CASES[request.param]
     kernel = make_kernel(name, gamma=GAMMA.get(name))
     path = tmp_path_factory.mktemp("exact") / "codes"
@@ -105,7 +114,9 @@ def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArra
 
 
 @pytest.mark.parametrize("k", [1, K])
-def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, queries: NDArray[Any], k: int) -> None:
+def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(
+    made: Made, queries: NDArray[Any], k: int
+) -> None:
     search = made.search()
     assert search.bounds is not None
     once = Bounded(search.scorer, search.bounds.store, search.executor.batch(queries), k)
@@ -115,7 +126,9 @@ def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, q
     scored: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     add = Scored.add
 
-    def watched(self: Scored, of: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
+    def watched(
+        self: Scored, of: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float64]
+    ) -> None:
         scored.append((of, rows))
         add(self, of, rows, scores)
 
@@ -131,7 +144,9 @@ def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(made: Made, q
     assert (answers.greatest < answers.scores[:, -1] - made.search().scorer.slack).all()
 
 
-def test_batches_threads_and_parts_change_no_answer(made: Made, queries: NDArray[Any], tmp_path: Path) -> None:
+def test_batches_threads_and_parts_change_no_answer(
+    made: Made, queries: NDArray[Any], tmp_path: Path
+) -> None:
     expected = made.search().prove(queries, K)
     again = made.search(threads=2).prove(queries, K)
     for name, values in expected.arrays().items():  # evaluated and greatest too
@@ -140,9 +155,13 @@ def test_batches_threads_and_parts_change_no_answer(made: Made, queries: NDArray
         for at in range(0, NQ, size):
             found = made.search().prove(queries[at : at + size], K)
             for name in ("ids", "scores", "ties"):
-                np.testing.assert_array_equal(found.arrays()[name], expected.arrays()[name][at : at + size])
+                np.testing.assert_array_equal(
+                    found.arrays()[name], expected.arrays()[name][at : at + size]
+                )
     for part_rows in (37, N):
-        codes = make_codes(tmp_path / str(part_rows), made.vectors, made.kernel, made.spec, part_rows=part_rows)
+        codes = make_codes(
+            tmp_path / str(part_rows), made.vectors, made.kernel, made.spec, part_rows=part_rows
+        )
         same(made.search(threads=2, codes=codes).prove(queries, K), expected)
 
 
@@ -185,15 +204,25 @@ def test_neighbours_to_begin_with_leave_the_least(made: Made, queries: NDArray[A
 
 def small(path: Path, name: str, spec: EncoderSpec, rows: NDArray[Any]) -> Made:
     vectors, kernel = make_vectors(path / "vectors", rows), make_kernel(name)
-    return Made(name, spec, vectors, make_codes(path / "codes", vectors, kernel, spec, part_rows=32), kernel)
+    return Made(
+        name, spec, vectors, make_codes(path / "codes", vectors, kernel, spec, part_rows=32), kernel
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [("intersection", BinBoundSpec(n_groups=1)), ("chi2", KpcaBoundSpec(n_landmarks=1, n_components=1))],
+    [
+        ("intersection", BinBoundSpec(n_groups=1)),
+        ("chi2", KpcaBoundSpec(n_landmarks=1, n_components=1)),
+    ],
 )
-def test_bounds_that_rule_nothing_out_leave_every_row(name: str, spec: EncoderSpec, tmp_path: Path) -> None:
-    made, queries = small(tmp_path, name, spec, histograms(700, 16, seed=4)), histograms(9, 16, seed=5)
+def test_bounds_that_rule_nothing_out_leave_every_row(
+    name: str, spec: EncoderSpec, tmp_path: Path
+) -> None:
+    made, queries = (
+        small(tmp_path, name, spec, histograms(700, 16, seed=4)),
+        histograms(9, 16, seed=5),
+    )
     answers = made.search().prove(queries, K)
     np.testing.assert_array_equal(answers.ids, made.true_ids(queries, K))
     assert (answers.evaluated == 700).all()
@@ -231,12 +260,17 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     made = small(tmp_path, kernel, spec, found.rows)
     queries = np.concatenate([found.queries, found.rows[:2]])
     for k in (1, 7):
-        same(made.search().prove(queries, k), ExactSearch(scorer=made.search().scorer).prove(queries, k))
+        same(
+            made.search().prove(queries, k),
+            ExactSearch(scorer=made.search().scorer).prove(queries, k),
+        )
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
 
 
 @pytest.mark.parametrize("batch", [1, NQ])
-def test_what_was_scored_depends_on_no_thread(made: Made, queries: NDArray[Any], batch: int) -> None:
+def test_what_was_scored_depends_on_no_thread(
+    made: Made, queries: NDArray[Any], batch: int
+) -> None:
     for start in range(0, NQ, batch):
         some = queries[start : start + batch]
         expected = made.search(threads=1).prove(some, K).arrays()

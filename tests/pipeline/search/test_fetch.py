@@ -1,4 +1,5 @@
-"""Rows that were fetched are cached, up to a number of bytes, and their parts are not read again."""
+"""Rows that were fetched are cached, up to a number of bytes, and their parts are not read
+again."""
 
 from pathlib import Path
 

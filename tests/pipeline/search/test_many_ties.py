@@ -1,4 +1,5 @@
-"""Rows by the thousand that tie with the k-th: found, counted, and paid for by the queries that they tie for."""
+"""Rows by the thousand that tie with the k-th: found, counted, and paid for by the queries that
+they tie for."""
 
 import tracemalloc
 from pathlib import Path
@@ -25,11 +26,14 @@ ADDITIVE = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine")
 
 
 def prove(rows: NDArray[Any], queries: NDArray[Any], kernel: Kernel, k: int = K) -> ExactAnswers:
-    return ExactSearch(scorer=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(queries, k)
+    return ExactSearch(scorer=ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)).prove(
+        queries, k
+    )
 
 
 def rows_apart(n: int, *, seed: int = 0) -> NDArray[np.uint8]:
-    """Rows of n different contents, whose last bins are empty, for queries that have nothing else."""
+    """Rows of n different contents, whose last bins are empty, for queries that have nothing
+    else."""
     rows = np.random.default_rng(seed).integers(1, 250, (n, D)).astype(np.uint8)
     rows[:, D // 2 :] = 0
     return rows
@@ -72,15 +76,22 @@ def test_only_queries_that_rows_tie_for_are_asked_again() -> None:
     kernel = make_kernel("chi2")
     scores = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
     others = np.arange(40) != 7
-    np.testing.assert_array_equal(answers.ids[others], np.argsort(-scores, axis=1, kind="stable")[others, :K])
+    np.testing.assert_array_equal(
+        answers.ids[others], np.argsort(-scores, axis=1, kind="stable")[others, :K]
+    )
     assert (answers.ties[others] == 0).all()
     assert (answers.evaluated == len(rows)).all()
 
 
 @pytest.mark.parametrize("pairs", [1, 700, 1 << 17])
 @pytest.mark.parametrize("raw_bytes", [1, 500, 1 << 24])
-def test_lists_and_slices_change_no_answer(pairs: int, raw_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, queries = np.tile(rows_apart(60), (5, 1)), np.concatenate([queries_apart(4), rows_apart(3)])
+def test_lists_and_slices_change_no_answer(
+    pairs: int, raw_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, queries = (
+        np.tile(rows_apart(60), (5, 1)),
+        np.concatenate([queries_apart(4), rows_apart(3)]),
+    )
     kernel = make_kernel("chi2")
     expected = prove(rows, queries, kernel).arrays()
     monkeypatch.setattr(exactly, "TIED_PAIRS", pairs)
@@ -108,4 +119,6 @@ def test_rows_far_from_a_query_are_told_apart_by_a_gaussian() -> None:
     assert answers.ids.tolist() == [[2, 1, 4]]
     assert (np.diff(answers.scores) <= 0).all()
     assert answers.ties.tolist() == [0]
-    assert prove(rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=2).ties.tolist() == [1]
+    assert prove(
+        rows, np.zeros((1, 1), np.float32), make_kernel("rbf", gamma=1.0), k=2
+    ).ties.tolist() == [1]

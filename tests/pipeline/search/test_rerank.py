@@ -14,7 +14,11 @@ from tests.support.making import histograms, make_vectors
 
 
 def test_rows_of_many_parts_are_never_in_memory_together(tmp_path: Path) -> None:
-    rows, queries, kernel = histograms(4096, 256, seed=0), histograms(1, 256, seed=1), make_kernel("intersection")
+    rows, queries, kernel = (
+        histograms(4096, 256, seed=0),
+        histograms(1, 256, seed=1),
+        make_kernel("intersection"),
+    )
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=128)
     every = np.random.default_rng(2).permutation(len(rows))[None]
     true_scores(vectors, kernel, queries, every[:, :1], threads=1)  # compiles
@@ -33,4 +37,6 @@ def test_a_row_outside_of_the_domain_is_named_by_its_own_number(tmp_path: Path) 
     rows[[37, 50], 2] = -1
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=16)
     with pytest.raises(InputError, match="row 37 has a negative value"):
-        true_scores(vectors, make_kernel("chi2"), rows[:2], np.array([[3, 50], [37, 33]]), threads=1)
+        true_scores(
+            vectors, make_kernel("chi2"), rows[:2], np.array([[3, 50], [37, 33]]), threads=1
+        )

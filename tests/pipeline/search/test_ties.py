@@ -1,4 +1,5 @@
-"""Near ties are ordered by decimals: whatever float64 made of them, and by row where real scores are equal."""
+"""Near ties are ordered by decimals: whatever float64 made of them, and by row where real scores
+are equal."""
 
 from typing import Any
 from unittest.mock import patch
@@ -41,8 +42,11 @@ def scorer_of(kernel: Kernel, rows: NDArray[Any]) -> ExactScorer:
     return ExactScorer(vectors=SourceVectors(Rows(rows)), kernel=kernel)
 
 
-def candidates(kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], *, noise: int | None = None) -> Candidates:
-    """Every pair in disorder, its score off by nearly as much as one may be: that of equal rows the same."""
+def candidates(
+    kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], *, noise: int | None = None
+) -> Candidates:
+    """Every pair in disorder, its score off by nearly as much as one may be: that of equal rows the
+    same."""
     rng = np.random.default_rng(noise)
     scores = kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T))
     if noise is not None:
@@ -58,17 +62,27 @@ def resolved(
     kernel: Kernel, rows: NDArray[Any], queries: NDArray[Any], k: int, *, noise: int | None = None
 ) -> ResolvedTopK:
     return resolve_ties(
-        scorer_of(kernel, rows), queries, candidates(kernel, rows, queries, noise=noise), k, rows.__getitem__
+        scorer_of(kernel, rows),
+        queries,
+        candidates(kernel, rows, queries, noise=noise),
+        k,
+        rows.__getitem__,
     )
 
 
 @each_kernel
-@pytest.mark.parametrize("adversary_name", ["one ulp apart", "permuted", "small counts", "duplicated"])
+@pytest.mark.parametrize(
+    "adversary_name", ["one ulp apart", "permuted", "small counts", "duplicated"]
+)
 @pytest.mark.parametrize("noise", [None, 1, 2])
-def test_the_order_is_that_of_real_scores(name: str, adversary_name: str, noise: int | None) -> None:
+def test_the_order_is_that_of_real_scores(
+    name: str, adversary_name: str, noise: int | None
+) -> None:
     kernel, found = kernel_of(name), adversary(adversary_name, N, NQ, seed=4)
     result = resolved(kernel, found.rows, found.queries, K, noise=noise)
-    np.testing.assert_array_equal(result.ids, exact_truth.nearest(name, found.rows, found.queries, K))
+    np.testing.assert_array_equal(
+        result.ids, exact_truth.nearest(name, found.rows, found.queries, K)
+    )
     assert (np.diff(result.scores, axis=1) <= 0).all()
     error = kernel.exact_error(found.rows.shape[1])
     for ids, scores, query in zip(result.ids, result.scores, found.queries, strict=True):
@@ -92,7 +106,9 @@ def test_rows_of_one_real_score_tie_and_go_by_row(name: str, noise: int | None) 
 def test_ties_are_counted_beyond_the_kth_alone() -> None:
     levels = histograms(4, 12, seed=1)
     kernel, queries = make_kernel("chi2"), levels[:1]
-    order = np.argsort(-kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(levels).T))[0])
+    order = np.argsort(
+        -kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(levels).T))[0]
+    )
     rows = levels[order][[3, 1, 0, 1, 2, 1, 0, 2, 1]]  # how near each is
     for k, ties in enumerate((1, 0, 3, 2, 1, 0, 1, 0, 0), 1):
         result = resolved(kernel, rows, queries, k)
@@ -101,7 +117,11 @@ def test_ties_are_counted_beyond_the_kth_alone() -> None:
 
 
 def test_queries_have_candidates_of_their_own_number() -> None:
-    rows, queries, kernel = histograms(40, 12, seed=2), histograms(6, 12, seed=3), make_kernel("hellinger")
+    rows, queries, kernel = (
+        histograms(40, 12, seed=2),
+        histograms(6, 12, seed=3),
+        make_kernel("hellinger"),
+    )
     every = candidates(kernel, rows, queries)
     scores = np.empty((6, 40))
     scores[every.queries, every.rows] = every.scores
@@ -138,11 +158,15 @@ def test_without_a_formula_near_scores_are_in_the_order_of_float64_and_tie() -> 
     found = adversary("permuted", N, NQ)
     rows, queries = found.rows, found.queries
     every = candidates(Plain(), rows, queries).ordered()
-    result = resolve_ties(scorer_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K, rows.__getitem__)
+    result = resolve_ties(
+        scorer_of(Plain(), rows), queries, candidates(Plain(), rows, queries), K, rows.__getitem__
+    )
     np.testing.assert_array_equal(result.ids, every.rows.reshape(NQ, N)[:, :K])
     scores = every.scores.reshape(NQ, N)
     np.testing.assert_array_equal(result.scores, scores[:, :K])
-    assert result.ties.tolist() == [N - K] * NQ  # so none of the order among them is said to be proved
+    assert (
+        result.ties.tolist() == [N - K] * NQ
+    )  # so none of the order among them is said to be proved
     assert (result.ids != np.arange(K)).any()  # float64 does tell some of them apart
 
 
@@ -160,7 +184,9 @@ class TestSettle:
         kernel = make_kernel("chi2")
         scores = [float(decimal_score(kernel, row, query) or 0) for row in rows]
         near, far = (0, 1) if scores[0] > scores[1] else (1, 0)
-        ordered = order_near_equal(kernel, [rows[[far, near]], rows[[far, near]]], query, np.array([9, 8, 3, 4]))
+        ordered = order_near_equal(
+            kernel, [rows[[far, near]], rows[[far, near]]], query, np.array([9, 8, 3, 4])
+        )
         assert ordered is not None
         order, values, apart = ordered
         assert order.tolist() == [3, 1, 2, 0]
@@ -169,14 +195,18 @@ class TestSettle:
 
     def test_signs_of_zero_do_not_count(self) -> None:
         rows = np.array([[1, 0, 2], [1, -0.0, 2]], np.float32)
-        ordered = order_near_equal(make_kernel("cosine"), [rows], np.array([3, 1, 1], np.float32), np.array([5, 2]))
+        ordered = order_near_equal(
+            make_kernel("cosine"), [rows], np.array([3, 1, 1], np.float32), np.array([5, 2])
+        )
         assert ordered is not None
         assert ordered[0].tolist() == [1, 0]
         assert ordered[2].tolist() == [False]
 
     def test_scores_that_differ_in_the_thirtieth_digit_do_not_tie(self) -> None:
         kernel, query = make_kernel("cosine"), np.ones(3)
-        rows = np.array([[1 - 2.0**-32, 1, 1], [1 + 2.0**-32, 1, 1]])  # whose cosines differ by the cube of that
+        rows = np.array(
+            [[1 - 2.0**-32, 1, 1], [1 + 2.0**-32, 1, 1]]
+        )  # whose cosines differ by the cube of that
         first, second = (decimal_score(kernel, row, query) for row in rows)
         assert first is not None
         assert second is not None

@@ -1,4 +1,5 @@
-"""Verdicts on claims: whatever is wrong is found at its rank, ties may stand for each other, and the truth is told."""
+"""Verdicts on claims: whatever is wrong is found at its rank, ties may stand for each other, and
+the truth is told."""
 
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,14 @@ def queries() -> NDArray[Any]:
 
 
 @pytest.fixture(scope="module", params=SEARCHES)
-def search(request: pytest.FixtureRequest, rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory) -> ExactSearch:
-    spec, kernel, folder = SEARCHES[request.param], make_kernel("hellinger"), tmp_path_factory.mktemp("verify")
+def search(
+    request: pytest.FixtureRequest, rows: NDArray[Any], tmp_path_factory: pytest.TempPathFactory
+) -> ExactSearch:
+    spec, kernel, folder = (
+        SEARCHES[request.param],
+        make_kernel("hellinger"),
+        tmp_path_factory.mktemp("verify"),
+    )
     vectors = make_vectors(folder / "vectors", rows, part_rows=128)
     scorer = ExactScorer(vectors=vectors, kernel=kernel)
     if spec is None:
@@ -71,7 +78,8 @@ def true(rows: NDArray[Any], queries: NDArray[Any]) -> Ids:
 
 
 def verdicts(search: ExactSearch, queries: NDArray[Any], claimed: Ids, true: Ids) -> Verdicts:
-    """What is found of claims; the truth comes with it whatever is claimed, and whatever scores are."""
+    """What is found of claims; the truth comes with it whatever is claimed, and whatever scores
+    are."""
     found = verify(search, queries, claimed)
     np.testing.assert_array_equal(found.answers.ids, true[:, : claimed.shape[1]])
     assert [word == "refuted" for word in found.words()] == (found.ranks >= 0).tolist()
@@ -85,11 +93,21 @@ def verdicts(search: ExactSearch, queries: NDArray[Any], claimed: Ids, true: Ids
 
 
 def said_of(scores: NDArray[np.float64]) -> list[NDArray[Any]]:
-    """What someone may say scores are: those, rounded, too high or too low, of one query only, or no scores at all."""
+    """What someone may say scores are: those, rounded, too high or too low, of one query only, or
+    no scores at all."""
     mixed = scores.copy()
     mixed[::2] += 0.01
     wrong = np.full_like(scores, np.nan)
-    others = scores.astype(np.float32), scores + 2e-5, mixed, scores / 2, 0 * scores, -scores, 40 * scores, wrong
+    others = (
+        scores.astype(np.float32),
+        scores + 2e-5,
+        mixed,
+        scores / 2,
+        0 * scores,
+        -scores,
+        40 * scores,
+        wrong,
+    )
     return [scores, *others]
 
 
@@ -116,10 +134,21 @@ def test_one_wrong_id_is_found_at_its_rank(
     assert found.words()[::2] == ["refuted"] * (NQ // 2)
 
 
-def test_the_right_rows_in_another_order_are_refuted(search: ExactSearch, queries: NDArray[Any], true: Ids) -> None:
+def test_the_right_rows_in_another_order_are_refuted(
+    search: ExactSearch, queries: NDArray[Any], true: Ids
+) -> None:
     claimed = true[:, :K].copy()
     claimed[3, [2, 3]] = claimed[3, [3, 2]]
-    assert verdicts(search, queries, claimed, true).ranks.tolist() == [-1, -1, -1, 2, -1, -1, -1, -1]
+    assert verdicts(search, queries, claimed, true).ranks.tolist() == [
+        -1,
+        -1,
+        -1,
+        2,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
 
 
 @pytest.mark.parametrize("claims", ["none", "same", "any"])
@@ -161,7 +190,13 @@ class TestTies:
     def test_the_first_of_ties_are_tied_too_unless_all_are_named(self, rows: NDArray[Any]) -> None:
         copies = np.concatenate([rows[:50], rows[:1], rows[:1]])
         search = unbounded(make_kernel("chi2"), copies)
-        claims = {(0,): "tied", (50,): "tied", (0, 50): "tied", (0, 50, 51): "proved", (51, 0, 50): "tied"}
+        claims = {
+            (0,): "tied",
+            (50,): "tied",
+            (0, 50): "tied",
+            (0, 50, 51): "proved",
+            (51, 0, 50): "tied",
+        }
         for claim, word in claims.items():
             said = verify(search, rows[:1], np.array([claim]))
             assert said.words() == [word], claim
@@ -170,7 +205,10 @@ class TestTies:
     def test_near_ties_that_are_swapped_are_refuted(self) -> None:
         found = adversary("one ulp apart", 60, 4, seed=2)
         for name in ("cosine", "chi2"):
-            kernel, near = make_kernel(name), exact_truth.nearest(name, found.rows, found.queries, 60)
+            kernel, near = (
+                make_kernel(name),
+                exact_truth.nearest(name, found.rows, found.queries, 60),
+            )
             search = unbounded(kernel, found.rows)
             assert set(verify(search, found.queries, near).words()) <= {"proved", "tied"}
             swapped = near[:, ::-1].copy()
@@ -201,11 +239,19 @@ def test_a_query_that_is_refuted_costs_the_others_nothing(
     queries: NDArray[Any], rows: NDArray[Any], tmp_path: Path
 ) -> None:
     """Whatever seeds a claim makes, the verdicts of the other queries are the same."""
-    kernel, vectors = make_kernel("intersection"), make_vectors(tmp_path / "vectors", rows, part_rows=128)
+    kernel, vectors = (
+        make_kernel("intersection"),
+        make_vectors(tmp_path / "vectors", rows, part_rows=128),
+    )
     codes = make_codes(tmp_path / "codes", vectors, kernel, BinBoundSpec(n_groups=24), part_rows=64)
-    search = ExactSearch(scorer=ExactScorer(vectors=vectors, kernel=kernel), bounds=OpenCodes(codes, encoder_of(codes)))
+    search = ExactSearch(
+        scorer=ExactScorer(vectors=vectors, kernel=kernel),
+        bounds=OpenCodes(codes, encoder_of(codes)),
+    )
     true = exact_truth.nearest("intersection", rows, queries, K)
-    farthest = np.argsort(kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T)), axis=1)
+    farthest = np.argsort(
+        kernel.exact(kernel.prepare(queries), np.ascontiguousarray(kernel.prepare(rows).T)), axis=1
+    )
     claimed = true.copy()
     claimed[::3] = farthest[::3, :K]
     found = verdicts(search, queries, claimed, true)

@@ -1,4 +1,5 @@
-"""Arrays that are open already are sources too: NumPy's, Zarr's, Dask's, whatever is cut by slices."""
+"""Arrays that are open already are sources too: NumPy's, Zarr's, Dask's, whatever is cut by
+slices."""
 
 import dask.array
 import numpy as np
@@ -11,7 +12,9 @@ from mercore.stores.formats import Sliced, open_source
 ROWS = np.random.default_rng(0).integers(0, 256, (20, 5))
 
 
-@pytest.mark.parametrize("dtype", ["u1", "<f2", ">f2", "<f4", ">f4", "<f8", "i1", ">i2", "<u2", "<i8", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["u1", "<f2", ">f2", "<f4", ">f4", "<f8", "i1", ">i2", "<u2", "<i8", "bool"]
+)
 def test_numbers_are_those_of_the_array(dtype: str) -> None:
     array = (ROWS % 100).astype(dtype)
     source = open_source(array)
@@ -43,7 +46,10 @@ def test_who_holds_the_array_does_not_matter(array: Sliced) -> None:
 def test_a_fingerprint_tells_arrays_apart() -> None:
     other = ROWS.copy()
     other[7, 3] += 1
-    prints = {open_source(array).fingerprint() for array in (ROWS, other, ROWS[:19], ROWS.astype(np.float64))}
+    prints = {
+        open_source(array).fingerprint()
+        for array in (ROWS, other, ROWS[:19], ROWS.astype(np.float64))
+    }
     assert len(prints) == 4
 
 

@@ -18,12 +18,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError, ShapeError, StorageError
+from mercore.stores.errors import (
+    FormatError,
+    InputError,
+    MercoreError,
+    NotFoundError,
+    ShapeError,
+    StorageError,
+)
 from mercore.stores.formats import open_source
 from tests.support.strategies import blocks
 
 Bytes = Callable[[NDArray[Any]], bytes]
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+in_one_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 
 
 def texmex(rows: NDArray[Any]) -> bytes:
@@ -36,13 +45,20 @@ def bigann(rows: NDArray[Any]) -> bytes:
 
 def npy(rows: NDArray[Any]) -> bytes:
     return npy_bytes(
-        f"{{'descr': '{rows.dtype.str}', 'fortran_order': False, 'shape': {rows.shape}, }}", rows.tobytes()
+        f"{{'descr': '{rows.dtype.str}', 'fortran_order': False, 'shape': {rows.shape}, }}",
+        rows.tobytes(),
     )
 
 
 def npy_bytes(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
     text = header.encode("latin1") + b"\n"
-    return b"\x93NUMPY" + version + struct.pack("<H" if version[0] == 1 else "<I", len(text)) + text + data
+    return (
+        b"\x93NUMPY"
+        + version
+        + struct.pack("<H" if version[0] == 1 else "<I", len(text))
+        + text
+        + data
+    )
 
 
 LAYOUTS: list[tuple[str, str, Bytes]] = [
@@ -55,7 +71,20 @@ LAYOUTS: list[tuple[str, str, Bytes]] = [
     (".ibin", "<i4", bigann),
     *(
         (".npy", dtype, npy)
-        for dtype in ("|u1", "<f2", ">f2", "<f4", ">f4", "<f8", ">f8", "|i1", ">i2", "<u2", "<i8", ">u4")
+        for dtype in (
+            "|u1",
+            "<f2",
+            ">f2",
+            "<f4",
+            ">f4",
+            "<f8",
+            ">f8",
+            "|i1",
+            ">i2",
+            "<u2",
+            "<i8",
+            ">u4",
+        )
     ),
 ]
 
@@ -79,8 +108,14 @@ def refused(error: type[MercoreError], path: str) -> str:
 
 
 @pytest.mark.parametrize(("suffix", "dtype", "layout"), LAYOUTS)
-def test_reads_its_layout_in_any_slices(tmp_path: Path, suffix: str, dtype: str, layout: Bytes) -> None:
-    kept = np.dtype(dtype).newbyteorder("=") if dtype[1:] in ("u1", "f2", "f4") else np.dtype(np.float32)
+def test_reads_its_layout_in_any_slices(
+    tmp_path: Path, suffix: str, dtype: str, layout: Bytes
+) -> None:
+    kept = (
+        np.dtype(dtype).newbyteorder("=")
+        if dtype[1:] in ("u1", "f2", "f4")
+        else np.dtype(np.float32)
+    )
 
     @in_one_folder
     @given(rows=blocks(dtype), data=st.data())
@@ -90,19 +125,31 @@ def test_reads_its_layout_in_any_slices(tmp_path: Path, suffix: str, dtype: str,
         start = data.draw(st.integers(0, len(rows)))
         stop = data.draw(st.integers(start, len(rows)))
         block = source.read(start, stop)
-        assert (block.dtype, block.flags.c_contiguous, block.shape) == (kept, True, (stop - start, rows.shape[1]))
+        assert (block.dtype, block.flags.c_contiguous, block.shape) == (
+            kept,
+            True,
+            (stop - start, rows.shape[1]),
+        )
         np.testing.assert_array_equal(block, rows[start:stop].astype(kept), strict=True)
 
     check()
 
 
-@pytest.mark.parametrize(("suffix", "dtype", "layout"), [LAYOUTS[0], LAYOUTS[3], (".npy", ">f8", npy)])
-def test_threads_read_windows_of_one_file(tmp_path: Path, suffix: str, dtype: str, layout: Bytes) -> None:
-    rows = np.random.default_rng(0).normal(size=(20_000, 96)).astype(dtype)  # more than one window of 4 MiB
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "layout"), [LAYOUTS[0], LAYOUTS[3], (".npy", ">f8", npy)]
+)
+def test_threads_read_windows_of_one_file(
+    tmp_path: Path, suffix: str, dtype: str, layout: Bytes
+) -> None:
+    rows = (
+        np.random.default_rng(0).normal(size=(20_000, 96)).astype(dtype)
+    )  # more than one window of 4 MiB
     source = open_source(written(tmp_path, f"rows{suffix}", layout(rows)))
     spans = [(0, 20_000), *((first, first + 1_234) for first in range(0, 18_000, 700))]
     with ThreadPoolExecutor(8) as pool:
-        for (start, stop), block in zip(spans, pool.map(lambda span: source.read(*span), spans), strict=True):
+        for (start, stop), block in zip(
+            spans, pool.map(lambda span: source.read(*span), spans), strict=True
+        ):
             np.testing.assert_array_equal(block, rows[start:stop].astype(np.float32), strict=True)
 
 
@@ -146,10 +193,14 @@ BAD_FILES = {  # … stands for any text
         (b"\x01\x00", f"a.fvecs: 2 bytes, expected at least the 4 that say d. {AGAIN}."),
         (struct.pack("<i", 0), f"a.fvecs: the header says n = 0 rows of d = 0, {D_RANGE}"),
         (struct.pack("<i", -3) * 9, f"a.fvecs: the header says n = 0 rows of d = -3, {D_RANGE}"),
-        (struct.pack(">i", 3) + bytes(12), f"a.fvecs: the header says n = 0 rows of d = 50331648, {D_RANGE}"),
+        (
+            struct.pack(">i", 3) + bytes(12),
+            f"a.fvecs: the header says n = 0 rows of d = 50331648, {D_RANGE}",
+        ),
         (
             texmex(np.zeros((2, 3), "<f4"))[:-1],
-            "a.fvecs: 31 bytes, expected a multiple of 16 (d = 3 of 4 bytes, and 4 bytes before each row). "
+            "a.fvecs: 31 bytes, expected a multiple of 16 (d = 3 of 4 bytes, and 4 bytes before "
+            "each row). "
             f"{AGAIN}, it is cut off; or check that its suffix is right.",
         ),
         (
@@ -169,15 +220,20 @@ BAD_FILES = {  # … stands for any text
         (b"", f"a.fbin: 0 bytes, expected a header of 8. {AGAIN}."),
         (bytes(7), f"a.fbin: 7 bytes, expected a header of 8. {AGAIN}."),
         (struct.pack("<II", 3, 0), f"a.fbin: the header says n = 3 rows of d = 0, {D_RANGE}"),
-        (struct.pack("<II", 3, 1_000_001), f"a.fbin: the header says n = 3 rows of d = 1000001, {D_RANGE}"),
+        (
+            struct.pack("<II", 3, 1_000_001),
+            f"a.fbin: the header says n = 3 rows of d = 1000001, {D_RANGE}",
+        ),
         (
             struct.pack("<II", 2**32 - 1, 1_000_000),  # n * d * 4 does not fit 32 bits, nor 53
-            f"a.fbin: 8 bytes, expected {8 + 4 * (2**32 - 1) * 1_000_000} for the header's n = 4294967295, d = 1000000 "
+            f"a.fbin: 8 bytes, expected {8 + 4 * (2**32 - 1) * 1_000_000} for the header's n = "
+            "4294967295, d = 1000000 "
             f"of 4 bytes. {SIZE_MEND}",
         ),
         (
             struct.pack("<II", 2**30, 4) + bytes(32),  # n * d * 4 is 0 modulo 2**32
-            f"a.fbin: 40 bytes, expected {8 + 2**34} for the header's n = 1073741824, d = 4 of 4 bytes. {SIZE_MEND}",
+            f"a.fbin: 40 bytes, expected {8 + 2**34} for the header's n = 1073741824, d = 4 of "
+            f"4 bytes. {SIZE_MEND}",
         ),
         (
             bigann(np.zeros((2, 2), "<f4")) + b"x",
@@ -193,7 +249,8 @@ BAD_FILES = {  # … stands for any text
         (npy_bytes("(" * 9000), NO_HEADER),
         (
             npy_bytes("{}", version=b"\x03\x00"),
-            "a.npy: no .npy header of version 1.0 or 2.0 (version 3.0). Fix: save it with numpy.save.",
+            "a.npy: no .npy header of version 1.0 or 2.0 (version 3.0). Fix: save it with "
+            "numpy.save.",
         ),
         (
             npy(np.zeros(3, "<f4")),
@@ -205,12 +262,16 @@ BAD_FILES = {  # … stands for any text
             "Fix: numpy.save(path, numpy.ascontiguousarray(array)).",
         ),
         (
-            npy_bytes("{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}", pickle.dumps([0])),
-            "a.npy: the header says Python objects, expected an array of numbers. Fix: save it again as float32.",
+            npy_bytes(
+                "{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}", pickle.dumps([0])
+            ),
+            "a.npy: the header says Python objects, expected an array of numbers. Fix: save it "
+            "again as float32.",
         ),
         (
             npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3)}"),
-            "a.npy: the header says shape (-2, 3), expected an array of numbers. Fix: save it again as float32.",
+            "a.npy: the header says shape (-2, 3), expected an array of numbers. Fix: save it "
+            "again as float32.",
         ),
         (npy(np.zeros((2, 0), "<f4")), f"a.npy: the header says n = 2 rows of d = 0, {D_RANGE}"),
         (
@@ -229,7 +290,8 @@ BAD_FILES = {  # … stands for any text
         *(
             (
                 npy(np.zeros((2, 2), dtype)),
-                f"a.npy: the numbers are {np.dtype(dtype)}, expected bool, integers, float16, float32 or float64. "
+                f"a.npy: the numbers are {np.dtype(dtype)}, expected bool, integers, float16, "
+                "float32 or float64. "
                 "Fix: convert the file to float32.",
             )
             for dtype in ("<c8", "<U3", "|S2", "<M8[s]", np.longdouble)
@@ -240,7 +302,11 @@ BAD_FILES = {  # … stands for any text
 
 @pytest.mark.parametrize(
     ("name", "data", "told"),
-    [pytest.param(name, *case, id=f"{name}-{i}") for name, cases in BAD_FILES.items() for i, case in enumerate(cases)],
+    [
+        pytest.param(name, *case, id=f"{name}-{i}")
+        for name, cases in BAD_FILES.items()
+        for i, case in enumerate(cases)
+    ],
 )
 def test_refuses_a_bad_file(tmp_path: Path, name: str, data: bytes, told: str) -> None:
     error = InputError if "not exact" in told else FormatError
@@ -249,9 +315,14 @@ def test_refuses_a_bad_file(tmp_path: Path, name: str, data: bytes, told: str) -
 
 
 @in_one_folder
-@given(header=st.binary(max_size=80) | st.text("{}()[]'\",:0123456789 \\\n<fdescrshape", max_size=60).map(str.encode))
+@given(
+    header=st.binary(max_size=80)
+    | st.text("{}()[]'\",:0123456789 \\\n<fdescrshape", max_size=60).map(str.encode)
+)
 def test_any_npy_header_is_read_or_refused(tmp_path: Path, header: bytes) -> None:
-    path = written(tmp_path, "a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    path = written(
+        tmp_path, "a.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+    )
     with pytest.raises(FormatError, match=r"a\.npy: .*Fix: "):
         open_source(path)
 
@@ -290,7 +361,9 @@ def test_exact_integers_are_those_that_python_finds_exact(tmp_path: Path, value:
 def test_float64_is_rounded_and_its_overflow_refused(tmp_path: Path) -> None:
     rows = np.array([[0.1, 1e-50], [np.inf, np.nan], [1.0, -1e39]], "<f8")
     path = written(tmp_path, "a.npy", npy(rows))
-    np.testing.assert_array_equal(open_source(path).read(0, 2), np.array([[0.1, 0], [np.inf, np.nan]], np.float32))
+    np.testing.assert_array_equal(
+        open_source(path).read(0, 2), np.array([[0.1, 0], [np.inf, np.nan]], np.float32)
+    )
     assert refused(InputError, path) == (
         "a.npy: row 2, column 1 holds -1e+39, which is beyond float32's range. "
         "Fix: rescale the vectors, or drop that row."
@@ -302,9 +375,12 @@ def test_missing_unknown_and_odd_paths(tmp_path: Path) -> None:
         written(tmp_path, "a.npy", b"")
         with pytest.raises(NotFoundError) as raised:
             open_source(str(tmp_path / path))
-        assert str(raised.value) == f"{tmp_path / path}: no such file or folder. Fix: check the path."
+        assert (
+            str(raised.value) == f"{tmp_path / path}: no such file or folder. Fix: check the path."
+        )
     assert refused(FormatError, written(tmp_path, "a.csv", b"")) == (
-        "a.csv: unknown suffix '.csv', expected .fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy, "
+        "a.csv: unknown suffix '.csv', expected .fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin "
+        ".npy, "
         "or a Zarr array's folder. Fix: rename the file by its true format, or convert it."
     )
     os.mkfifo(tmp_path / "pipe.fbin")
@@ -340,7 +416,9 @@ def test_short_reads_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     rows = np.arange(60, dtype="<f4").reshape(10, 6)
     source = open_source(written(tmp_path, "a.fvecs", texmex(rows)))
     whole = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda file, views, offset: whole(file, [views[0][:7]], offset))
+    monkeypatch.setattr(
+        os, "preadv", lambda file, views, offset: whole(file, [views[0][:7]], offset)
+    )
     np.testing.assert_array_equal(source.read(0, 10), rows)
 
 
@@ -394,7 +472,11 @@ def test_zarr_v2_and_v3_in_odd_chunks(tmp_path: Path, dtype: str, options: dict[
     array = zarr.create_array(path, shape=rows.shape, chunks=(7, 3), dtype=dtype, **options)
     array[:] = rows
     source = open_source(path)
-    kept = np.dtype(dtype).newbyteorder("=") if dtype[1:] in ("u1", "f2", "f4") else np.dtype(np.float32)
+    kept = (
+        np.dtype(dtype).newbyteorder("=")
+        if dtype[1:] in ("u1", "f2", "f4")
+        else np.dtype(np.float32)
+    )
     assert (source.name, source.shape, source.dtype) == (path, (23, 5), kept)
     for start, stop in [(0, 23), (6, 15), (22, 23), (9, 9)]:
         block = source.read(start, stop)
@@ -410,14 +492,17 @@ def test_zarr_is_read_by_threads(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "a"), data=rows, chunks=(50, 7))
     source = open_source(str(tmp_path / "a"))
     with ThreadPoolExecutor(4) as pool:
-        for row, block in enumerate(pool.map(lambda start: source.read(start, start + 100), range(0, 880, 40))):
+        for row, block in enumerate(
+            pool.map(lambda start: source.read(start, start + 100), range(0, 880, 40))
+        ):
             np.testing.assert_array_equal(block, rows[40 * row : 40 * row + 100].astype(np.float32))
 
 
 def test_folders_that_are_no_array_of_rows(tmp_path: Path) -> None:
     (tmp_path / "plain.fvecs").mkdir()
     assert refused(FormatError, str(tmp_path / "plain.fvecs")) == (
-        "plain.fvecs: a folder without Zarr metadata, expected a Zarr array. Fix: name a file or the array."
+        "plain.fvecs: a folder without Zarr metadata, expected a Zarr array. Fix: name a file "
+        "or the array."
     )
     group = zarr.create_group(str(tmp_path / "g"))
     told = "g: a Zarr group, expected an array; arrays in it: {}. Fix: name one, as g/ARRAY."
@@ -429,11 +514,17 @@ def test_folders_that_are_no_array_of_rows(tmp_path: Path) -> None:
         "labels: a Zarr array of shape (3, 2, 1), expected two dimensions, (n, d). Fix: reshape it."
     )
     zarr.create_array(str(tmp_path / "c"), shape=(3, 2), dtype="complex64")
-    assert refused(FormatError, str(tmp_path / "c")).startswith("c: the numbers are complex64, expected bool, integers")
+    assert refused(FormatError, str(tmp_path / "c")).startswith(
+        "c: the numbers are complex64, expected bool, integers"
+    )
     zarr.create_array(str(tmp_path / "d"), shape=(3, 0), dtype="f4", chunks=(1, 1))
-    assert refused(FormatError, str(tmp_path / "d")).startswith("d: the header says n = 3 rows of d = 0, expected")
+    assert refused(FormatError, str(tmp_path / "d")).startswith(
+        "d: the header says n = 3 rows of d = 0, expected"
+    )
     zarr.create_array(str(tmp_path / "e"), data=np.full((3, 2), 1e300))
-    assert refused(InputError, str(tmp_path / "e")).startswith("e: row 0, column 0 holds 1e+300, which is beyond")
+    assert refused(InputError, str(tmp_path / "e")).startswith(
+        "e: row 0, column 0 holds 1e+300, which is beyond"
+    )
 
 
 def test_zarr_metadata_is_distrusted(tmp_path: Path) -> None:
@@ -453,7 +544,9 @@ def test_zarr_metadata_is_distrusted(tmp_path: Path) -> None:
 def test_a_broken_zarr_chunk_is_named_by_its_rows(tmp_path: Path) -> None:
     zarr.create_array(str(tmp_path / "a"), data=np.ones((9, 2), "f4"), chunks=(3, 2))
     written(tmp_path / "a" / "c" / "1", "0", b"junk")
-    assert refused(FormatError, str(tmp_path / "a")).startswith("a: rows [0, 9) cannot be decoded (")
+    assert refused(FormatError, str(tmp_path / "a")).startswith(
+        "a: rows [0, 9) cannot be decoded ("
+    )
     np.testing.assert_array_equal(open_source(str(tmp_path / "a")).read(6, 9), 1)
 
 
@@ -464,7 +557,12 @@ def test_zarr_never_unpickles(tmp_path: Path, place: str) -> None:
             return os.mkdir, (str(tmp_path / "sprung"),)
 
     array = zarr.create_array(
-        str(tmp_path / "a"), shape=(2, 2), chunks=(2, 2), dtype="f4", zarr_format=2, compressors=None
+        str(tmp_path / "a"),
+        shape=(2, 2),
+        chunks=(2, 2),
+        dtype="f4",
+        zarr_format=2,
+        compressors=None,
     )
     array[:] = 1
     codec = {"id": "pickle", "protocol": 5}

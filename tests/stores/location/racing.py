@@ -1,6 +1,7 @@
 """A process that races others for stores: ``python -m tests.stores.location.racing FOLDER LOG``.
 
-It takes the lease of every store in turn, makes it or goes on with it, and logs when it was sure to be the owner.
+It takes the lease of every store in turn, makes it or goes on with it, and logs when it was sure to
+be the owner.
 """
 
 import sys
@@ -16,7 +17,9 @@ from mercore.stores.part_store.header import Header, Layout, column_fields, open
 from mercore.stores.part_store.part_store import PartStore, create
 
 RACES, PARTS = 50, 4
-LAYOUT = Layout(rows=4 * PARTS, part_rows=4, columns=[column_fields("atoms", "uint16", 3)], model={})
+LAYOUT = Layout(
+    rows=4 * PARTS, part_rows=4, columns=[column_fields("atoms", "uint16", 3)], model={}
+)
 HEADER = Header(kind="codes", spec={"name": "test"}, layout=LAYOUT)
 ATOMS = np.arange(12 * PARTS, dtype=np.uint16).reshape(-1, 3)
 

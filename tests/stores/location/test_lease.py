@@ -40,7 +40,8 @@ for _ in range(int(sys.argv[2])):
 
 
 class Holder:
-    """A process that takes the lease of a path, answers whether it still has it, and ends when told."""
+    """A process that takes the lease of a path, answers whether it still has it, and ends when
+    told."""
 
     def __init__(self, path: Path, before: str = "") -> None:
         self.process = subprocess.Popen(
@@ -99,15 +100,22 @@ def test_the_file_names_the_owner_and_goes_at_the_end(tmp_path: Path) -> None:
         (path,) = tmp_path.iterdir()
         assert path.name == ".store.lease"
         assert path.stat().st_mode & 0o777 == 0o600
-        assert path.read_text().startswith(f"process {os.getpid()} on {socket.gethostname()} since ")
+        assert path.read_text().startswith(
+            f"process {os.getpid()} on {socket.gethostname()} since "
+        )
     assert names(tmp_path) == []
 
 
-def test_two_names_of_one_store_have_one_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_names_of_one_store_have_one_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.chdir(tmp_path)
-    files = [lease_path(Path(name)) for name in ("real", "link", "./link/../real", str(tmp_path / "real"))]
+    files = [
+        lease_path(Path(name))
+        for name in ("real", "link", "./link/../real", str(tmp_path / "real"))
+    ]
     assert files == [tmp_path / ".real.lease"] * 4
 
 
@@ -117,7 +125,9 @@ def test_an_error_in_the_block_gives_it_back(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_second_process_waits_until_the_first_gives_it_back(tmp_path: Path, holders: Callable[..., Holder]) -> None:
+def test_a_second_process_waits_until_the_first_gives_it_back(
+    tmp_path: Path, holders: Callable[..., Holder]
+) -> None:
     first = holders()
     assert first.says() == "held"
     second = holders()
@@ -174,9 +184,15 @@ def test_a_stopped_owner_is_waited_for(tmp_path: Path, holders: Callable[..., Ho
     second.end()
 
 
-def test_children_of_an_owner_do_not_hold_its_lease(tmp_path: Path, holders: Callable[..., Holder]) -> None:
+def test_children_of_an_owner_do_not_hold_its_lease(
+    tmp_path: Path, holders: Callable[..., Holder]
+) -> None:
     child = "import subprocess; child = subprocess.Popen(['sleep', '60'], close_fds=False)\n"
-    first = holders(HOLD.replace('    print("held"', f'    {child}    print(child.pid, flush=True)\n    print("held"'))
+    first = holders(
+        HOLD.replace(
+            '    print("held"', f'    {child}    print(child.pid, flush=True)\n    print("held"'
+        )
+    )
     child_pid = int(first.says())
     try:
         assert first.says() == "held"
@@ -187,7 +203,9 @@ def test_children_of_an_owner_do_not_hold_its_lease(tmp_path: Path, holders: Cal
         os.kill(child_pid, signal.SIGKILL)
 
 
-def test_an_interrupted_waiter_leaves_what_it_waited_for(tmp_path: Path, holders: Callable[..., Holder]) -> None:
+def test_an_interrupted_waiter_leaves_what_it_waited_for(
+    tmp_path: Path, holders: Callable[..., Holder]
+) -> None:
     first = holders()
     assert first.says() == "held"
     second = holders("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n")
@@ -252,13 +270,19 @@ def test_a_file_that_is_removed_or_replaced_is_a_lost_lease(tmp_path: Path) -> N
             advance(2)
         assert seen == [1]
     told = str(lost.value)
-    assert told.startswith(f"{tmp_path / 'store'} is no longer this process's to write: found that {file} is gone, ")
+    assert told.startswith(
+        f"{tmp_path / 'store'} is no longer this process's to write: found that {file} is gone, "
+    )
     assert f"expected process {os.getpid()} on " in told
-    assert told.endswith("Fix: run the same command again: it waits for its turn, and what is done stays done.")
+    assert told.endswith(
+        "Fix: run the same command again: it waits for its turn, and what is done stays done."
+    )
     with lease(tmp_path / "store") as handle:
         file.rename(tmp_path / "other")
         file.write_text("process 7 on another host\n")
-        with pytest.raises(LeaseError, match="found that process 7 on another host has it, expected process"):
+        with pytest.raises(
+            LeaseError, match="found that process 7 on another host has it, expected process"
+        ):
             handle.check()
         file.write_text("\x1b[31m")
         with pytest.raises(LeaseError, match="found that another process has it"):
@@ -266,7 +290,9 @@ def test_a_file_that_is_removed_or_replaced_is_a_lost_lease(tmp_path: Path) -> N
     assert file.read_text() == "\x1b[31m", "it was not ours to remove"
 
 
-@pytest.mark.parametrize("left", [b"", b"nonsense", b"\xff", b"process 7 on a host that went down\n" * 100])
+@pytest.mark.parametrize(
+    "left", [b"", b"nonsense", b"\xff", b"process 7 on a host that went down\n" * 100]
+)
 def test_a_file_that_nobody_locks_is_taken(left: bytes, tmp_path: Path) -> None:
     (tmp_path / ".store.lease").write_bytes(left)
     with lease(tmp_path / "store", pytest.fail):
@@ -274,7 +300,9 @@ def test_a_file_that_nobody_locks_is_taken(left: bytes, tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pwrite(*arguments: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -289,7 +317,10 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = tmp_path / "absent/store"
     with pytest.raises(NotFoundError) as refusal, lease(store):
         pass
-    assert str(refusal.value) == f"cannot write {store}: there is no folder {store.parent}. Fix: create it."
+    assert (
+        str(refusal.value)
+        == f"cannot write {store}: there is no folder {store.parent}. Fix: create it."
+    )
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])

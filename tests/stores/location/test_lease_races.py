@@ -1,4 +1,5 @@
-"""Processes that race for stores, are killed and stopped on the way: one owner at a time, and the undisturbed bytes."""
+"""Processes that race for stores, are killed and stopped on the way: one owner at a time, and the
+undisturbed bytes."""
 
 import os
 import signal
@@ -18,7 +19,9 @@ from tests.support.running import files_of, names_in
 RACERS, KILLS, STOPS = 4, 16, 8
 ROOT = Path(__file__).parents[3]
 
-Tenure = tuple[int, int, str]  # of an owner: the first and the last moment at which it was sure, and who it is
+Tenure = tuple[
+    int, int, str
+]  # of an owner: the first and the last moment at which it was sure, and who it is
 
 
 class Racers:
@@ -48,7 +51,12 @@ class Racers:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         self._started += 1
-        words = ["-m", "tests.stores.location.racing", str(self._folder), str(self._logs / f"{self._started}.log")]
+        words = [
+            "-m",
+            "tests.stores.location.racing",
+            str(self._folder),
+            str(self._logs / f"{self._started}.log"),
+        ]
         return subprocess.Popen([sys.executable, *words], cwd=ROOT)
 
 
@@ -66,9 +74,16 @@ def tenures(logs: Path) -> dict[int, list[Tenure]]:
 
 
 @pytest.mark.slow
-def test_fifty_races_have_one_owner_at_a_time_and_leave_the_undisturbed_stores(tmp_path: Path) -> None:
+def test_fifty_races_have_one_owner_at_a_time_and_leave_the_undisturbed_stores(
+    tmp_path: Path,
+) -> None:
     folder, logs = tmp_path / "stores", tmp_path / "logs"
-    for made in (folder, logs, tmp_path / "alone", *(folder / str(number) for number in range(RACES))):
+    for made in (
+        folder,
+        logs,
+        tmp_path / "alone",
+        *(folder / str(number) for number in range(RACES)),
+    ):
         made.mkdir()
     finish(tmp_path / "alone/codes", lambda: None)
 

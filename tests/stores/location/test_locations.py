@@ -1,4 +1,5 @@
-"""A folder and a prefix of a bucket are the same to a store: one is made at once, or is not there."""
+"""A folder and a prefix of a bucket are the same to a store: one is made at once, or is not
+there."""
 
 import os
 import re
@@ -62,7 +63,8 @@ class TestPlace:
         assert not at.exists()
         assert not at.is_folder()
         with pytest.raises(
-            NotFoundError, match=re.escape(f"{at} does not exist: cannot read it. Fix: check the path.")
+            NotFoundError,
+            match=re.escape(f"{at} does not exist: cannot read it. Fix: check the path."),
         ):
             at.read()
         with pytest.raises(NotFoundError):
@@ -113,7 +115,9 @@ class TestPlace:
         with pytest.raises(StorageError, match="the seventh"):
             list(results)
 
-    def test_a_draft_is_nothing_before_it_is_finished_and_nothing_if_it_is_not(self, at: Location) -> None:
+    def test_a_draft_is_nothing_before_it_is_finished_and_nothing_if_it_is_not(
+        self, at: Location
+    ) -> None:
         def interrupted() -> None:
             with at.draft() as draft:
                 (draft.location / "atoms/c/0/0").publish(b"chunk")
@@ -141,7 +145,9 @@ class TestPlace:
                     quick.finish(ROOT)
                 slow.finish(ROOT + b" ")
 
-        with pytest.raises(ExistsError, match=re.escape(f"{at} appeared a moment ago: expected a new path.")):
+        with pytest.raises(
+            ExistsError, match=re.escape(f"{at} appeared a moment ago: expected a new path.")
+        ):
             overtaken()
         assert (at / "zarr.json").read() == ROOT
         assert (at / "zarr/zarr.json").read() == b"{}"
@@ -169,7 +175,9 @@ class TestPlace:
         assert PartStore(at, HEADER).check() == []
 
 
-def test_what_a_killed_creation_left_is_deleted_by_the_next(server: ObjectServer, prefix: str, there: str) -> None:
+def test_what_a_killed_creation_left_is_deleted_by_the_next(
+    server: ObjectServer, prefix: str, there: str
+) -> None:
     at = location_of(there)
     for key in (MARKER, "vectors/c/7/0", "model/zarr.json", "model/dropped/c/0"):
         server.put(f"{prefix}/{key}", b"left")
@@ -179,10 +187,15 @@ def test_what_a_killed_creation_left_is_deleted_by_the_next(server: ObjectServer
     assert "zarr.json" in server.keys(prefix)
 
 
-def test_nothing_is_deleted_that_is_not_of_a_stores_layout(server: ObjectServer, prefix: str, there: str) -> None:
+def test_nothing_is_deleted_that_is_not_of_a_stores_layout(
+    server: ObjectServer, prefix: str, there: str
+) -> None:
     for key in (MARKER, "vectors/c/7/0", "thesis.tex"):
         server.put(f"{prefix}/{key}", b"left")
-    message = f"{there} holds thesis.tex, which is no part of a store: expected a new path. Fix: name another."
+    message = (
+        f"{there} holds thesis.tex, which is no part of a store: expected a new path. "
+        "Fix: name another."
+    )
     with pytest.raises(ExistsError, match=re.escape(message)):
         create(there, HEADER, MODEL)
     assert server.keys(prefix) == [MARKER, "thesis.tex", "vectors/c/7/0"]
@@ -203,7 +216,9 @@ def test_a_root_that_is_our_own_is_no_other(server: ObjectServer, prefix: str, t
     assert server.keys(prefix) == ["zarr.json"]
 
 
-def test_a_creator_killed_after_the_root_is_tidied_up_after(server: ObjectServer, prefix: str, there: str) -> None:
+def test_a_creator_killed_after_the_root_is_tidied_up_after(
+    server: ObjectServer, prefix: str, there: str
+) -> None:
     store = create(there, HEADER, MODEL)
     whole = server.keys(prefix)
     server.put(f"{prefix}/{MARKER}", b"")
@@ -212,7 +227,9 @@ def test_a_creator_killed_after_the_root_is_tidied_up_after(server: ObjectServer
     assert server.keys(prefix) == whole
 
 
-def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_TIMEOUT", "2 seconds")
     monkeypatch.setattr("mercore.stores.location.s3.RETRY_SECONDS", 0.1)
     with object_server() as stopping:
@@ -229,20 +246,32 @@ def test_a_server_that_does_not_answer_is_not_asked_to_tidy_up(prefix: str, monk
         assert {MARKER, "vectors/c/0/0"} <= set(stopping.keys(prefix))
 
 
-def test_other_tools_read_it_as_zarr(server: ObjectServer, there: str, prefix: str, tmp_path: Path) -> None:
+def test_other_tools_read_it_as_zarr(
+    server: ObjectServer, there: str, prefix: str, tmp_path: Path
+) -> None:
     rows = histograms(100, 5)
     vectors = make_vectors(tmp_path / "vectors", rows)
-    make_codes(tmp_path / "codes", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2))
+    make_codes(
+        tmp_path / "codes", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2)
+    )
     server.copy_from(tmp_path, prefix)
-    group = zarr.open_group(ObjectStore(server.bucket, read_only=True), path=f"{prefix}/vectors", mode="r")
+    group = zarr.open_group(
+        ObjectStore(server.bucket, read_only=True), path=f"{prefix}/vectors", mode="r"
+    )
     np.testing.assert_array_equal(np.asarray(group["vectors"]), rows)
     read = open_vectors(f"{there}/vectors")
-    np.testing.assert_array_equal(np.concatenate([read.read_part(part) for part in range(read.parts)]), rows)
+    np.testing.assert_array_equal(
+        np.concatenate([read.read_part(part) for part in range(read.parts)]), rows
+    )
     assert read.fingerprint == vectors.fingerprint
 
 
-@pytest.mark.parametrize("key", ["a b/ü", "p%20q", "h#a", "w?x", "til~de", "a\\b", "star*", "br{ace}", 'quo"te'])
-def test_any_printable_prefix_will_do(key: str, server: ObjectServer, there: str, prefix: str) -> None:
+@pytest.mark.parametrize(
+    "key", ["a b/ü", "p%20q", "h#a", "w?x", "til~de", "a\\b", "star*", "br{ace}", 'quo"te']
+)
+def test_any_printable_prefix_will_do(
+    key: str, server: ObjectServer, there: str, prefix: str
+) -> None:
     at = location_of(f"{there}/{key}/")
     (at / "zarr.json").publish(ROOT)
     assert (at / "zarr.json").read() == ROOT
@@ -260,7 +289,9 @@ def test_a_path_stays_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         refuse_url("http://127.0.0.1/hits.npz", "hits")
 
 
-def test_bytes_are_counted_though_files_vanish_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_counted_though_files_vanish_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store/stays").write_bytes(bytes(7))
     (tmp_path / "store/goes").write_bytes(bytes(5))

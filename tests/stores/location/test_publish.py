@@ -50,7 +50,9 @@ def failing(error: BaseException) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("where", ["fsync", "rename"])
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
 def test_a_failure_leaves_nothing_behind_and_the_old_file_whole(
     where: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +61,9 @@ def test_a_failure_leaves_nothing_behind_and_the_old_file_whole(
     with monkeypatch.context() as patched:
         owner: object = os if where == "fsync" else Path
         patched.setattr(owner, where, failing(error))
-        with pytest.raises(StorageError if isinstance(error, OSError) else KeyboardInterrupt) as refusal:
+        with pytest.raises(
+            StorageError if isinstance(error, OSError) else KeyboardInterrupt
+        ) as refusal:
             publish(path, b"newer")
     if isinstance(error, OSError):
         assert str(refusal.value) == (
@@ -78,9 +82,13 @@ def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
-def test_publishers_at_once_never_interleave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishers_at_once_never_interleave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Readers see the whole of one writer's bytes at any moment, and no scratch file is left."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # the waits would only slow the race down
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: None
+    )  # the waits would only slow the race down
     path, size, writers = tmp_path / "chunk", 1 << 16, 6
     publish(path, bytes(size))
     seen: set[bytes] = set()
@@ -123,7 +131,8 @@ def test_what_is_not_there_is_told_from_what_may_not_be_read(tmp_path: Path) -> 
     with pytest.raises(StorageError) as refused, storage_errors("read", "x"):
         raise PermissionError(errno.EACCES, "Permission denied")
     assert str(refused.value) == (
-        "cannot read x: Permission denied. Fix: free space or grant access there, then run the same command again."
+        "cannot read x: Permission denied. Fix: free space or grant access there, then run the "
+        "same command again."
     )
     with pytest.raises(OSError, match="No such file"):
         sync_folder(tmp_path / "absent")

@@ -1,4 +1,5 @@
-"""One process at a time has the lease of a store on an object store: real processes, a real server."""
+"""One process at a time has the lease of a store on an object store: real processes, a real
+server."""
 
 import signal
 import socket
@@ -67,7 +68,10 @@ class Holder:
 
     def __init__(self, url: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", HOLD, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.name = f"process {self.process.pid} on {socket.gethostname()} since "
 
@@ -111,7 +115,9 @@ def test_the_second_waits_until_the_first_gives_it_back(server: ObjectServer, ur
     second = Holder(url)
     waiting = second.says()
     assert waiting.startswith(f"waiting for {url}: {first.name}")
-    assert waiting.endswith(f" is at work on it; if it was killed, this command goes on after {SILENT_SECONDS} s")
+    assert waiting.endswith(
+        f" is at work on it; if it was killed, this command goes on after {SILENT_SECONDS} s"
+    )
     assert first.checks() == "ours"
     first.end()
     assert second.says() == "held"
@@ -120,7 +126,9 @@ def test_the_second_waits_until_the_first_gives_it_back(server: ObjectServer, ur
     assert server.keys(url.removeprefix(f"s3://{BUCKET}/").rpartition("/")[0]) == []
 
 
-def test_an_owner_that_was_killed_is_followed_after_its_time(server: ObjectServer, url: str) -> None:
+def test_an_owner_that_was_killed_is_followed_after_its_time(
+    server: ObjectServer, url: str
+) -> None:
     first = Holder(url)
     assert first.says() == "held"
     first.kill()
@@ -143,7 +151,9 @@ def test_an_owner_that_was_stopped_loses_it_and_notices(server: ObjectServer, ur
     first.process.send_signal(signal.SIGCONT)
     lost = first.checks()
     assert lost.startswith(f"{url} is no longer this process's to write: found that {second.name}")
-    assert lost.endswith("Fix: run the same command again: it waits for its turn, and what is done stays done.")
+    assert lost.endswith(
+        "Fix: run the same command again: it waits for its turn, and what is done stays done."
+    )
     first.end()
     assert second.checks() == "ours"
     second.end()
@@ -162,7 +172,9 @@ def test_an_owner_that_renews_it_keeps_it(server: ObjectServer, url: str) -> Non
     second.end()
 
 
-def test_a_write_whose_answer_was_lost_counts(server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_whose_answer_was_lost_counts(
+    server: ObjectServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     location = s3_location(url)
     really: Any = obstore.put
     handle = S3Lease(location.store, location.key, url)
@@ -186,8 +198,14 @@ def test_a_write_whose_answer_was_lost_counts(server: ObjectServer, url: str, mo
 
 
 @pytest.mark.parametrize("how", ["deleted", "another's", "damaged"])
-def test_an_object_that_is_not_ours_is_a_lost_lease(how: str, server: ObjectServer, url: str) -> None:
-    left = {"deleted": None, "another's": b"process 7 on another host\n0123 1\n", "damaged": b"\xff"}[how]
+def test_an_object_that_is_not_ours_is_a_lost_lease(
+    how: str, server: ObjectServer, url: str
+) -> None:
+    left = {
+        "deleted": None,
+        "another's": b"process 7 on another host\n0123 1\n",
+        "damaged": b"\xff",
+    }[how]
     found = {"deleted": f"{url}.lease is gone", "another's": "process 7 on another host has it"}
     with s3_location(url).lease(pytest.fail) as handle:
         seen: list[int] = []
@@ -202,9 +220,12 @@ def test_an_object_that_is_not_ours_is_a_lost_lease(how: str, server: ObjectServ
         assert server.get(key_of(url)) == left
 
 
-def test_one_owner_at_a_time_in_sixty_turns_of_three_processes(server: ObjectServer, url: str) -> None:
+def test_one_owner_at_a_time_in_sixty_turns_of_three_processes(
+    server: ObjectServer, url: str
+) -> None:
     racers = [
-        subprocess.Popen([sys.executable, "-c", RACE, url, "20"], stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen([sys.executable, "-c", RACE, url, "20"], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
     ]
     turns = []
     for racer in racers:

@@ -51,7 +51,10 @@ def test_folders_below_are_swept_too(tmp_path: Path) -> None:
 
 
 def test_what_a_living_writer_holds_stays(tmp_path: Path) -> None:
-    with scratch_file(tmp_path / "file") as (scratch, file), scratch_folder(tmp_path / "store") as folder:
+    with (
+        scratch_file(tmp_path / "file") as (scratch, file),
+        scratch_folder(tmp_path / "store") as folder,
+    ):
         file.write(b"half")
         sweep_tree(tmp_path)
         assert names(tmp_path) == sorted([scratch.name, folder.name])
@@ -72,7 +75,13 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_other_names_stay(tmp_path: Path) -> None:
-    others = [".file.tmp", ".file.12-abc.tmp", "file.12-0123abcd.tmp", ".file.12-0123abcd", ".12-0123abcd.tmp"]
+    others = [
+        ".file.tmp",
+        ".file.12-abc.tmp",
+        "file.12-0123abcd.tmp",
+        ".file.12-0123abcd",
+        ".12-0123abcd.tmp",
+    ]
     for name in others:
         (tmp_path / name).touch()
     (tmp_path / ".link.12-0123abcd.tmp").symlink_to(tmp_path / ".file.tmp")
@@ -99,7 +108,9 @@ def test_a_sweep_between_creation_and_lock_makes_the_writer_begin_again(
         assert names(tmp_path) == [scratch.name]
 
 
-def test_a_file_system_without_locks_serves_but_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_serves_but_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import fcntl
 
     leave_behind(tmp_path)

@@ -1,4 +1,5 @@
-"""A column is a Zarr array like any other: what we write Zarr reads, and the reverse, under every compressor."""
+"""A column is a Zarr array like any other: what we write Zarr reads, and the reverse, under every
+compressor."""
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,15 @@ from mercore.stores.part_store.compressors import NAMES, check_compressor, chunk
 from tests.support.making import histograms, make_codes, make_vectors
 from tests.support.strategies import steady
 
-LEVELS = {"none": [], "lz4": [], "zstd": [-7, 1, 22], "blosc": [0, 9], "gzip": [0, 9], "bz2": [1, 9], "lzma": [0, 9]}
+LEVELS = {
+    "none": [],
+    "lz4": [],
+    "zstd": [-7, 1, 22],
+    "blosc": [0, 9],
+    "gzip": [0, 9],
+    "bz2": [1, 9],
+    "lzma": [0, 9],
+}
 COMPRESSORS = [*NAMES, *(f"{name}:{level}" for name, levels in LEVELS.items() for level in levels)]
 EVERYBODY_READS = ("none", "zstd", "blosc", "gzip")  # zarr's own codecs: of the others it warns
 every_compressor = pytest.mark.parametrize("compressor", COMPRESSORS)
@@ -52,7 +61,9 @@ def columns(draw: st.DrawFn) -> tuple[Column, int, NDArray[Any]]:
 
 @given(case=columns(), compressor=st.sampled_from(COMPRESSORS))
 @steady(120)
-def test_a_chunk_decodes_to_what_was_encoded(case: tuple[Column, int, NDArray[Any]], compressor: str) -> None:
+def test_a_chunk_decodes_to_what_was_encoded(
+    case: tuple[Column, int, NDArray[Any]], compressor: str
+) -> None:
     plain, part, values = case
     column = Column(**{**vars(plain), "compressor": compressor})
     data = encode_chunk(column, part, values)
@@ -89,7 +100,10 @@ def test_a_checksum_tells_any_byte_that_changed_and_what_is_too_short_for_one() 
 def test_keys_are_those_of_zarr() -> None:
     column = Column(name="atoms", dtype="uint16", width=8, rows=9, part_rows=4)
     assert column.chunk_key(2) == "atoms/c/2/0"
-    assert Column(name="residual", dtype="float16", width=None, rows=9, part_rows=4).chunk_key(0) == "residual/c/0"
+    assert (
+        Column(name="residual", dtype="float16", width=None, rows=9, part_rows=4).chunk_key(0)
+        == "residual/c/0"
+    )
 
 
 @every_compressor
@@ -109,7 +123,9 @@ def test_the_same_values_are_the_same_bytes_at_any_time(compressor: str) -> None
 
 @every_compressor
 def test_zarr_reads_our_chunks_and_we_read_those_of_zarr(compressor: str, tmp_path: Path) -> None:
-    column = Column(name="weights", dtype="float32", width=3, rows=11, part_rows=4, compressor=compressor)
+    column = Column(
+        name="weights", dtype="float32", width=3, rows=11, part_rows=4, compressor=compressor
+    )
     values = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
     values[4:8] = 0
     (tmp_path / "weights" / "c").mkdir(parents=True)
@@ -121,22 +137,30 @@ def test_zarr_reads_our_chunks_and_we_read_those_of_zarr(compressor: str, tmp_pa
     with warnings.catch_warnings():
         if compressor.partition(":")[0] not in EVERYBODY_READS:
             warnings.simplefilter("ignore", UserWarning)
-        array = zarr.open_array(tmp_path / "weights", mode="r+", config={"write_empty_chunks": True})
+        array = zarr.open_array(
+            tmp_path / "weights", mode="r+", config={"write_empty_chunks": True}
+        )
         np.testing.assert_array_equal(array[:], values, strict=True)
         array[:] = values[::-1]
     for part, start in enumerate((0, 4, 8)):
         data = (tmp_path / column.chunk_key(part)).read_bytes()
         assert payload_checksum(data) is not None
-        np.testing.assert_array_equal(decode_chunk(column, part, data), values[::-1][start : start + 4])
+        np.testing.assert_array_equal(
+            decode_chunk(column, part, data), values[::-1][start : start + 4]
+        )
 
 
 @pytest.mark.parametrize("compressor", EVERYBODY_READS)
-def test_a_store_is_a_zarr_group_that_opens_without_a_warning(compressor: str, tmp_path: Path) -> None:
+def test_a_store_is_a_zarr_group_that_opens_without_a_warning(
+    compressor: str, tmp_path: Path
+) -> None:
     rows = histograms(50, 6)
     rows[7] = 0
     vectors = make_vectors(tmp_path / "vectors", rows, drop_zero_rows=True, compressor=compressor)
     spec = AskaSpec(n_atoms=9, n_nonzero_coefs=3)
-    codes = make_codes(tmp_path / "codes", vectors, make_kernel("chi2"), spec, part_rows=20, compressor=compressor)
+    codes = make_codes(
+        tmp_path / "codes", vectors, make_kernel("chi2"), spec, part_rows=20, compressor=compressor
+    )
     group: Any = zarr.open_group(tmp_path / "vectors", mode="r")
     np.testing.assert_array_equal(group["vectors"][:], rows[rows.any(axis=1)], strict=True)
     group = zarr.open_group(tmp_path / "codes", mode="r")
@@ -147,7 +171,16 @@ def test_a_store_is_a_zarr_group_that_opens_without_a_warning(compressor: str, t
         np.testing.assert_array_equal(group[f"model/{name}"][:], values, strict=True)
     assert group["receipts"][0].tobytes().startswith(b'{"chunks":{"atoms":{"bytes":')
     tree = str(group.tree())
-    for name in ("atoms", "dictionary", "dictionary_rows", "dropped", "model", "receipts", "residual", "scale"):
+    for name in (
+        "atoms",
+        "dictionary",
+        "dictionary_rows",
+        "dropped",
+        "model",
+        "receipts",
+        "residual",
+        "scale",
+    ):
         assert name in tree
     assert group.attrs["mercore"]["kind"] == "codes"
 
@@ -183,9 +216,18 @@ def test_a_compressor_is_at_most_one_codec_and_a_checksum(compressor: str) -> No
 
 @pytest.mark.parametrize("name", ["zstd", "gzip", "bz2", "lzma"])
 def test_a_level_is_taken_at_its_word(name: str) -> None:
-    column: dict[str, Any] = {"name": "c", "dtype": "uint8", "width": None, "rows": 20_000, "part_rows": 20_000}
+    column: dict[str, Any] = {
+        "name": "c",
+        "dtype": "uint8",
+        "width": None,
+        "rows": 20_000,
+        "part_rows": 20_000,
+    }
     values = np.random.default_rng(0).integers(0, 4, 20_000).cumsum().astype(np.uint8)
-    ends = [len(encode_chunk(Column(**column, compressor=f"{name}:{level}"), 0, values)) for level in LEVELS[name]]
+    ends = [
+        len(encode_chunk(Column(**column, compressor=f"{name}:{level}"), 0, values))
+        for level in LEVELS[name]
+    ]
     assert ends[-1] < ends[0] or name == "bz2"
 
 
@@ -194,20 +236,34 @@ def test_a_level_is_taken_at_its_word(name: str) -> None:
     [
         (
             "snappy",
-            "unknown compressor: found 'snappy', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. "
+            "unknown compressor: found 'snappy', expected one of none, zstd, blosc, gzip, lz4, "
+            "bz2, lzma. "
             "Fix: --compressor zstd",
         ),
         (
             "",
-            "unknown compressor: found '', expected one of none, zstd, blosc, gzip, lz4, bz2, lzma. "
+            "unknown compressor: found '', expected one of none, zstd, blosc, gzip, lz4, bz2, "
+            "lzma. "
             "Fix: --compressor zstd",
         ),
-        ("zstd:23", "compressor zstd takes a level from -7 to 22: found '23'. Fix: --compressor zstd"),
-        ("zstd:--3", "compressor zstd takes a level from -7 to 22: found '--3'. Fix: --compressor zstd"),
+        (
+            "zstd:23",
+            "compressor zstd takes a level from -7 to 22: found '23'. Fix: --compressor zstd",
+        ),
+        (
+            "zstd:--3",
+            "compressor zstd takes a level from -7 to 22: found '--3'. Fix: --compressor zstd",
+        ),
         ("zstd:", "compressor zstd takes a level from -7 to 22: found ''. Fix: --compressor zstd"),
-        ("gzip:fast", "compressor gzip takes a level from 0 to 9: found 'fast'. Fix: --compressor gzip"),
+        (
+            "gzip:fast",
+            "compressor gzip takes a level from 0 to 9: found 'fast'. Fix: --compressor gzip",
+        ),
         ("bz2:0", "compressor bz2 takes a level from 1 to 9: found '0'. Fix: --compressor bz2"),
-        ("lzma:1:2", "compressor lzma takes a level from 0 to 9: found '1:2'. Fix: --compressor lzma"),
+        (
+            "lzma:1:2",
+            "compressor lzma takes a level from 0 to 9: found '1:2'. Fix: --compressor lzma",
+        ),
         ("none:0", "compressor none takes no level: found '0'. Fix: --compressor none"),
         ("lz4:1", "compressor lz4 takes no level: found '1'. Fix: --compressor lz4"),
     ],

@@ -1,4 +1,5 @@
-"""A part is done when its receipt is there and every byte is the one that the receipt vouches for."""
+"""A part is done when its receipt is there and every byte is the one that the receipt vouches
+for."""
 
 import errno
 import json
@@ -20,18 +21,40 @@ from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.codes import create_or_resume
-from mercore.stores.errors import ExistsError, FormatError, IntegrityError, MercoreError, NotFoundError, StorageError
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    IntegrityError,
+    MercoreError,
+    NotFoundError,
+    StorageError,
+)
 from mercore.stores.location.scratch import scratch_folder
 from mercore.stores.part_store.column import encode_chunk, payload_checksum
-from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries, open_header
+from mercore.stores.part_store.header import (
+    Header,
+    Layout,
+    column_fields,
+    model_entries,
+    open_header,
+)
 from mercore.stores.part_store.part_reader import PartReader
 from mercore.stores.part_store.part_store import PartStore, create
-from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, parse_receipt, receipt_bytes, receipts_column
+from mercore.stores.part_store.receipts import (
+    RECEIPT_BYTES,
+    Receipt,
+    parse_receipt,
+    receipt_bytes,
+    receipts_column,
+)
 from mercore.stores.vectors import VectorStore
 from tests.support.making import histograms, make_codes, make_vectors
 
 MEND = "Fix: restore the file from a copy, or write the store anew."
-MODEL: dict[str, NDArray[Any]] = {"dictionary": np.eye(3, 2, dtype=np.float32), "dropped": np.array([4, 9])}
+MODEL: dict[str, NDArray[Any]] = {
+    "dictionary": np.eye(3, 2, dtype=np.float32),
+    "dropped": np.array([4, 9]),
+}
 LAYOUT = Layout(
     rows=10,
     part_rows=4,
@@ -49,7 +72,11 @@ def values_of(part: int) -> dict[str, NDArray[Any]]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -74,7 +101,11 @@ def refused(call: Callable[[], object], kind: type[MercoreError], message: str) 
 
 def test_parts_come_back_as_they_were_written(store: PartStore) -> None:
     receipts = store.receipts()
-    assert [(receipt.part, receipt.start, receipt.stop) for receipt in receipts] == [(0, 0, 4), (1, 4, 8), (2, 8, 10)]
+    assert [(receipt.part, receipt.start, receipt.stop) for receipt in receipts] == [
+        (0, 0, 4),
+        (1, 4, 8),
+        (2, 8, 10),
+    ]
     for receipt in receipts:
         for name, values in values_of(receipt.part).items():
             np.testing.assert_array_equal(store.read_chunk(receipt, name), values, strict=True)
@@ -90,7 +121,11 @@ def test_a_receipt_states_what_lies_on_disk(store: PartStore) -> None:
             data = Path(str(store.chunk_file(LAYOUT.column(name), receipt.part))).read_bytes()
             assert told == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
     assert store.stored_bytes == {
-        name: sum(path.stat().st_size for path in (Path(store.where) / name / "c").rglob("*") if path.is_file())
+        name: sum(
+            path.stat().st_size
+            for path in (Path(store.where) / name / "c").rglob("*")
+            if path.is_file()
+        )
         for name in ("atoms", "scale")
     }
 
@@ -114,7 +149,9 @@ def test_a_chunk_is_read_to_a_buffer_if_one_is_given_whatever_it_holds(store: Pa
         atoms = store.read_chunk(receipt, "atoms", buffer)
         assert np.shares_memory(atoms, buffer)
         np.testing.assert_array_equal(atoms, values_of(part)["atoms"], strict=True)
-        np.testing.assert_array_equal(store.read_chunk(receipt, "scale", buffer), values_of(part)["scale"], strict=True)
+        np.testing.assert_array_equal(
+            store.read_chunk(receipt, "scale", buffer), values_of(part)["scale"], strict=True
+        )
 
 
 def test_a_reader_reads_part_after_part_to_the_same_memory(store: PartStore) -> None:
@@ -125,7 +162,9 @@ def test_a_reader_reads_part_after_part_to_the_same_memory(store: PartStore) -> 
     for part in (1, 2, 0):
         for name, values in reader.read(part).items():
             np.testing.assert_array_equal(values, values_of(part)[name], strict=True)
-        np.testing.assert_array_equal(atoms[:2], values_of(part)["atoms"][:2])  # the first view shows the new part
+        np.testing.assert_array_equal(
+            atoms[:2], values_of(part)["atoms"][:2]
+        )  # the first view shows the new part
 
 
 # Faults
@@ -146,8 +185,12 @@ def other_chunk(column: str) -> bytes:
 
 
 @pytest.mark.parametrize("column", ["atoms", "scale"])
-@pytest.mark.parametrize("kind", ["missing", "short", "long", "flipped", "flipped_checksum", "other"])
-def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["missing", "short", "long", "flipped", "flipped_checksum", "other"]
+)
+def test_a_chunk_that_is_not_the_one_written_is_told(
+    store: PartStore, column: str, kind: str
+) -> None:
     path = Path(str(store.chunk_file(LAYOUT.column(column), 1)))
     receipt = store.receipts()[1]
     told = receipt.chunks[column]
@@ -156,8 +199,14 @@ def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: s
         "missing": (lambda data: None, f"is missing: expected {size} bytes at {path}"),
         "short": (lambda data: data[:-1], f"has {size - 1} bytes: its receipt says {size}"),
         "long": (lambda data: data + b"\0", f"has {size + 1} bytes: its receipt says {size}"),
-        "flipped": (flip(7), f"has no checksum of its own bytes: its receipt says {crc} over {size} bytes"),
-        "flipped_checksum": (flip(-1), f"has no checksum of its own bytes: its receipt says {crc} over {size} bytes"),
+        "flipped": (
+            flip(7),
+            f"has no checksum of its own bytes: its receipt says {crc} over {size} bytes",
+        ),
+        "flipped_checksum": (
+            flip(-1),
+            f"has no checksum of its own bytes: its receipt says {crc} over {size} bytes",
+        ),
         "other": (lambda data: other_chunk(column), ""),
     }
     change, what = changes[kind]
@@ -177,15 +226,21 @@ def test_a_chunk_that_is_not_the_one_written_is_told(store: PartStore, column: s
 def test_a_receipt_that_is_missing_says_that_the_part_is_not_done(store: PartStore) -> None:
     Path(str(store.receipt_file(2))).unlink()
     assert store.receipt(2) is None
-    message = f"{store.where}: part 2: it has no receipt, so it is not done: expected one for every part. {MEND}"
+    message = (
+        f"{store.where}: part 2: it has no receipt, so it is not done: expected one for "
+        f"every part. {MEND}"
+    )
     refused(store.receipts, IntegrityError, message)
     assert store.check() == [f"{store.where}: part 2 has no receipt: it is not done. {MEND}"]
 
 
 @pytest.mark.parametrize(
-    "change", [flip(30), flip(-2), lambda data: data[:-1], lambda data: b"", lambda data: b"x" * 1028]
+    "change",
+    [flip(30), flip(-2), lambda data: data[:-1], lambda data: b"", lambda data: b"x" * 1028],
 )
-def test_a_receipt_that_is_damaged_is_told(store: PartStore, change: Callable[[bytes], bytes]) -> None:
+def test_a_receipt_that_is_damaged_is_told(
+    store: PartStore, change: Callable[[bytes], bytes]
+) -> None:
     damage(Path(str(store.receipt_file(0))), change)
     message = (
         f"{store.where}: part 0: its receipt is damaged: found bytes that fail their own checksum, "
@@ -199,10 +254,16 @@ def test_a_receipt_of_another_job_or_part_is_told(store: PartStore) -> None:
     receipt = store.receipts()[0]
     Path(str(store.receipt_file(1))).write_bytes(receipt_bytes(receipt, 3))
     digest = HEADER.spec_digest
-    message = f"{store.where}: part 1: its receipt is of spec {digest}, part 0: expected spec {digest}. {MEND}"
+    message = (
+        f"{store.where}: part 1: its receipt is of spec {digest}, part 0: expected spec "
+        f"{digest}. {MEND}"
+    )
     refused(lambda: store.receipt(1), IntegrityError, message)
     Path(str(store.receipt_file(0))).write_bytes(receipt_bytes(replace(receipt, job="ab" * 16), 3))
-    message = f"{store.where}: part 0: its receipt is of spec {'ab' * 16}, part 0: expected spec {digest}. {MEND}"
+    message = (
+        f"{store.where}: part 0: its receipt is of spec {'ab' * 16}, part 0: expected "
+        f"spec {digest}. {MEND}"
+    )
     refused(lambda: store.receipt(0), IntegrityError, message)
 
 
@@ -228,19 +289,27 @@ def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
         row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None]
         data = encode_chunk(receipts_column(3), 0, row)
         if text == b"[]":
-            with pytest.raises(FormatError, match=r"^here: found \[\], expected the fields of mercore-receipt\."):
+            with pytest.raises(
+                FormatError, match=r"^here: found \[\], expected the fields of mercore-receipt\."
+            ):
                 parse_receipt(data, "here")
         else:
             assert parse_receipt(data, "here") is None
 
 
 def test_a_receipt_too_long_for_its_room_is_refused() -> None:
-    receipt = Receipt(part=7, start=0, stop=1, job="", chunks={str(i): {"bytes": 1} for i in range(99)})
-    with pytest.raises(FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1024\. Fix: "):
+    receipt = Receipt(
+        part=7, start=0, stop=1, job="", chunks={str(i): {"bytes": 1} for i in range(99)}
+    )
+    with pytest.raises(
+        FormatError, match=r"^receipt of part 7 takes \d+ bytes: expected at most 1024\. Fix: "
+    ):
         receipt_bytes(receipt, 8)
 
 
-@pytest.mark.parametrize("change", [lambda data: None, flip(3), lambda data: data[:-1], lambda data: bytes(len(data))])
+@pytest.mark.parametrize(
+    "change", [lambda data: None, flip(3), lambda data: data[:-1], lambda data: bytes(len(data))]
+)
 def test_a_model_that_is_not_the_one_written_is_told_and_restored(
     store: PartStore, change: Callable[[bytes], bytes | None]
 ) -> None:
@@ -257,14 +326,18 @@ def test_a_model_that_is_not_the_one_written_is_told_and_restored(
     assert files_of(Path(store.where)) == whole
 
 
-@pytest.mark.parametrize("key", ["zarr.json", "atoms/zarr.json", "receipts/zarr.json", "model/zarr.json"])
+@pytest.mark.parametrize(
+    "key", ["zarr.json", "atoms/zarr.json", "receipts/zarr.json", "model/zarr.json"]
+)
 @pytest.mark.parametrize("change", [lambda data: None, lambda data: b"{}", lambda data: data[:40]])
 def test_metadata_that_says_something_else_is_told_and_restored(
     store: PartStore, key: str, change: Callable[[bytes], bytes | None]
 ) -> None:
     whole = files_of(Path(store.where))
     damage(Path(store.where) / key, change)
-    assert store.check() == [f"{store.where}: {key} is missing or damaged: expected what the header says. {MEND}"]
+    assert store.check() == [
+        f"{store.where}: {key} is missing or damaged: expected what the header says. {MEND}"
+    ]
     assert store.restore(MODEL) == [key]
     assert files_of(Path(store.where)) == whole
 
@@ -344,7 +417,9 @@ def test_of_creators_at_once_one_wins_and_nothing_of_the_others_is_left(tmp_path
             assert store.restore(MODEL) == []
 
 
-def test_what_a_killed_creator_left_is_swept_and_what_a_living_one_holds_is_not(tmp_path: Path) -> None:
+def test_what_a_killed_creator_left_is_swept_and_what_a_living_one_holds_is_not(
+    tmp_path: Path,
+) -> None:
     left = tmp_path / f".store.{os.getpid()}-0123abcd.tmp"
     of_another = tmp_path / ".other.1-0123abcd.tmp"
     for folder in (left, of_another):
@@ -370,7 +445,9 @@ def failing_after(count: int, error: BaseException) -> Callable[[int], None]:
 def test_a_creation_that_fails_leaves_nothing_behind(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", failing_after(count, OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(
+        os, "fsync", failing_after(count, OSError(errno.ENOSPC, "No space left on device"))
+    )
     with pytest.raises(StorageError, match="No space left on device"):
         create(tmp_path / "store", HEADER, MODEL)
     assert list(tmp_path.iterdir()) == []
@@ -403,21 +480,29 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> VectorStore:
 SPEC = AskaSpec(n_atoms=8, n_nonzero_coefs=2)
 
 
-def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: VectorStore, tmp_path: Path) -> None:
+def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(
+    vectors: VectorStore, tmp_path: Path
+) -> None:
     path = tmp_path / "codes"
     made = make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel("chi2"), SPEC, part_rows=10)
 
     def resume() -> dict[int, str]:
-        return create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=Path("moved")).undone_parts()
+        return create_or_resume(
+            path, plan.spec, plan.layout, plan.model, source_path=Path("moved")
+        ).undone_parts()
 
     assert resume() == {}
     Path(str(made.store.receipt_file(3))).unlink()
     damage(path / "weights" / "c" / "1" / "0", flip(0))
     undone = resume()
     assert undone == {1: undone[1], 3: ""}
-    assert undone[1].startswith(f"{path}: part 1: column weights has no checksum of its own bytes: its receipt says ")
-    assert undone[1].endswith(". Fix: run the same mercore encode again: it redoes what is wrong, and only that.")
+    assert undone[1].startswith(
+        f"{path}: part 1: column weights has no checksum of its own bytes: its receipt says "
+    )
+    assert undone[1].endswith(
+        ". Fix: run the same mercore encode again: it redoes what is wrong, and only that."
+    )
     assert made.source_path == vectors.where
 
 
@@ -428,7 +513,8 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: Vecto
             "cosine",
             SPEC,
             {},
-            "kernel ({'configuration': {}, 'name': 'chi2'}, not {'configuration': {}, 'name': 'cosine'})",
+            "kernel ({'configuration': {}, 'name': 'chi2'}, not {'configuration': {}, 'name': "
+            "'cosine'})",
         ),
         (
             "chi2",
@@ -441,14 +527,23 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(vectors: Vecto
     ],
 )
 def test_another_job_at_the_path_is_refused_by_what_differs(
-    kernel: str, spec: AskaSpec, options: dict[str, Any], differs: str, vectors: VectorStore, tmp_path: Path
+    kernel: str,
+    spec: AskaSpec,
+    options: dict[str, Any],
+    differs: str,
+    vectors: VectorStore,
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "codes"
     make_codes(path, vectors, make_kernel("chi2"), SPEC, part_rows=10)
     plan = plan_encode(vectors, make_kernel(kernel), spec, **{"part_rows": 10, **options})
     fix = "Fix: give the options it was made with, or name another path."
     message = f"{path} is another store: it differs in {differs}. {fix}"
-    refused(lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path), ExistsError, message)
+    refused(
+        lambda: create_or_resume(path, plan.spec, plan.layout, plan.model, source_path=path),
+        ExistsError,
+        message,
+    )
 
 
 def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: Path) -> None:
@@ -456,14 +551,19 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     (tmp_path / "file").write_bytes(b"precious")
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file", tmp_path / "folder"):
-        message = f"{path} exists and is no store of mercore: expected a new path. Fix: name another, or remove it."
+        message = (
+            f"{path} exists and is no store of mercore: expected a new path. Fix: name "
+            "another, or remove it."
+        )
         refused(
             partial(create_or_resume, path, plan.spec, plan.layout, plan.model, source_path=path),
             ExistsError,
             message,
         )
     refused(
-        lambda: create_or_resume(Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path),
+        lambda: create_or_resume(
+            Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path
+        ),
         ExistsError,
         f"{vectors.where} is another store: it differs in kind (vectors, not codes). "
         "Fix: give the options it was made with, or name another path.",

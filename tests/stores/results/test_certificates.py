@@ -17,7 +17,13 @@ ARRAYS: dict[str, NDArray[Any]] = {
     "gamma": np.array(2, np.float32),
     "none": np.empty((0, 4), np.uint16),
 }
-ABOUT: dict[str, Any] = {"kernel": {"name": "chi2"}, "k": 10, "source": "é\x00", "margin": None, "rows": [1, 2.5]}
+ABOUT: dict[str, Any] = {
+    "kernel": {"name": "chi2"},
+    "k": 10,
+    "source": "é\x00",
+    "margin": None,
+    "rows": [1, 2.5],
+}
 
 
 def same(found: dict[str, NDArray[Any]]) -> None:
@@ -48,7 +54,9 @@ def test_a_certificate_of_nothing(tmp_path: Path) -> None:
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     for name, suffix in (("a.json", ".json"), ("npz", "")):
-        expected = f"{tmp_path}/{name}: unknown suffix {suffix!r} for a certificate, expected .npz. "
+        expected = (
+            f"{tmp_path}/{name}: unknown suffix {suffix!r} for a certificate, expected .npz. "
+        )
         with pytest.raises(InputError) as refused:
             write_certificate(f"{tmp_path}/{name}", ARRAYS, ABOUT)
         assert str(refused.value) == expected + "Fix: rename the file."
@@ -77,7 +85,10 @@ def test_what_cannot_be_said_is_refused(tmp_path: Path) -> None:
 
 
 BAD = [
-    ({"x": np.zeros(2)}, "no array about, expected a text that describes the arrays. Fix: name a certificate."),
+    (
+        {"x": np.zeros(2)},
+        "no array about, expected a text that describes the arrays. Fix: name a certificate.",
+    ),
     (
         {"about": np.zeros(2)},
         "float64[2] about, expected a text that describes the arrays. Fix: name a certificate.",
@@ -88,7 +99,8 @@ BAD = [
     ),
     (
         {"about": np.array("{")},
-        "about is no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)). "
+        "about is no JSON (Expecting property name enclosed in double quotes: line 1 column 2 "
+        "(char 1)). "
         "Fix: fetch or write the file again.",
     ),
     ({"about": np.array("[1]")}, "about is [1], expected a JSON mapping. Fix: name a certificate."),
@@ -96,7 +108,9 @@ BAD = [
 
 
 @pytest.mark.parametrize(("arrays", "expected"), BAD, ids=range(len(BAD)))
-def test_other_files_are_refused(tmp_path: Path, arrays: dict[str, NDArray[Any]], expected: str) -> None:
+def test_other_files_are_refused(
+    tmp_path: Path, arrays: dict[str, NDArray[Any]], expected: str
+) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(npz_bytes(arrays))
     with pytest.raises(FormatError) as refused:

@@ -1,4 +1,5 @@
-"""Hits come back as they were written, in files that other tools read, and bad files are refused."""
+"""Hits come back as they were written, in files that other tools read, and bad files are
+refused."""
 
 import io
 import os
@@ -29,7 +30,9 @@ from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_
 from tests.support.strategies import hit_arrays
 
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+in_one_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
 IDS = np.array([[3, 1, -1], [2**31 - 1, 0, 7]])
 SCORES = np.array([[1, 0.5, 0.25], [0.75, 0.5, 0]], np.float32)
 
@@ -67,7 +70,10 @@ def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
     def check(arrays: Arrays) -> None:
         path = str(tmp_path / f"a{suffix}")
         paths = write_hits(path, Hits(scores=arrays[0], ids=arrays[1]))
-        assert paths == [path, *([str(tmp_path / "a.fvecs")] if suffix == ".ivecs" and arrays[0] is not None else [])]
+        assert paths == [
+            path,
+            *([str(tmp_path / "a.fvecs")] if suffix == ".ivecs" and arrays[0] is not None else []),
+        ]
         assert sorted(paths) == sorted(map(str, tmp_path.iterdir()))
         same(read_hits(path), *arrays)
 
@@ -139,11 +145,16 @@ def test_reads_the_truths_of_other_tools(tmp_path: Path) -> None:
     written(tmp_path, "a.fvecs", b"not vectors")
     same(read_hits(str(tmp_path / "a.ivecs")), None, IDS)
     path = npz(
-        tmp_path / "a.npz", ids=np.asfortranarray(IDS.astype(">i4")), scores=SCORES.astype(np.float16), k=np.array(3)
+        tmp_path / "a.npz",
+        ids=np.asfortranarray(IDS.astype(">i4")),
+        scores=SCORES.astype(np.float16),
+        k=np.array(3),
     )
     same(read_hits(path), SCORES, IDS)
     same(
-        read_hits(npz(tmp_path / "a.npz", ids=IDS.clip(0).astype(np.uint64), scores=SCORES.astype(">f8"))),
+        read_hits(
+            npz(tmp_path / "a.npz", ids=IDS.clip(0).astype(np.uint64), scores=SCORES.astype(">f8"))
+        ),
         SCORES.astype(np.float64),
         IDS.clip(0),
     )
@@ -156,7 +167,10 @@ def test_no_hits_fit_npz_and_parquet_alone(tmp_path: Path, shape: tuple[int, int
         write_hits(str(tmp_path / name), hits)
         same(read_hits(str(tmp_path / name)), hits.scores, hits.ids)
     for name in ("a.ivecs", "a.ibin"):
-        expected = f"{name}: hits of shape {list(shape)}, expected at least one. Fix: write them as .npz or .parquet."
+        expected = (
+            f"{name}: hits of shape {list(shape)}, expected at least one. Fix: write "
+            "them as .npz or .parquet."
+        )
         assert told(ShapeError, write_hits, tmp_path / name, hits) == expected
 
 
@@ -165,7 +179,11 @@ def test_ids_above_int32_are_refused_before_anything_is_touched(tmp_path: Path, 
     write_hits(str(tmp_path / name), Hits(scores=SCORES, ids=IDS))
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     message = told(InputError, write_hits, tmp_path / name, Hits(scores=SCORES, ids=IDS + 1))
-    assert message == f"{name}: id 2147483648 is above int32's 2147483647. Fix: write the hits as .npz or .parquet."
+    assert (
+        message
+        == f"{name}: id 2147483648 is above int32's 2147483647. Fix: write the hits as .npz or "
+        ".parquet."
+    )
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
@@ -175,13 +193,18 @@ def test_scores_never_overwrite_vectors(tmp_path: Path) -> None:
         "query.ivecs: its scores would overwrite query.fvecs, which holds something else. "
         "Fix: name another path, or move that file."
     )
-    assert told(ExistsError, write_hits, tmp_path / "query.ivecs", Hits(scores=SCORES, ids=IDS)) == expected
+    assert (
+        told(ExistsError, write_hits, tmp_path / "query.ivecs", Hits(scores=SCORES, ids=IDS))
+        == expected
+    )
     written(tmp_path, "query.ivecs", struct.pack("<4i", 3, 0, 1, 2))
     assert told(ExistsError, check_hits_path, tmp_path / "query.ivecs") == expected
     assert Path(queries).read_bytes() == struct.pack("<i2f", 2, 1, 0)
 
 
-def test_old_scores_never_stay_beside_new_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_scores_never_stay_beside_new_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "a.ivecs")
     write_hits(path, Hits(scores=SCORES, ids=IDS))
     write_hits(path, Hits(scores=None, ids=IDS))
@@ -197,17 +220,21 @@ def test_old_scores_never_stay_beside_new_ids(tmp_path: Path, monkeypatch: pytes
         whole(file)
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    assert "No space left on device" in told(StorageError, write_hits, path, Hits(scores=SCORES, ids=IDS[:, ::-1]))
+    assert "No space left on device" in told(
+        StorageError, write_hits, path, Hits(scores=SCORES, ids=IDS[:, ::-1])
+    )
     same(read_hits(path), None, IDS[:, ::-1])
 
 
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
-            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Fix: rename the file."
+            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
+            "rename the file."
         )
     with pytest.raises(
-        NotFoundError, match=r"the folder .*gone does not exist\. Fix: create it, or name another path\."
+        NotFoundError,
+        match=r"the folder .*gone does not exist\. Fix: create it, or name another path\.",
     ):
         check_hits_path(str(tmp_path / "gone" / "a.npz"))
     assert not (tmp_path / "gone").exists()
@@ -216,11 +243,15 @@ def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.M
         "b.npz: a folder, expected a file to write. Fix: name another path."
     )
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(StorageError, match=r"a\.npz: the folder .* cannot be written\. Fix: grant access, or name"):
+    with pytest.raises(
+        StorageError, match=r"a\.npz: the folder .* cannot be written\. Fix: grant access, or name"
+    ):
         check_hits_path(str(tmp_path / "a.npz"))
 
 
-def test_a_path_in_this_folder_needs_no_folder_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_in_this_folder_needs_no_folder_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert write_hits("a.ivecs", Hits(scores=SCORES, ids=IDS)) == ["a.ivecs", "a.fvecs"]
     same(read_hits("a.ivecs"), SCORES, IDS)
@@ -256,7 +287,8 @@ BAD_FILES = [
     (
         "a.ibin",
         struct.pack("<II2i", 2, 3, 0, 0),
-        "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = 3 of 4 bytes. "
+        "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = "
+        "3 of 4 bytes. "
         f"{SIZE_MEND}",
     ),
     ("a.ibin", b"", "a.ibin: 0 bytes, expected a header of 8. Fix: fetch the file again."),
@@ -267,27 +299,54 @@ BAD_FILES = [
         "a.ibin: query 0 has the id -2 at rank 1, expected ids ≥ 0, or -1 for none. "
         "Fix: fetch the file again, or check that it holds hits.",
     ),
-    ("a.ivecs", b"", "a.ivecs: 0 bytes, expected at least the 4 that say d. Fix: fetch the file again."),
-    ("a.ivecs", struct.pack("<3i", 3, 0, 0), "a.ivecs: 12 bytes, expected a multiple of 16 (d = 3 of 4 bytes, …"),
-    ("a.parquet", b"", "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again."),
-    ("a.parquet", b"PAR1PAR1", "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again."),
+    (
+        "a.ivecs",
+        b"",
+        "a.ivecs: 0 bytes, expected at least the 4 that say d. Fix: fetch the file again.",
+    ),
+    (
+        "a.ivecs",
+        struct.pack("<3i", 3, 0, 0),
+        "a.ivecs: 12 bytes, expected a multiple of 16 (d = 3 of 4 bytes, …",
+    ),
+    (
+        "a.parquet",
+        b"",
+        "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again.",
+    ),
+    (
+        "a.parquet",
+        b"PAR1PAR1",
+        "a.parquet: the Parquet file is damaged (…). Fix: fetch or write the file again.",
+    ),
     ("a.npz", b"", "a.npz: the zip is damaged (…). Fix: fetch or write the file again."),
-    ("a.npz", b"PK\x03\x04 and no more", "a.npz: the zip is damaged (…). Fix: fetch or write the file again."),
-    ("a.npz", zipped(), "a.npz: no array ids, expected ids int64[nq, k]. Fix: name a file of hits."),
+    (
+        "a.npz",
+        b"PK\x03\x04 and no more",
+        "a.npz: the zip is damaged (…). Fix: fetch or write the file again.",
+    ),
+    (
+        "a.npz",
+        zipped(),
+        "a.npz: no array ids, expected ids int64[nq, k]. Fix: name a file of hits.",
+    ),
     (
         "a.npz",
         zipped(ids=npy_header("<i8", "(1, 1)") + bytes(7)),
-        f"a.npz[ids.npy]: {len(npy_header('<i8', '(1, 1)')) + 7} bytes, expected … for (1, 1). Fix: fetch it again.",
+        f"a.npz[ids.npy]: {len(npy_header('<i8', '(1, 1)')) + 7} bytes, expected … for (1, 1). "
+        "Fix: fetch it again.",
     ),
     (
         "a.npz",
         zipped(ids=npy_header("<i8", f"({2**50}, {2**50})")),
-        f"a.npz[ids.npy]: … bytes, expected {2**103 + 98} for ({2**50}, {2**50}). Fix: fetch it again.",
+        f"a.npz[ids.npy]: … bytes, expected {2**103 + 98} for ({2**50}, {2**50}). Fix: fetch it "
+        "again.",
     ),
     (
         "a.npz",
         zipped(ids=npy_header("|O", "(1, 1)") + pickle.dumps([0])),
-        "a.npz[ids.npy]: the header says Python objects, expected an array of numbers. Fix: save it again as float32.",
+        "a.npz[ids.npy]: the header says Python objects, expected an array of numbers. Fix: "
+        "save it again as float32.",
     ),
     (
         "a.npz",
@@ -305,7 +364,10 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, data: bytes, expected:
 
 BAD_ARRAYS: list[tuple[dict[str, NDArray[Any]], str]] = [
     ({"ids": IDS[0]}, "a.npz: ids int64[3], expected ids int64[nq, k]. Fix: name a file of hits."),
-    ({"ids": SCORES}, "a.npz: ids float32[2, 3], expected ids int64[nq, k]. Fix: name a file of hits."),
+    (
+        {"ids": SCORES},
+        "a.npz: ids float32[2, 3], expected ids int64[nq, k]. Fix: name a file of hits.",
+    ),
     (
         {"ids": np.array([[2**64 - 1]], np.uint64)},
         "a.npz: id 18446744073709551615 is above int64. Fix: name a file of hits.",
@@ -314,12 +376,17 @@ BAD_ARRAYS: list[tuple[dict[str, NDArray[Any]], str]] = [
         {"ids": IDS, "scores": SCORES[:1]},
         "a.npz: scores float32[1, 3], expected floats [2, 3]. Fix: write the file again.",
     ),
-    ({"ids": IDS, "scores": IDS}, "a.npz: scores int64[2, 3], expected floats [2, 3]. Fix: write the file again."),
+    (
+        {"ids": IDS, "scores": IDS},
+        "a.npz: scores int64[2, 3], expected floats [2, 3]. Fix: write the file again.",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("arrays", "expected"), BAD_ARRAYS, ids=range(len(BAD_ARRAYS)))
-def test_bad_arrays_are_refused(tmp_path: Path, arrays: dict[str, NDArray[Any]], expected: str) -> None:
+def test_bad_arrays_are_refused(
+    tmp_path: Path, arrays: dict[str, NDArray[Any]], expected: str
+) -> None:
     assert told(FormatError, read_hits, npz(tmp_path / "a.npz", **arrays)) == expected
 
 
@@ -342,20 +409,35 @@ def test_lists_of_any_kind_and_number_are_hits(tmp_path: Path, kind: Any) -> Non
     for number in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
         same(read_hits(table(path, ids=lists(ROWS, number, kind))), None, np.array(ROWS))
     for number, kept in (("float16", "f4"), ("float32", "f4"), ("float64", "f8")):
-        typed = pa.array([[np.float16(score) for score in row] for row in TENTHS] if number == "float16" else TENTHS)
+        typed = pa.array(
+            [[np.float16(score) for score in row] for row in TENTHS]
+            if number == "float16"
+            else TENTHS
+        )
         scores = typed.cast(kind(pa.type_for_alias(number)))
-        columns = {"name": pa.array(["x", None]), "scores": scores, "ids.x": lists(ROWS), "ids": lists(ROWS, kind=kind)}
+        columns = {
+            "name": pa.array(["x", None]),
+            "scores": scores,
+            "ids.x": lists(ROWS),
+            "ids": lists(ROWS, kind=kind),
+        }
         same(read_hits(table(path, **columns)), np.array(TENTHS, kept), np.array(ROWS))
 
 
 def test_row_groups_are_read_as_one(tmp_path: Path) -> None:
     ids = np.arange(3 * 40).reshape(40, 3)
-    parquet.write_table(pa.table({"ids": lists(ids.tolist())}), tmp_path / "a.parquet", row_group_size=7)
+    parquet.write_table(
+        pa.table({"ids": lists(ids.tolist())}), tmp_path / "a.parquet", row_group_size=7
+    )
     same(read_hits(str(tmp_path / "a.parquet")), None, ids)
     parquet.write_table(
-        pa.table({"ids": lists([*ids.tolist()[:30], [1, None, 2]])}), tmp_path / "a.parquet", row_group_size=7
+        pa.table({"ids": lists([*ids.tolist()[:30], [1, None, 2]])}),
+        tmp_path / "a.parquet",
+        row_group_size=7,
     )
-    assert "query 30 has a null among its ids" in told(FormatError, read_hits, tmp_path / "a.parquet")
+    assert "query 30 has a null among its ids" in told(
+        FormatError, read_hits, tmp_path / "a.parquet"
+    )
 
 
 K_MEND = "Fix: write the file again, k ids per query, -1 where there are fewer."
@@ -365,7 +447,10 @@ BAD_TABLES: list[tuple[dict[str, Any], str]] = [
         {"query": pa.array([0]), "rank": pa.array([0]), "id": pa.array([7])},
         f"the columns are ['query', 'rank', 'id'], expected ids, a list of k per query. {NO_HITS}",
     ),
-    ({"ids": pa.array([1, 2])}, f"ids are int64, expected one list of k numbers per query. {NO_HITS}"),
+    (
+        {"ids": pa.array([1, 2])},
+        f"ids are int64, expected one list of k numbers per query. {NO_HITS}",
+    ),
     ({"ids": pa.nulls(2)}, f"ids are null, expected one list of k numbers per query. {NO_HITS}"),
     (
         {"ids": lists([["7"]], "string")},
@@ -376,13 +461,22 @@ BAD_TABLES: list[tuple[dict[str, Any], str]] = [
         {"ids": lists([[1], [2]]), "scores": lists([[1], [0.5, 0.25]], "float32")},
         f"query 1 has 2 scores, expected 1 as query 0 has. {K_MEND}",
     ),
-    ({"ids": lists([[1], [2], None])}, f"query 2 has a null for its ids, expected a list of k numbers. {K_MEND}"),
-    ({"ids": lists([[1, 2], [3, None]])}, f"query 1 has a null among its ids, expected numbers. {K_MEND}"),
+    (
+        {"ids": lists([[1], [2], None])},
+        f"query 2 has a null for its ids, expected a list of k numbers. {K_MEND}",
+    ),
+    (
+        {"ids": lists([[1, 2], [3, None]])},
+        f"query 1 has a null among its ids, expected numbers. {K_MEND}",
+    ),
     (
         {"ids": lists([[1], [2]]), "scores": lists([[1], [None]], "float64")},
         f"query 1 has a null among its scores, expected numbers. {K_MEND}",
     ),
-    ({"ids": lists([[1.5]], "float64")}, f"ids float64[1, 1], expected ids int64[nq, k]. {NO_HITS}"),
+    (
+        {"ids": lists([[1.5]], "float64")},
+        f"ids float64[1, 1], expected ids int64[nq, k]. {NO_HITS}",
+    ),
     ({"ids": lists([[2**64 - 1]], "uint64")}, f"id 18446744073709551615 is above int64. {NO_HITS}"),
     (
         {"ids": lists([[1, -2]])},
@@ -402,11 +496,16 @@ BAD_TABLES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("columns", "expected"), BAD_TABLES, ids=range(len(BAD_TABLES)))
 def test_bad_tables_are_refused(tmp_path: Path, columns: dict[str, Any], expected: str) -> None:
-    assert told(FormatError, read_hits, table(tmp_path / "a.parquet", **columns)) == f"a.parquet: {expected}"
+    assert (
+        told(FormatError, read_hits, table(tmp_path / "a.parquet", **columns))
+        == f"a.parquet: {expected}"
+    )
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    parquet.write_table(pa.Table.from_arrays([lists([[1]])] * 2, ["ids", "ids"]), tmp_path / "a.parquet")
+    parquet.write_table(
+        pa.Table.from_arrays([lists([[1]])] * 2, ["ids", "ids"]), tmp_path / "a.parquet"
+    )
     assert told(FormatError, read_hits, tmp_path / "a.parquet") == (
         "a.parquet: more than one column is called ids, expected one. Fix: rename the others."
     )
@@ -442,9 +541,12 @@ def test_every_truncation_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_hits_know_their_shapes() -> None:
     with pytest.raises(ShapeError) as raised:
         Hits(scores=None, ids=IDS[0])
-    assert str(raised.value) == ("hits: ids are int64[3], expected int64[nq, k]. Fix: pass one row of ids per query.")
+    assert str(raised.value) == (
+        "hits: ids are int64[3], expected int64[nq, k]. Fix: pass one row of ids per query."
+    )
     with pytest.raises(ShapeError) as raised:
         Hits(scores=SCORES[:1], ids=IDS)
     assert str(raised.value) == (
-        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Fix: pass one score per id."
+        "hits: scores are float32[1, 3], expected floats of the ids' shape [2, 3]. Fix: pass "
+        "one score per id."
     )

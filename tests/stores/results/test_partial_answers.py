@@ -1,4 +1,5 @@
-"""Batches come back whole to the search that put them, and to no other; damaged ones are not done."""
+"""Batches come back whole to the search that put them, and to no other; damaged ones are not
+done."""
 
 import errno
 import json
@@ -16,7 +17,12 @@ from mercore.stores.errors import ExistsError, FormatError, IntegrityError, Stor
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.results.partial_answers import Answers
 
-JOB: dict[str, Any] = {"k": 3, "kernel": {"name": "chi2", "configuration": {}}, "queries": "ab", "batch": 2}
+JOB: dict[str, Any] = {
+    "k": 3,
+    "kernel": {"name": "chi2", "configuration": {}},
+    "queries": "ab",
+    "batch": 2,
+}
 IDS = np.array([[3, 1, -1], [2**40, 0, 7]])
 SCORES = np.array([[1, 0.5, -np.inf], [0.75, 0.5, 0]], np.float32)
 BATCH: dict[str, NDArray[Any]] = {
@@ -104,7 +110,8 @@ def test_no_object_is_ever_pickled(out: str) -> None:
 def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], keys: str) -> None:
     Answers(out, JOB).put(0, BATCH)
     expected = (
-        f"hits.npz.parts keeps the batches of another search, which differs in {keys}: expected those of this one. "
+        f"hits.npz.parts keeps the batches of another search, which differs in {keys}: expected "
+        "those of this one. "
         "Fix: remove the folder, or name another --out."
     )
     assert refused(ExistsError, out, {**JOB, **change}) == expected
@@ -113,11 +120,16 @@ def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], k
 
 def test_a_key_that_is_gone_differs_too(out: str) -> None:
     Answers(out, JOB)
-    assert "which differs in k:" in refused(ExistsError, out, {key: JOB[key] for key in JOB if key != "k"})
+    assert "which differs in k:" in refused(
+        ExistsError, out, {key: JOB[key] for key in JOB if key != "k"}
+    )
 
 
 def test_two_searches_keep_their_batches_apart(tmp_path: Path) -> None:
-    one, other = Answers(str(tmp_path / "a.npz"), JOB), Answers(str(tmp_path / "b.npz"), {**JOB, "k": 4})
+    one, other = (
+        Answers(str(tmp_path / "a.npz"), JOB),
+        Answers(str(tmp_path / "b.npz"), {**JOB, "k": 4}),
+    )
     one.put(0, BATCH)
     other.put(0, {"ids": IDS})
     (tmp_path / "a.npz.parts" / FIRST).replace(tmp_path / "b.npz.parts" / FIRST)
@@ -158,7 +170,10 @@ def test_a_search_killed_before_it_named_its_folder_begins_again(out: str) -> No
     ("text", "reason"),
     [
         ("", "Expecting value: line 1 column 1 (char 0)"),
-        ('{"digest":"0","job":{"k":3},"name":"mercore-search","version":1}', "its digest is …, it says 0"),
+        (
+            '{"digest":"0","job":{"k":3},"name":"mercore-search","version":1}',
+            "its digest is …, it says 0",
+        ),
     ],
 )
 def test_a_damaged_name_is_refused(out: str, text: str, reason: str) -> None:
@@ -167,7 +182,9 @@ def test_a_damaged_name_is_refused(out: str, text: str, reason: str) -> None:
     message = refused(IntegrityError, out)
     before, _, after = reason.partition("…")
     assert message.startswith(f"hits.npz.parts/search.json is damaged: {before}")
-    assert message.endswith(f"{after}. Fix: remove the folder hits.npz.parts, or name another --out.")
+    assert message.endswith(
+        f"{after}. Fix: remove the folder hits.npz.parts, or name another --out."
+    )
 
 
 def test_every_flipped_byte_of_the_name_is_refused(out: str) -> None:
