@@ -146,7 +146,7 @@ def test_ctrl_c_says_so_and_keeps_what_is_done(
     assert (outcome.code, outcome.out) == (130, "")
     assert (
         outcome.err
-        == "mercore: interrupted. Fix: run the same command again; encode keeps the parts it did.\n"
+        == "mercore: interrupted. Fix: run the same command again; encode keeps the parts that are done.\n"
     )
     done = count_receipts(store)
     assert 20 <= done < PARTS
