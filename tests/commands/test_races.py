@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
         assert (
             outcome.err
             == "mercore: interrupted. Fix: run the same command again; encode keeps the parts "
-            "it did.\n"
+            "that are done.\n"
         )
         assert names_in(tmp_path) == [".codes.lease"]
         handle.check()
