@@ -131,14 +131,14 @@ class EncodeTask:
 
     def run(self) -> Report:
         """Encode the parts that are missing or wrong; return a description of the codes."""
-        began = time.perf_counter()
-        if self.plan is None:
-            return self.with_bound().run()
-        if not isinstance(self.vectors, VectorStore):
-            check_every_row(self.vectors, self.kernel)
-        execution = self.execution
-        self._check_limits(execution)
-        store, done_now = encode_missing(self.plan, self.codes, self.options.kernel.file, execution)
+        began = time.perf_counter()  # choosing a bound is a part of the work
+        task = self.with_bound()
+        assert task.plan is not None
+        if not isinstance(task.vectors, VectorStore):
+            check_every_row(task.vectors, task.kernel)
+        execution = task.execution
+        task._check_limits(execution)
+        store, done_now = encode_missing(task.plan, task.codes, task.options.kernel.file, execution)
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_codes(store), "parts_done_now": done_now, "seconds": seconds}
 

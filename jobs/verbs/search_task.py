@@ -1,5 +1,6 @@
 """The options of a search, and the parts that all searches share."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -110,7 +111,7 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
 
 
 def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
-    """Return the vectors of which ``codes`` are, from their old path or from ``moved``."""
+    """Return the vectors that were encoded as ``codes``, from their old path or from ``moved``."""
     try:
         vectors = open_vectors(moved or codes.source_path)
     except NotFoundError as error:
@@ -122,7 +123,7 @@ def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchTask:
+class SearchTask(ABC):
     """A search with all its stores open, whose settings fit the memory.
 
     ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``needed`` is
@@ -140,13 +141,13 @@ class SearchTask:
     out: str | None = None
     needed: int = field(default=0)
 
+    @abstractmethod
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
-        raise NotImplementedError
 
     def fit(self, *, batch: int | None) -> Self:
         """Return the task with settings that fit the memory; codes are cached in the rest of it.
@@ -176,7 +177,7 @@ class SearchTask:
 
     @property
     def scanned(self) -> CodeStore | Vectors:
-        """The store of which every row is scanned."""
+        """The scanned store: codes, or vectors if there are none."""
         store = self.codes or self.vectors
         assert store is not None
         return store
