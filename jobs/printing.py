@@ -174,7 +174,7 @@ def print_plan(report: Report) -> None:
     }
     if "bytes_of" in report:
         sizes = (f"{name} {format_size(size)}" for name, size in report["bytes_of"].items() if size)
-        fields["of which"] = ", ".join(sizes)
+        fields["by content"] = ", ".join(sizes)
     for name in ("rows", "parts", "parts_left", "passes", "batch"):
         if name in report:
             fields[name.replace("_", " ")] = f"{report[name]:,}"

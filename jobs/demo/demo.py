@@ -148,7 +148,7 @@ def _chosen(kernel: str, atoms: int, tiles: int | None) -> AskaSpec:
 def _cut(count: int | None) -> tiling.HeldOut:
     """Return tiles of scikit-learn's photographs and queries held out of them.
 
-    With ``count``, only so many tiles are kept, evenly spread.
+    With ``count``, the tiles are thinned evenly to that number.
     """
     photographs = load_sample_images().images
     threshold = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())

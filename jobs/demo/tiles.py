@@ -239,7 +239,7 @@ def hold_out(
     random_state : int
         The seed of the draw.
     n_windows : int
-        Of all photographs together; fewer if they do not have so many.
+        Number of windows in all photographs together. Small photographs may hold fewer.
     window : int
         Side of a window in the photograph's pixels.
 

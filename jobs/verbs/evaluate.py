@@ -130,8 +130,8 @@ def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring:
     if stored.max(initial=-1) >= vectors.rows:
         last = original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]
         raise InputError(
-            f"the hits name row {hits.ids.max()}: expected rows of {options.vectors}, "
-            f"the last of which is number {last}. Fix: name the vectors that were searched."
+            f"the hits name row {hits.ids.max()}: expected at most {last}, the last row of "
+            f"{options.vectors}. Fix: name the vectors that were searched."
         )
     check_queries(queries, kernel, vectors.dims, options.vectors)
     return Rescoring(vectors=vectors, queries=queries, kernel=kernel, rows=stored)

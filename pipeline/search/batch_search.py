@@ -34,7 +34,7 @@ class SearchSettings:
     """The settings of a search for k neighbours, ``batch`` queries at a time.
 
     ``rerank`` is the number of top codes to rerank by the true kernel. Each batch is a pass over
-    the codes, up to ``cache_bytes`` of which stay in memory from one pass to the next. ``window``
+    the codes. Up to ``cache_bytes`` of them stay in memory from one pass to the next. ``window``
     is the number of parts whose bounds an exact search compares at a time where memory is short.
     ``custom`` is the user's kernel, if the codes have one. ``executor`` replaces the threads of
     this process.

@@ -69,7 +69,7 @@ def _costs(kernel: str, d: int, m: int, rows: int) -> list[Row]:
 
 
 def _peers(d: int, m: int = 8192, alpha: int = 8) -> list[Row]:
-    """Return a line a contestant: with the Gram matrix for so many rows, and for each row beyond;
+    """Return one line per contestant: seconds with the Gram matrix, seconds per further row, and
     the residual²."""
     encoder, values = _encoder("hellinger", d, m), histograms(MORE_PEER_ROWS, d, seed=2)
     unit = encoder.kernel.prepare(values).astype(np.float32)

@@ -72,7 +72,7 @@ def measure(
                 time.append({"kernel": name, "k": k} | _time(search, timed, k))
     return {
         f"rows scored by the true kernel, {rows.rows:,} rows, {len(chosen):,} queries": work,
-        f"ns a row and query, batches of {BATCH} queries, {threads} threads, {rows.rows:,} "
+        f"ns per row and query, batches of {BATCH} queries, {threads} threads, {rows.rows:,} "
         "rows": time,
     }
 

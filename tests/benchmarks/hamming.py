@@ -24,7 +24,7 @@ BITS, ROWS, BYTES = (
     (64, 128, 256, 512),
     10_000_000,
     320_000_000,
-)  # at most so many rows, and bytes of codes
+)  # the greatest numbers of rows, and of bytes of codes
 PLANTED, FLIPPED = 200, 0.2  # rows near each query, and the share of their bits that differ
 DENSE_ROWS, DENSE_DIMENSIONS = 1_000_000, 128
 
@@ -118,7 +118,7 @@ def rows_of(tasks: dict[str, tuple[int, Task]], n: int, peer: str) -> list[Row]:
     return [
         {
             "contestant, queries": name,
-            "ns a row and query": value,
+            "ns per row and query": value,
             f"× {peer}": pairs[_peer(name, peer)] / value,
         }
         for name, value in pairs.items()

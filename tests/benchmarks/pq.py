@@ -108,7 +108,7 @@ def _speed(contest: Contest) -> list[Row]:
     seconds = interleaved({name: task for name, (_, task) in tasks.items()})
     seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
     return [
-        {"contestant": name, "ns a row and query": value * 1e9}
+        {"contestant": name, "ns per row and query": value * 1e9}
         | {
             f"× {peer}": seconds[_peer(peer, name)] / value
             for peer in ("faiss IndexPQ", "faiss FastScan")

@@ -209,7 +209,7 @@ def _rows(seconds: dict[str, float], *peers: str) -> list[Row]:
     """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast
     as each peer."""
     return [
-        {"contestant": name, "ns a row and query": value * 1e9}
+        {"contestant": name, "ns per row and query": value * 1e9}
         | {f"× {peer}": seconds[peer] / value for peer in peers}
         for name, value in seconds.items()
     ]
