@@ -853,6 +853,7 @@ def test_encode_onto_a_disk_that_is_full_from_the_start(
     assert names_in(folder) == ["good"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [40, 41, 42, 43, 77, 200, 500])
 def test_encode_onto_a_disk_that_fills_up_resumes(
     writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -909,6 +910,7 @@ def start_limited(limit: str, words: list[str]) -> Outcome:
     return finish(start_words([sys.executable, "-c", launch, *words], env=environment))
 
 
+@pytest.mark.slow
 def test_the_real_command_when_the_system_refuses_to_write(folder: Path) -> None:
     outcome = run_limited(LIMIT_FILES, "ingest", folder / "good/base.npy", folder / "new")
     assert_one_paragraph(outcome, 1, "File too large. Fix: free space")
@@ -923,6 +925,7 @@ def locked(folder: Path) -> Path:
     return folder / "locked"
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_written(folder: Path, locked: Path) -> None:
     for words in (
         ["ingest", folder / "good/base.npy", locked / "new"],
@@ -934,6 +937,7 @@ def test_a_folder_that_may_not_be_written(folder: Path, locked: Path) -> None:
         assert names_in(locked) == []
 
 
+@pytest.mark.slow
 def test_files_that_may_not_be_read(folder: Path) -> None:
     shutil.copy(folder / "good/queries.npy", folder / "rows.npy")
     shutil.copytree(folder / "good/codes", folder / "codes")

@@ -16,6 +16,7 @@ WORDS = ("--kernel", "chi2", "--operations", 8, "--ranks", "1,10", "--threads", 
 SPECS = ("--encoder", "aska:atoms=64", "--encoder", "kpca-pq:landmarks=64,components=16")
 
 
+@pytest.mark.slow
 def test_compare_resumes_and_agrees_with_the_single_verbs(
     data: Path, vectors: Path, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_transform_of_it_is_encoded_and_searched(folder: Path) -> None:
     np.testing.assert_array_equal(hits(*words)[0], known)
 
 
+@pytest.mark.slow
 def test_workers_elsewhere_load_it_themselves(folder: Path) -> None:
     with LocalCluster(
         n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None

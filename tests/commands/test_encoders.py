@@ -12,17 +12,18 @@ import pytest
 from mercore.pipeline.encoders import ENCODERS as REGISTERED
 from mercore.stores.results.hits import Hits
 from tests.commands.test_happy_path import assert_same, hits_of
-from tests.commands.test_kill import kill_after, wait_for_receipts
 from tests.independent import reference
 from tests.support.running import (
     count_receipts,
     files_of,
     finish,
     invoke,
+    kill_after,
     names_in,
     run,
     start,
     succeed,
+    wait_for_receipts,
 )
 
 ROWS, K = 3000, 10

@@ -12,6 +12,8 @@ from tests.commands.test_faults import DAMAGES, damaged
 from tests.support.adversarial import adversary
 from tests.support.running import Outcome, histograms, invoke, names_in, succeed
 
+pytestmark = pytest.mark.slow
+
 BOUND_PARTS, VECTOR_PARTS = 12, 24
 BOUND_FILES = {
     "coordinates": "coordinates/c/{}/0",

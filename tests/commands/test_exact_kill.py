@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands.test_kill import kill_after
 from tests.support.running import (
     Outcome,
     finish,
     histograms,
     invoke,
+    kill_after,
     names_in,
     run,
     start,
     succeed,
     wait_until,
 )
+from tests.support.tiers import slow_then_soak
 
 NQ, BATCH = 240, 3
-KILLS = 10
 OPTIONS = ("-k", 5, "--exact", "--batch", BATCH, "--threads", 2)
 FILES = ["hits.certificate.npz", "hits.npz"]
 
@@ -67,15 +67,15 @@ def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome
         return invoke(*search(folder, out))
 
 
-@pytest.mark.slow(30)
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("kills", slow_then_soak([3, 10]))
 def test_kills_at_random_moments_leave_the_undisturbed_hits_and_certificate(
-    folder: Path, tmp_path: Path
+    kills: int, folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "hits.npz"
     rng = np.random.default_rng(6)
     done: list[int] = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = start(*search(folder, out))
         wanted = batches(out) + int(rng.integers(1, 6))
         wait_until(lambda wanted=wanted: batches(out) >= wanted, process)  # type: ignore[misc]

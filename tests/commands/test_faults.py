@@ -16,6 +16,8 @@ from mercore.stores.errors import FormatError, IntegrityError, MercoreError
 from mercore.stores.results.hits import Hits
 from tests.support.running import ENCODE, KERNEL, files_of, histograms, invoke, run, succeed
 
+pytestmark = pytest.mark.slow
+
 FAULTS_A_KIND = 100  # as many in each column
 PARTS = 60
 CODE_FILES = {

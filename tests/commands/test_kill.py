@@ -3,8 +3,6 @@ undisturbed run writes."""
 
 import json
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,23 +12,22 @@ import pytest
 from tests.support.running import (
     ENCODE,
     Cluster,
-    Outcome,
     count_receipts,
     files_of,
     finish,
+    kill_after,
     names_in,
     run,
     scratch_in,
     start,
     succeed,
+    wait_for_receipts,
     wait_until,
 )
+from tests.support.tiers import slow_then_soak
 
 PARTS, PART_ROWS = 300, 10
-KILLS = 20
 OPTIONS = (*ENCODE, "--part-rows", PART_ROWS)
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -42,33 +39,17 @@ def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return files_of(store)
 
 
-def wait_for_receipts(store: Path, count: int, process: subprocess.Popen[str]) -> None:
-    """Look until so many parts have a receipt."""
-    wait_until(lambda: count_receipts(store) >= count, process)
-
-
-def kill_after(process: subprocess.Popen[str], microseconds: int) -> Outcome:
-    """kill -9 a process a moment from now."""
-    moment = time.perf_counter() + microseconds / 1e6
-    while time.perf_counter() < moment:
-        pass
-    process.send_signal(signal.SIGKILL)
-    outcome = finish(process)
-    assert outcome.code == -signal.SIGKILL, outcome
-    return outcome
-
-
-@pytest.mark.slow(90)
+@pytest.mark.parametrize("kills", slow_then_soak([5, 20]))
 @pytest.mark.timeout(300)
-def test_twenty_kills_and_resumptions_leave_the_undisturbed_store(
-    vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
+def test_kills_and_resumptions_leave_the_undisturbed_store(
+    kills: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """As many more kills as it takes for one to hit a write: twenty are sometimes too few."""
+    """Kill on until one kill hits a write: the stated number is sometimes too few."""
     store = tmp_path / "codes"
     rng = np.random.default_rng(20)
     done: list[int] = []
     littered = 0
-    while len(done) < KILLS or (not littered and done[-1] < PARTS - 30):
+    while len(done) < kills or (not littered and done[-1] < PARTS - 30):
         process = start("encode", vectors, store, *OPTIONS, "--workers", 2)
         wait_for_receipts(store, count_receipts(store) + int(rng.integers(1, 8)), process)
         kill_after(process, int(rng.integers(0, 4_000)))
@@ -86,6 +67,7 @@ def test_twenty_kills_and_resumptions_leave_the_undisturbed_store(
     assert names_in(tmp_path) == ["codes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
@@ -99,6 +81,7 @@ def test_killed_while_the_store_is_made_leaves_nothing_that_stays(
     assert files_of(tmp_path / "codes") == undisturbed
 
 
+@pytest.mark.slow
 def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
     data: Path, tmp_path: Path
 ) -> None:
@@ -119,6 +102,7 @@ def test_killed_ingest_leaves_no_store_and_the_next_one_tidies_up(
     assert files_of(tmp_path / "vectors") == files_of(tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 def test_two_commands_that_encode_one_store_at_once_both_succeed(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -128,6 +112,7 @@ def test_two_commands_that_encode_one_store_at_once_both_succeed(
     assert files_of(tmp_path / "codes") == undisturbed
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_so_and_keeps_what_is_done(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -164,6 +149,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     made.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_dask_worker_does_not_stop_the_command(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], cluster: Cluster, tmp_path: Path
@@ -182,6 +168,7 @@ def test_a_killed_dask_worker_does_not_stop_the_command(
     assert names_in(tmp_path) == ["codes"]
 
 
+@pytest.mark.slow
 def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_store(
     vectors: Path, undisturbed: dict[str, bytes], cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -201,6 +188,7 @@ def test_a_killed_scheduler_ends_the_command_with_one_paragraph_and_a_resumable_
     assert files_of(store) == undisturbed
 
 
+@pytest.mark.slow
 def test_two_jobs_on_one_cluster_do_not_mix(
     vectors: Path, cluster: Cluster, tmp_path: Path
 ) -> None:

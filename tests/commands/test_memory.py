@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.peaks import measured, peak
 from tests.support.running import histograms, invoke, names_in, succeed
+from tests.support.tiers import slow_then_soak
 
 DIMS = 256
 LARGE, SMALL = 800_000, 100_000  # 205 MB and 26 MB
@@ -86,8 +87,10 @@ def jittered(folder: Path) -> Path:
     return folder / "vectors"
 
 
-@pytest.mark.slow(150)
-def test_three_budgets_hold_on_a_store_that_is_larger_than_the_least(tmp_path: Path) -> None:
+@pytest.mark.parametrize("budgets", slow_then_soak([[BUDGETS[0]], [*BUDGETS]]))
+def test_budgets_hold_on_a_store_that_is_larger_than_the_least(
+    budgets: list[int], tmp_path: Path
+) -> None:
     vectors, queries = jittered(tmp_path), tmp_path / "queries.npy"
     small = (
         "--kernel",
@@ -100,7 +103,7 @@ def test_three_budgets_hold_on_a_store_that_is_larger_than_the_least(tmp_path: P
         1024,
     )
     answers = []
-    for budget in BUDGETS:
+    for budget in budgets:
         codes, hits, exact = (tmp_path / f"{name}-{budget}{end}" for name, end in OUTPUTS)
         memory = ("--memory", budget)
         runs = [

@@ -34,6 +34,8 @@ from tests.support.running import (
     succeed,
 )
 
+pytestmark = pytest.mark.slow
+
 URL = f"s3://{BUCKET}"
 OPTIONS = (*ENCODE, "--part-rows", 250)
 PARTS = 12
@@ -278,7 +280,6 @@ def receipts(server: ObjectServer, prefix: str) -> list[str]:
     return [key for key in server.keys(f"{prefix}/receipts") if key.startswith("c/")]
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_to_follow")
 def test_a_killed_encode_is_resumed_to_the_undisturbed_objects(
     server: ObjectServer, vectors: Path, codes: Path

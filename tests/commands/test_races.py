@@ -19,7 +19,6 @@ from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.location.file_lock import take
 from mercore.stores.location.lease import lease
 from mercore.stores.vector_writer import VectorWriter
-from tests.commands.test_kill import wait_for_receipts
 from tests.support.running import (
     ENCODE,
     count_receipts,
@@ -30,6 +29,7 @@ from tests.support.running import (
     run,
     start,
     succeed,
+    wait_for_receipts,
 )
 
 PARTS = 60
@@ -167,6 +167,7 @@ def test_ctrl_c_ends_the_wait(vectors: Path, tmp_path: Path) -> None:
         handle.check()
 
 
+@pytest.mark.slow
 def test_an_encode_that_lost_its_lease_stops_before_the_next_part(
     vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
     for words in (
         ("info", folder / "codes"),
@@ -139,6 +140,7 @@ def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_p
     assert "wide.npy has d = 32: expected 16" in outcome.err
 
 
+@pytest.mark.slow
 def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: Path) -> None:
     write(tmp_path, f"print('mine')\n{INTERSECTION}")
     words = (

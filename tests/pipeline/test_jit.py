@@ -90,6 +90,7 @@ def kept(made: Path) -> list[Path]:
     return sorted((cache_of(made) / "mercore" / "jit").glob("loops.total-*"))
 
 
+@pytest.mark.slow
 def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made: Path) -> None:
     assert run(made) == (111, 0)
     first = kept(made)
@@ -110,6 +111,7 @@ def test_machine_code_is_made_once_and_again_when_any_source_of_it_changed(made:
     assert run(made) == (212, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize("left", [0, 100])
 def test_files_that_a_crash_cut_short_are_made_anew(made: Path, suffix: str, left: int) -> None:
@@ -192,6 +194,7 @@ def test_branches_on_constants_are_not_compiled(made: Path) -> None:
     assert [run(made, code=CHOOSE) for _ in range(2)] == [(7, 0), (7, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options", "function"),
     [

@@ -1,5 +1,5 @@
-"""Jobs survive the death of what runs them: a few runs here, many by ``python -m tests.benchmarks
-survival``."""
+"""Jobs survive the death of what runs them: thirty runs with kills and fifty races, of which one
+each is not of the soak tier."""
 
 from pathlib import Path
 
@@ -7,8 +7,7 @@ import pytest
 
 from tests.soak import survival
 from tests.support.running import count_receipts, files_of, succeed
-
-pytestmark = pytest.mark.slow
+from tests.support.tiers import slow_then_soak
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +19,14 @@ def undisturbed(vectors: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return files_of(store)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_then_soak(range(30)))
 def test_a_worker_the_scheduler_and_the_runner_are_killed(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     survival.survive(seed, vectors, undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_then_soak(range(50)))
 def test_two_submitters_and_two_runners_race_for_one_store(
     seed: int, vectors: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

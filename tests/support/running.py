@@ -4,6 +4,7 @@ on disk."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,22 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str]) -> None
         assert process.poll() is None, finish(process)
         assert time.monotonic() < give_up
         time.sleep(0.0005)
+
+
+def wait_for_receipts(store: Path, count: int, process: subprocess.Popen[str]) -> None:
+    """Look until so many parts have a receipt."""
+    wait_until(lambda: count_receipts(store) >= count, process)
+
+
+def kill_after(process: subprocess.Popen[str], microseconds: int) -> Outcome:
+    """kill -9 a process a moment from now."""
+    moment = time.perf_counter() + microseconds / 1e6
+    while time.perf_counter() < moment:
+        pass
+    process.send_signal(signal.SIGKILL)
+    outcome = finish(process)
+    assert outcome.code == -signal.SIGKILL, outcome
+    return outcome
 
 
 class Cluster:

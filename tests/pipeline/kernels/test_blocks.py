@@ -19,6 +19,7 @@ from mercore.pipeline.simd.vectors import load_float32, store
 from tests.independent import reference
 from tests.support.processors import output_on
 from tests.support.strategies import STYLES, kernel_rows
+from tests.support.tiers import slow_then_soak
 
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -232,8 +233,9 @@ def scores_digest() -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.slow(30)
-@pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2,+fma")])
+@pytest.mark.parametrize(
+    ("cpu", "features"), slow_then_soak([("x86-64", ""), ("haswell", "+avx2,+fma")])
+)
 def test_builds_for_lesser_processors_score_the_same_bits(cpu: str, features: str) -> None:
     """A process whose code is made for a processor without AVX-512, or without AVX2 and
     multiply-add."""

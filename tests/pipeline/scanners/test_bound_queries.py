@@ -15,6 +15,7 @@ from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.processors import assert_passed_on
 from tests.support.strategies import steady
+from tests.support.tiers import slow_then_soak
 
 Single = NDArray[np.float32]
 STYLES = ("any", "extreme", "sparse", "blank")
@@ -241,14 +242,15 @@ def test_a_remainder_of_queries_is_packed_in_panels_of_sixteen_if_it_is_small(
     assert (queries.start.size, queries.words.size, queries.wide) == (lanes, 2 * lanes, wide)
 
 
-@pytest.mark.slow(30)
 @pytest.mark.parametrize(
     ("cpu", "features"),
-    [
-        ("x86-64", ""),
-        ("haswell", "+avx2"),
-        ("skylake-avx512", "+avx2,+avx512f,+avx512bw,+avx512dq,+avx512vl"),
-    ],
+    slow_then_soak(
+        [
+            ("x86-64", ""),
+            ("haswell", "+avx2"),
+            ("skylake-avx512", "+avx2,+avx512f,+avx512bw,+avx512dq,+avx512vl"),
+        ]
+    ),
 )
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same properties in a process whose code is made for a processor without AVX-512, or parts

@@ -149,7 +149,7 @@ def test_whole_words_are_not_copied() -> None:
     assert np.shares_memory(words, codes)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @compiled
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:

@@ -254,7 +254,7 @@ def test_wrong_shapes_and_sums_beyond_float32_are_refused() -> None:
             PqScanner(np.full((2, 256, 1), value, np.float32))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same property in a process whose code is made for a processor without AVX-512, or without

@@ -321,7 +321,7 @@ def test_a_table_row_is_one_cache_line_and_bytes_fill_seven_bits() -> None:
     assert sorted(COLUMNS) == list(range(64))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(("cpu", "features"), [("x86-64", ""), ("haswell", "+avx2")])
 def test_builds_for_lesser_processors_find_the_same(cpu: str, features: str) -> None:
     """The same property in a process whose code is made for a processor without AVX-512, or without

@@ -55,6 +55,8 @@ for _ in range(int(sys.argv[2])):
 """
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ObjectServer]:
