@@ -4,6 +4,7 @@ after another."""
 import json
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.support.running import names_in, run, succeed
