@@ -3,9 +3,7 @@
 Heavy imports wait until a verb runs.
 """
 
-import errno
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,15 @@ import click
 from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
-from mercore.jobs.encoder_options import ENCODER
-from mercore.jobs.notices import announce_first_use, print_notices
+from mercore.jobs.completion import completion
+from mercore.jobs.encoder_options import ENCODER, complete_encoders
+from mercore.jobs.help import DATA, SEARCH, TRUTH, BlockOption
+from mercore.jobs.notices import ANSWER_IS_NO, Verbs, announce_first_use, print_notices
 from mercore.jobs.options import (
     BATCH,
     FINITE,
     KERNEL,
+    KERNEL_BLOCK,
     MEMORY,
     PROCESSES,
     READ,
@@ -30,48 +31,13 @@ from mercore.jobs.options import (
     KernelName,
     Report,
     as_json,
+    complete_files,
     echo_json,
 )
 from mercore.jobs.planning.plan_verb import plan_of
 from mercore.jobs.resources.malloc import keep_freed_blocks
-from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
 COMPILING = ("encode", "search", "verify", "compare")  # verbs that run jitted functions for long
-ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is the code of shells for Ctrl-C
-WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
-EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
-
-
-class Verbs(click.Group):
-    """A group of verbs whose errors are printed as one paragraph, without a traceback."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse empty words: an empty value would count as an option that is not given."""
-        if any(EMPTY_WORD.fullmatch(word) for word in args):
-            problem = "a word of the command is empty. Is a shell variable in it not set?"
-            raise click.UsageError(problem, ctx)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
-        """Run the verb; print errors on stderr. Exit with 2 after bad input, else with 1."""
-        try:
-            return super().invoke(ctx)
-        except MercoreError as error:
-            click.echo(f"mercore: {error}", err=True)
-            ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
-        except OSError as error:  # an error of stdout has no file name
-            if error.errno == errno.EPIPE or error.filename is not None:
-                raise
-            click.echo(
-                f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use "
-                "--out.",
-                err=True,
-            )
-            ctx.exit(ANSWER_IS_NO)
-        except KeyboardInterrupt:
-            fix = "run the same command again; encode keeps the parts that are done"
-            click.echo(f"mercore: interrupted. Fix: {fix}.", err=True)
-            ctx.exit(INTERRUPTED)
 
 
 def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each verb has its own result
@@ -111,9 +77,12 @@ COMPRESSOR = click.option(
 
 
 @click.group(
-    cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    subcommand_metavar="VERB …",
+    epilog='Switch Tab completion on: eval "$(mercore completion bash)" (or zsh, fish).',
 )
-@click.version_option(package_name="mercore")
+@click.version_option(None, "-V", "--version", package_name="mercore")
 @click.pass_context
 def main(context: click.Context) -> None:
     """Find kernel nearest neighbours in data larger than memory: encoded, streamed, proved."""
@@ -121,11 +90,17 @@ def main(context: click.Context) -> None:
         sys.stderr = context.with_resource(Path(os.devnull).open("w"))  # noqa: SIM115 - the context closes it
     print_notices()
     keep_freed_blocks()
-    if context.invoked_subcommand != "runner":
+    if context.invoked_subcommand not in ("runner", "completion"):
         start_runner_quietly()
 
 
-@main.command()
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore ingest base.bvecs base.zarr",
+        "mercore ingest base.npy base.zarr --drop-zero-rows --compressor zstd",
+    ),
+)
 @click.argument("source", type=READ)
 @click.argument("store", type=WRITTEN)
 @click.option(
@@ -143,7 +118,13 @@ def ingest(*, json: bool, **values: object) -> None:
     _report("ingest", values, json=json)
 
 
-@main.command()
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore encode base.zarr codes.zarr --kernel chi2",
+        "mercore encode base.zarr bounds.zarr --kernel chi2 --encoder bound",
+    ),
+)
 @click.argument("vectors", type=READ)
 @click.argument("codes", type=WRITTEN)
 @KERNEL(required=True)
@@ -162,7 +143,13 @@ def encode(*, json: bool, **values: object) -> None:
     _report("encode", values, json=json)
 
 
-@main.command()
+@main.command(
+    section=SEARCH,
+    examples=(
+        "mercore search codes.zarr query.bvecs --rerank 1000 --out hits.npz",
+        "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
+    ),
+)
 @click.argument("store", type=READ)
 @click.argument("queries", type=READ)
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
@@ -220,7 +207,13 @@ def search(*, json: bool, **values: object) -> None:
         printing.print_search(report, hits)
 
 
-@main.command()
+@main.command(
+    section=TRUTH,
+    examples=(
+        "mercore verify base.zarr query.bvecs hits.npz --kernel chi2",
+        "mercore verify base.zarr query.bvecs hits.ibin --kernel chi2 \\\n    --bounds bounds.zarr",
+    ),
+)
 @click.argument("vectors", type=READ)
 @click.argument("queries", type=READ)
 @click.argument("hits", type=READ)
@@ -249,7 +242,14 @@ def verify(*, json: bool, **values: object) -> None:
         sys.exit(ANSWER_IS_NO)
 
 
-@main.command()
+@main.command(
+    section=TRUTH,
+    examples=(
+        "mercore evaluate hits.npz truth.npz",
+        "mercore evaluate hits.npz truth.npz --ranks 1,10 --kernel chi2 \\\n"
+        "    --vectors base.zarr --queries query.bvecs",
+    ),
+)
 @click.argument("hits", type=READ)
 @click.argument("truth", type=READ)
 @click.option(
@@ -272,7 +272,13 @@ def evaluate(*, json: bool, **values: object) -> None:
     _report("evaluate", values, json=json)
 
 
-@main.command()
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore info base.zarr",
+        "mercore info query.bvecs --json",
+    ),
+)
 @click.argument("store", type=READ)
 @as_json
 def info(*, json: bool, **values: object) -> None:
@@ -280,7 +286,13 @@ def info(*, json: bool, **values: object) -> None:
     _report("info", values, json=json)
 
 
-@main.command()
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore check codes.zarr",
+        "mercore check base.zarr && echo whole",
+    ),
+)
 @click.argument("store", type=READ)
 @as_json
 def check(*, json: bool, **values: object) -> None:
@@ -289,7 +301,13 @@ def check(*, json: bool, **values: object) -> None:
         sys.exit(ANSWER_IS_NO)
 
 
-@main.command()
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore export codes.zarr index.faiss",
+        "mercore export codes.zarr index.faiss \\\n    --queries query.bvecs --points points.npy",
+    ),
+)
 @click.argument("codes", type=READ)
 @click.argument("index", type=WRITTEN)
 @click.option(
@@ -306,6 +324,8 @@ def check(*, json: bool, **values: object) -> None:
 )
 @click.option(
     "--kernel",
+    type=KernelName(),
+    shell_complete=complete_files,
     metavar="FILE.py",
     help="The file of the custom kernel, if CODES were made with one.",
 )
@@ -315,16 +335,26 @@ def export(*, json: bool, **values: object) -> None:
     _report("export", values, json=json)
 
 
-@main.command()
+@main.command(
+    section=SEARCH,
+    examples=(
+        "mercore compare base.zarr query.bvecs --kernel chi2 \\\n"
+        "    --encoder aska --encoder kpca-pq --bytes 32",
+        "mercore compare base.zarr query.bvecs --kernel chi2 --out compared \\\n"
+        "    --encoder kpca-pq:landmarks=512,components=64 --seeds 3",
+    ),
+)
 @click.argument("vectors", type=READ)
 @click.argument("queries", type=READ)
 @click.option(
     "--kernel",
     "kernels",
+    cls=BlockOption,
+    values=KERNEL_BLOCK,
     type=KernelName(),
     multiple=True,
     required=True,
-    help="A kernel of encode; may be given several times.",
+    help="A kernel, or the FILE.py of a custom one; may be given several times.",
 )
 @click.option("--gamma", type=FINITE, help="γ of the kernels rbf and exp_chi2.")
 @click.option(
@@ -336,8 +366,9 @@ def export(*, json: bool, **values: object) -> None:
     multiple=True,
     required=True,
     metavar="SPEC",
+    shell_complete=complete_encoders,
     help="An encoder, or one with options: kpca-pq:landmarks=512,components=64; may be given "
-    "several times.",
+    "several times. mercore encode --help lists them.",
 )
 @click.option(
     "--bytes",
@@ -389,11 +420,27 @@ def compare(*, json: bool, **values: object) -> None:
     _report("compare", values, json=json)
 
 
-@main.command()
-@click.option(
-    "--out", default="mercore-demo", show_default=True, help="Folder for the stores and the page."
+@main.command(
+    section=DATA,
+    examples=(
+        "mercore demo",
+        "mercore demo --tiles 9000 --out photographs",
+    ),
 )
-@click.option("--kernel", default="chi2", show_default=True, help="A kernel for histograms.")
+@click.option(
+    "--out",
+    type=WRITTEN,
+    default="mercore-demo",
+    show_default=True,
+    help="Folder for the stores and the page.",
+)
+@click.option(
+    "--kernel",
+    type=KernelName(),
+    default="chi2",
+    show_default=True,
+    help="A kernel for histograms.",
+)
 @click.option(
     "--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary."
 )
@@ -409,5 +456,5 @@ def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) ->
 
 
 SUBMITTED = (ingest, encode, search, verify, compare, check, export)
-for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS):
+for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS, completion):
     main.add_command(verb)

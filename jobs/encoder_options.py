@@ -5,8 +5,10 @@ from dataclasses import Field, fields
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from mercore.jobs.options import apply_options
+from mercore.jobs.help import OPTIONS, BlockOption, unbroken
+from mercore.jobs.options import Completions, apply_options
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.encoder import OPTION, Option
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
@@ -122,17 +124,30 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
     """Add ``--encoder`` and the options of all encoders."""
     choice = click.option(
         "--encoder",
+        cls=BlockOption,
+        values=("Encoders, with their options and defaults", _described()),
         type=click.Choice([*ENCODERS, CHOOSE]),
+        metavar="ENCODER",
         default=DEFAULT,
         show_default=True,
-        help=f"The encoder. {CHOOSE} measures a sample and takes the bound with the cheapest "
-        "exact search.",
+        help="The encoder, which decides what a code is.",
     )
     others = (
-        click.option(f"--{name.replace('_', '-')}", type=_type_of(name), help=_help_of(name))
+        click.option(
+            _flag(name),
+            cls=BlockOption,
+            block=OPTIONS if _is_shared(name) else "Options of encoders",
+            type=_type_of(name),
+            help=_help_of(name),
+        )
         for name in option_names()
     )
     return apply_options((choice, *others), verb)
+
+
+def complete_encoders(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
+    """Return the encoders whose names begin so."""
+    return [CompletionItem(name) for name in ENCODERS if name.startswith(incomplete)]
 
 
 def _fields(name: str) -> dict[str, Field[Any]]:
@@ -154,13 +169,38 @@ def _type_of(option: str) -> "click.ParamType[Any]":
 
 
 def _help_of(option: str) -> str:
-    """Return the help text of an option, with the encoders that have it and their defaults."""
-    users = {name: _fields(name)[option] for name in users_of(option)}
-    encoders: dict[object, list[str]] = {}
-    for name, field in users.items():
-        encoders.setdefault(field.metadata[OPTION].shown_default or field.default, []).append(name)
-    defaults = "; ".join(f"{', '.join(names)}: {default}" for default, names in encoders.items())
-    return f"{next(iter(users.values())).metadata[OPTION].help} [{defaults}]"
+    """Return the help text of an option; its default is there if all encoders have the option."""
+    user = users_of(option)[0]
+    text = str(_fields(user)[option].metadata[OPTION].help)
+    return f"{text} [default: {_default_of(user, option)}]" if _is_shared(option) else text
+
+
+def _default_of(name: str, option: str) -> object:
+    """Return the default of an encoder's option as texts show it."""
+    field = _fields(name)[option]
+    return field.metadata[OPTION].shown_default or field.default
+
+
+def _is_shared(option: str) -> bool:
+    """Return whether all encoders have an option."""
+    return len(users_of(option)) == len(ENCODERS)
+
+
+def _flag(option: str) -> str:
+    """Return an option as the command line names it."""
+    return f"--{option.replace('_', '-')}"
+
+
+def _described() -> list[tuple[str, str]]:
+    """Return the rows of the help about encoders: what a code is, then options and defaults."""
+    rows, bounds = [], [name for name, kind in ENCODERS.items() if kind.bounds]
+    for name, kind in ENCODERS.items():
+        rows.append((name, kind.description))
+        own = [option for option in fields_of(name) if not _is_shared(option)]
+        pairs = [unbroken(f"{_flag(option)} {_default_of(name, option)}") for option in own]
+        rows.append(("", " ".join(pairs)))
+    chosen = f"A sample decides between {' and '.join(bounds)}: the cheapest exact search wins."
+    return [*rows, (CHOOSE, chosen)]
 
 
 def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:

@@ -13,7 +13,8 @@ from typing import Any
 from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job
 from mercore.jobs.background.state_folder import StateFolder, open_state
 from mercore.jobs.background.status import parts_done
-from mercore.jobs.cli import INTERRUPTED, main
+from mercore.jobs.cli import main
+from mercore.jobs.notices import INTERRUPTED
 from mercore.jobs.progress import LISTENER
 from mercore.stores.errors import MercoreError
 

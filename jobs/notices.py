@@ -1,10 +1,19 @@
-"""Notices of the library on stderr, such as that functions are being compiled."""
+"""Notices and errors on stderr, such as that functions are being compiled."""
 
+import errno
 import logging
+import re
+from typing import Any
 
 import click
 
+from mercore.jobs.help import VerbGroup
 from mercore.stores.cache_folder import NOTICE, is_first_use
+from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
+
+ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is the code of shells for Ctrl-C
+WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
+EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
 
 
 class _Stderr(logging.Handler):
@@ -33,3 +42,35 @@ def announce_first_use() -> None:
     """Print the notice at once if no machine code is there, before numba is loaded."""
     if is_first_use():
         _LOGGER.info(NOTICE)
+
+
+class Verbs(VerbGroup):
+    """A group of verbs whose errors are printed as one paragraph, without a traceback."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse empty words: an empty value would count as an option that is not given."""
+        if not ctx.resilient_parsing and any(EMPTY_WORD.fullmatch(word) for word in args):
+            problem = "a word of the command is empty. Is a shell variable in it not set?"
+            raise click.UsageError(problem, ctx)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
+        """Run the verb; print errors on stderr. Exit with 2 after bad input, else with 1."""
+        try:
+            return super().invoke(ctx)
+        except MercoreError as error:
+            click.echo(f"mercore: {error}", err=True)
+            ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
+        except OSError as error:  # an error of stdout has no file name
+            if error.errno == errno.EPIPE or error.filename is not None:
+                raise
+            click.echo(
+                f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use "
+                "--out.",
+                err=True,
+            )
+            ctx.exit(ANSWER_IS_NO)
+        except KeyboardInterrupt:
+            fix = "run the same command again; encode keeps the parts that are done"
+            click.echo(f"mercore: interrupted. Fix: {fix}.", err=True)
+            ctx.exit(INTERRUPTED)

@@ -5,15 +5,23 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from mercore.pipeline.kernels import KINDS
+from mercore.jobs.help import BlockOption
+from mercore.pipeline.kernels import KERNELS, KINDS
 from mercore.stores.errors import InputError
 
 Report = dict[str, Any]  # the result of a verb, which can be written as JSON
 Verb = TypeVar("Verb", bound=Callable[..., Any])
+Completions: TypeAlias = "list[CompletionItem[str]]"  # no generic class before click 8.5
+
+
+def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
+    """Return that the shell completes the names of files, and of stores, which are folders."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 class StorePath(click.types.StringParamType):
@@ -24,6 +32,12 @@ class StorePath(click.types.StringParamType):
     def __init__(self, *, written: bool) -> None:
         self.written = written
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> Completions:
+        """Return that the shell completes the names of files."""
+        return complete_files(ctx, param, incomplete)
+
 
 READ, WRITTEN = StorePath(written=False), StorePath(written=True)
 
@@ -32,6 +46,13 @@ class KernelName(click.types.StringParamType):
     """The name of a kernel, or the path of a Python file that declares one."""
 
     name = "kernel"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> Completions:
+        """Return the names of kernels that begin so; files are completed if there is none."""
+        named = [CompletionItem(name) for name in KERNELS if name.startswith(incomplete)]
+        return [*complete_files(ctx, param, incomplete), *named]
 
 
 def names_file(kernel: str) -> bool:
@@ -150,9 +171,11 @@ def echo_json(report: object) -> None:
     click.echo(json_module.dumps(report, indent=2))
 
 
+KERNEL_BLOCK = ("Kernels", [(kind.name, kind.description) for kind in KINDS.values()])
+
+
 def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
     """Add the options that name a kernel."""
-    kernels = "; ".join(f"{kind.name}: {kind.description}" for kind in KINDS.values())
     takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
     gammas = " and ".join(
         f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items()
@@ -160,9 +183,11 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
     options = (
         click.option(
             "--kernel",
+            cls=BlockOption,
+            values=KERNEL_BLOCK,
             type=KernelName(),
             required=required,
-            help=f"{kernels}; or the FILE.py of a custom one.",
+            help="The kernel, or the FILE.py of a custom one.",
         ),
         click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
         click.option(

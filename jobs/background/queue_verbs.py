@@ -1,16 +1,41 @@
 """The verbs about jobs: ``jobs status logs wait cancel resume runner``."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import click
+from click.shell_completion import CompletionItem
 
+from mercore.jobs.background.job_spec import shown
 from mercore.jobs.background.registry import Job, Registry
-from mercore.jobs.background.state_folder import StateFolder, open_state
-from mercore.jobs.options import FINITE, as_json, echo_json
+from mercore.jobs.background.state_folder import StateFolder, open_state, state_folder
+from mercore.jobs.help import JOBS, VerbCommand
+from mercore.jobs.options import FINITE, Completions, as_json, echo_json
+from mercore.stores.errors import MercoreError
 
-JOB = click.argument("job")
+
+def complete_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
+    """Return the jobs whose ids begin so, the latest first; none if the registry cannot be read."""
+    folder = StateFolder(state_folder())
+    with suppress(MercoreError, OSError, ValueError):
+        if folder.registry_file.is_file():
+            registry = folder.registry()
+            found = registry.find(incomplete)
+            registry.close()
+            return [
+                CompletionItem(each.id, help=f"{each.state}: {shown(each.words)}")
+                for each in reversed(found)
+            ]
+    return []
+
+
+JOB = click.argument("job", shell_complete=complete_jobs)
+
+
+def _verb(*examples: str) -> Callable[[Callable[..., None]], VerbCommand]:
+    """Return the decorator that makes a function a verb about jobs."""
+    return click.command(cls=VerbCommand, section=JOBS, examples=examples)
 
 
 @contextmanager
@@ -37,7 +62,7 @@ def _print_state(folder: StateFolder, job: Job, *, as_json: bool) -> None:
         click.echo(f"{job.id} {job.state}", err=True)
 
 
-@click.command()
+@_verb("mercore jobs", "mercore jobs --watch")
 @click.option("--watch", is_flag=True, help="Redraw the table every second, until Ctrl-C.")
 @as_json
 def jobs(*, watch: bool, json: bool) -> None:
@@ -56,7 +81,7 @@ def jobs(*, watch: bool, json: bool) -> None:
         echo_json(reports) if json else print_jobs(reports)
 
 
-@click.command()
+@_verb("mercore status encode-3f", "mercore status encode-3f --json")
 @JOB
 @as_json
 def status(job: str, *, json: bool) -> None:
@@ -72,7 +97,7 @@ def status(job: str, *, json: bool) -> None:
         echo_json(report) if json else print_status(report)
 
 
-@click.command()
+@_verb("mercore logs encode-3f", "mercore logs -f encode-3f")
 @JOB
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the job ends.")
 @as_json
@@ -90,7 +115,7 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
                 click.echo(line)
 
 
-@click.command()
+@_verb("mercore wait encode-3f && echo done", "mercore wait encode-3f --timeout 3600")
 @JOB
 @click.option("--timeout", type=FINITE, metavar="SECONDS", help="Give up then, with exit code 3.")
 @as_json
@@ -110,7 +135,7 @@ def wait(job: str, *, timeout: float | None, json: bool) -> None:
     sys.exit(code)
 
 
-@click.command()
+@_verb("mercore cancel encode-3f", "mercore cancel encode-3f --json")
 @JOB
 @as_json
 def cancel(job: str, *, json: bool) -> None:
@@ -122,7 +147,7 @@ def cancel(job: str, *, json: bool) -> None:
         _print_state(folder, cancel_job(folder, registry, find_job(registry, job)), as_json=json)
 
 
-@click.command()
+@_verb("mercore resume encode-3f", "mercore resume encode-3f --json")
 @JOB
 @as_json
 def resume(job: str, *, json: bool) -> None:
@@ -134,7 +159,7 @@ def resume(job: str, *, json: bool) -> None:
         _print_state(folder, resume_job(folder, registry, find_job(registry, job)), as_json=json)
 
 
-@click.command()
+@_verb("mercore runner", "mercore runner --concurrent 2")
 @click.option(
     "--concurrent",
     type=click.IntRange(min=1),

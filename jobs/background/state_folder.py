@@ -31,6 +31,11 @@ class StateFolder:
         """The log of all runners."""
         return self.path / "runner.log"
 
+    @property
+    def registry_file(self) -> Path:
+        """The SQLite file of the registry."""
+        return self.path / "registry.sqlite"
+
     def log(self, job: str) -> Path:
         """Return the path of the log of a job: the stderr of all its runs."""
         return self.path / "jobs" / job / "log"
@@ -55,7 +60,7 @@ class StateFolder:
 
     def registry(self) -> Registry:
         """Open the registry."""
-        return Registry(self.path / "registry.sqlite")
+        return Registry(self.registry_file)
 
 
 def state_folder() -> Path:

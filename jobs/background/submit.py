@@ -1,10 +1,12 @@
 """``mercore submit``: verbs that may take long, queued as jobs that run in the background."""
 
 from collections.abc import Sequence
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from mercore.jobs.background.job_spec import (
     given_options,
@@ -18,20 +20,21 @@ from mercore.jobs.background.job_spec import (
 from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
-from mercore.jobs.options import as_json, echo_json
+from mercore.jobs.help import JOBS, VerbCommand, VerbGroup, examples_under, sentence_of
+from mercore.jobs.options import Completions, as_json, echo_json
 from mercore.stores.errors import InputError, NotFoundError
 
 BASE = "mercore.jobs.background.submit.base"  # click's key of the folder for relative paths
 
 
-class Submit(click.Group):
+class Submit(VerbGroup):
     """The verbs that can be submitted; a TOML file with a verb and its options may replace one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the verb and its words; read them from a file if the first word names one."""
-        if args[0].endswith(".toml"):
+        if args[0].endswith(".toml") and not ctx.resilient_parsing:
             if len(args) > 1:
                 raise InputError(
                     f"{args[1]} has no use here: {args[0]} states the job. Fix: put it into the "
@@ -41,6 +44,11 @@ class Submit(click.Group):
             args = words_in(args[0], self.commands)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> Completions:
+        """Return the verbs that begin so; files are completed if there is none."""
+        file: Completions = [CompletionItem(incomplete, type="file")]
+        return [*file, *super().shell_complete(ctx, incomplete)]
+
 
 def submit_group(verbs: Sequence[click.Command]) -> click.Group:
     """Return the group ``submit``, with one command per verb and the options of that verb."""
@@ -48,6 +56,11 @@ def submit_group(verbs: Sequence[click.Command]) -> click.Group:
     @click.group(
         cls=Submit,
         short_help="Queue a verb as a job, and return its id at once.",
+        section=JOBS,
+        examples=(
+            "mercore submit encode base.zarr codes.zarr --kernel chi2",
+            "mercore submit --concurrent 2 job.toml",
+        ),
         subcommand_metavar="VERB|FILE.toml …",
     )
     @click.option(
@@ -92,8 +105,14 @@ def _submitting(verb: click.Command) -> click.Command:
         _print(job, before, as_json=settings["json"])
 
     parameters = [parameter for parameter in verb.params if parameter.name != "json"]
-    return click.Command(
-        verb.name, params=parameters, callback=callback, help=f"Submit: {verb.help}"
+    return VerbCommand(
+        verb.name,
+        params=parameters,
+        callback=callback,
+        help=f"Queue mercore {verb.name} as a job, with the same arguments and options.\n\n"
+        f"{cleandoc(verb.help or '')}",
+        short_help=sentence_of(verb),
+        examples=examples_under("submit", verb),
     )
 
 

@@ -5,17 +5,24 @@ from importlib import import_module
 
 import click
 
+from mercore.jobs.help import SEARCH, VerbCommand, VerbGroup, examples_under
 from mercore.jobs.options import as_json, echo_json
 
-VERBS = ("encode", "search", "ingest")
+VERBS = ("ingest", "encode", "search")
 
 
 def plan_of(verbs: click.Group) -> click.Group:
     """Return the group ``plan``, with one command per verb that can be planned."""
-    group = click.Group(
+    group = VerbGroup(
         "plan",
         help="Predict the bytes on disk, memory and time of a verb before it runs, from a sample. "
         "Exit 1 if they exceed --memory or the free disk.",
+        section=SEARCH,
+        examples=(
+            "mercore plan encode base.zarr codes.zarr --kernel chi2",
+            "mercore plan search codes.zarr query.bvecs -k 100 --memory 1.5GB",
+        ),
+        subcommand_metavar="VERB …",
     )
     for name in VERBS:
         group.add_command(_planning(verbs.commands[name], name))
@@ -25,13 +32,15 @@ def plan_of(verbs: click.Group) -> click.Group:
 def _planning(verb: click.Command, name: str) -> click.Command:
     """Return the command that plans a verb."""
     shared = [parameter for parameter in verb.params if parameter.name != "json"]
-    planned = click.Command(
+    planned = VerbCommand(
         verb.name,
         callback=_body(
             name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]
         ),
         params=shared,
         help=f"Plan mercore {verb.name}, with the same arguments and options. Nothing is written.",
+        short_help=f"Predict the bytes, memory and time of mercore {verb.name}.",
+        examples=examples_under("plan", verb),
     )
     cores = click.option(
         "--cores",

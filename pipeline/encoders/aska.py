@@ -146,6 +146,10 @@ class AskaSpec(Dictionary):
     name: str = "aska"
     version: int = 1
 
+    description = (
+        "A code holds α weighted atoms of a dictionary of rows, in the kernel's feature space."
+    )
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""
         self.check_dictionary(vectors.rows)

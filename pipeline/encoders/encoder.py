@@ -119,6 +119,9 @@ class EncoderSpec(ABC):
         default=0, metadata=option("random_state", "Seed of every random choice.")
     )
 
+    description: ClassVar[str]
+    """What a code is, in one sentence for users."""
+
     size: ClassVar[Size]
     bounds: ClassVar[bool] = False
     """Whether the scores of codes are upper bounds of the kernel."""

@@ -100,6 +100,9 @@ class KpcaSpec(Landmarks):
     name: str = "kpca"
     version: int = 1
 
+    description = (
+        "A code holds the E coordinates of kernel PCA as float32, and the norm of the rest."
+    )
     size = Size("n_components", "multiply-adds", MAX_LANDMARKS)  # plain KPCA is not in the paper
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

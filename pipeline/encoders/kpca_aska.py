@@ -26,6 +26,10 @@ class KpcaAskaSpec(Dictionary, Landmarks):
     version: int = 1
     n_components: int = field(default=128, metadata=COMPONENTS)
 
+    description = (
+        "A code holds α weighted atoms of a dictionary of rows, in coordinates of kernel PCA."
+    )
+
     def size_fits(self, dims: int) -> bool:
         """Return whether atoms and landmarks are enough."""
         return Dictionary.size_fits(self, dims) and Landmarks.size_fits(self, dims)

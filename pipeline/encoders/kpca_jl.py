@@ -46,6 +46,9 @@ class KpcaJlSpec(Landmarks):
     n_projections: int = field(default=32, metadata=option("projections", "Numbers of a code."))
     metric: str = field(default="distance", metadata=METRIC)
 
+    description = (
+        "A code holds float32 numbers: Gaussian projections of the coordinates of kernel PCA."
+    )
     size = Size("n_projections", "multiply-adds", MAX_PROJECTIONS, Fraction(32, 8))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

@@ -42,6 +42,9 @@ class KpcaLshSpec(Landmarks):
         default=AS_BITS, metadata={OPTION: COMPONENTS[OPTION]._replace(shown_default="bits")}
     )
 
+    description = (
+        "A code holds B bits: signs of Gaussian projections of the coordinates of kernel PCA."
+    )
     size = Size("n_bits", "bits", MAX_BITS, Fraction(300, 8))
 
     def __post_init__(self) -> None:

@@ -121,6 +121,8 @@ class PqSpec(Quantizer):
     name: str = "pq"
     version: int = 1
 
+    description = "A code holds D bytes: the row itself, product-quantised as by faiss."
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         if not kernel.raw_metrics:
@@ -179,6 +181,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         ),
     )
 
+    description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
     size = Quantizer.size
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

@@ -58,6 +58,9 @@ class BinBoundSpec(EncoderSpec):
     )
     n_training: int = field(default=8192, metadata=TRAINING_ROWS)
 
+    description = (
+        "A code is an upper bound: sums of groups of bins, one byte each, and their rounding."
+    )
     size = Size("n_groups", "byte operations", 1 << 15)
     bounds = True
 

@@ -51,6 +51,9 @@ class KpcaBoundSpec(Landmarks):
     version: int = 1
     n_components: int = field(default=128, metadata=COMPONENTS)
 
+    description = (
+        "A code is an upper bound: E coordinates of kernel PCA, one byte each, and five numbers."
+    )
     size = Size("n_components", "multiply-adds", MAX_LANDMARKS)
     bounds = True
 

@@ -41,6 +41,7 @@ def test_only_what_was_given_counts_and_paths_are_whole() -> None:
         options_of(encode, "s3://bucket/base", "codes", "--kernel", "chi2")["vectors"]
         == "s3://bucket/base"
     )
+    assert options_of(export, "codes", "index", "--kernel", "own.py")["kernel"] == "/data/own.py"
 
 
 @pytest.mark.parametrize(
