@@ -1,0 +1,85 @@
+"""README, guide and reports: short enough, every link resolves, and every promise has its tests."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "notebooks").rglob("*.md"))
+)
+WRITTEN = [page for page in PAGES if not page.startswith("notebooks/reports/")]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+TEST = re.compile(r"`(tests/\S+\.py(?:::\w+)+)`")
+
+
+def prose(page: str) -> list[str]:
+    """Return the lines of a page outside of code blocks."""
+    return re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S).splitlines()
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that headings of a page have on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readme_is_short() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 200
+    assert len(text.encode()) <= 12 * 1024
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_no_line_is_long(page: str) -> None:
+    lines = [line for line in prose(page) if not line.startswith("|") and not LINK.search(line)]
+    assert not [line for line in lines if len(line) > 120]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_resolves(page: str) -> None:
+    folder = (ROOT / page).parent
+    for link in LINK.findall("\n".join(prose(page))):
+        if link.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = folder / name if name else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        assert target.resolve().is_relative_to(ROOT), f"{page} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page} links to {link}"
+
+
+def test_every_page_of_the_guide_and_every_report_is_linked_from_a_page() -> None:
+    linked = {
+        (ROOT / page).parent.joinpath(link.partition("#")[0]).resolve()
+        for page in PAGES
+        for link in LINK.findall("\n".join(prose(page)))
+        if "://" not in link
+    }
+    assert {page for page in PAGES if (ROOT / page).resolve() not in linked} <= {"README.md"}
+
+
+def test_every_promise_has_tests_that_exist() -> None:
+    rows = [
+        line
+        for line in prose("notebooks/guide/promises.md")
+        if line.startswith("| ") and not line.startswith("| promise")
+    ]
+    assert len(rows) > 50
+    for row in rows:
+        named = TEST.findall(row)
+        assert named, f"no test: {row}"
+        for test in named:
+            path, *names = test.split("::")
+            node: ast.AST = ast.parse((ROOT / path).read_text())
+            for name in names:
+                inner = {
+                    found.name: found
+                    for found in ast.iter_child_nodes(node)
+                    if isinstance(found, ast.ClassDef | ast.FunctionDef)
+                }
+                assert name in inner, f"{test} does not exist"
+                node = inner[name]
