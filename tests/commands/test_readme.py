@@ -39,7 +39,7 @@ def type_block(language: str, text: str, folder: Path, queue: Queue) -> str:
 
 def type_until(stop: str, folder: Path, queue: Queue) -> list[tuple[str, str]]:
     """Run the blocks before the one that begins so; return pairs of printed and shown text."""
-    outputs = []
+    outputs: list[tuple[str, str]] = []
     printed = ""
     for language, text in blocks():
         if text.startswith(stop):
