@@ -126,7 +126,8 @@ multiple of that of threads. The benchmark checks that both give the same bytes.
 `mercore plan` says what a job would take before it runs; the job then runs in a process of its own,
 its stores read from the disk. *Planning* is the time of the plan itself. Planned time is right if
 *planned / taken* is 1. Planned memory is an upper limit: *planned / peak* is at least 1. An exact
-search plans for the longest lists that bounds may leave. Written bytes are those of all files.
+search plans for the longest lists that bounds may leave. kpca-jl learns from 8,192
+landmarks. Written bytes are those of all files.
 """,
             measure=_plans,
             plot=Plot("Planned time and memory as multiples of the measured ones", _draw),

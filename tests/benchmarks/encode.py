@@ -24,7 +24,7 @@ class Sizes(NamedTuple):
 
     dims: tuple[int, ...] = (128, 384)
     atoms: tuple[int, ...] = (1024, 8192)
-    rows: int = 8192
+    rows: int = 2048
     peers: tuple[int, int] = (2048, 12_000)
     linearity: tuple[int, ...] = (2048, 4096, 8192)
 
@@ -198,7 +198,8 @@ many zeros as ImageNet's bags of words.
             text="""
 M landmarks, E components and D sub-quantizers. *K(y, landmarks)* is the kernel block alone, and a
 part of the whole. *scikit-learn + faiss* computes the same codes from the same model by
-`additive_chi2_kernel`, a matrix product and faiss' `compute_codes`. *Equal bytes* is the share of
+`additive_chi2_kernel`, a matrix product and faiss' `compute_codes`. mercore packs the landmarks once
+for all blocks, and folds permutation or rotation into the projection, which is one product. *Equal bytes* is the share of
 equal code bytes.
 """,
             measure=_kpca,

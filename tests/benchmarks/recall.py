@@ -152,7 +152,7 @@ def _texmex(found: Mapping[str, float]) -> str:
 def _operations(setup: Setup) -> list[Table]:
     fast = _compared(setup, ("aska", "kpca-pq", "kpca-lsh"), setup.seeds, operations=setup.sparsity)
     slow = _compared(setup, ("kpca-jl",), setup.slow_seeds, operations=setup.sparsity)
-    return _encoder_tables(setup, [*fast, *slow], "equal operations per row")
+    return _encoder_tables(setup, [*fast, *slow], f"equal operations, N = {setup.sparsity}")
 
 
 def _bytes(setup: Setup) -> list[Table]:
@@ -180,6 +180,7 @@ def _preprocessing(setup: Setup) -> list[Table]:
                 ranks=RANKS,
                 workers=available_cores(),
                 threads=available_cores(),
+                out=setup.folder / "compared",
             )
             titles.append(f"{column} {found['rows']:,} rows and {found['query_count']:,} queries")
             for entry in found["summary"]:

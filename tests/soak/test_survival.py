@@ -1,5 +1,5 @@
 """Jobs survive the death of what runs them: a few runs here, many by ``python -m tests.benchmarks
-survival``."""
+cluster --only survival``."""
 
 from pathlib import Path
 

@@ -99,6 +99,7 @@ def times(search: ExactSearch, queries: Queries, k: int) -> Row:
         "verify": lambda: _assert_proved(search, queries, assured, said=True),
         "verify ids": lambda: _assert_proved(search, queries, assured, said=False),
         "read": lambda: _read(bounds, scorer.vectors),
+        "embed": lambda: bounds.encoder.scanner(queries),
     }
     if not _is_sparse(scorer.vectors):
         del tasks["dense"]
@@ -114,6 +115,7 @@ def times(search: ExactSearch, queries: Queries, k: int) -> Row:
         "every row with its zeros, ns": ns.get("dense"),
         "× every row with its zeros": ns["dense"] / ns["exact"] if "dense" in ns else None,
         "reading both stores, ns": ns["read"],
+        "embedding the queries, ns": ns["embed"],
         "verify / exact": ns["verify"] / ns["exact"],
         "verify of ids alone / exact": ns["verify ids"] / ns["exact"],
     }

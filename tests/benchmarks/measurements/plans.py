@@ -47,7 +47,7 @@ def _cases(vectors: str, queries: str, folder: Path, source: str) -> Iterator[Ca
     """Yield the jobs, each of which may read what those before it wrote."""
     chi2, made = ("--kernel", "chi2"), folder / "ingested"
     yield Case("ingest", ("ingest", source, made), made, ())
-    for encoder in ("aska", "kpca-pq", *BOUNDS):
+    for encoder in ("aska", "kpca-pq", "kpca-jl", *BOUNDS):
         made = folder / encoder
         yield Case(
             f"encode {encoder}",

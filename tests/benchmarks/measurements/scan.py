@@ -131,7 +131,7 @@ def one(contest: Contest) -> list[Row]:
         {
             "contestant": name,
             "queries": 1,
-            "ns per row": value * 1e9,
+            "ns per row and query": value * 1e9,
             "× IndexPQ": seconds[INDEX_PQ] / value,
             "% of the bare read's speed": 100 * seconds[READ] / value,
             "s per query of 79 million codes": value * PAPER_ROWS,

@@ -70,6 +70,7 @@ def read_record(path: Path) -> Record:
 
 def write_report(report: Report[Any], record: Record, path: Path) -> None:
     """Write the record as JSON, the plots as SVG and the report as Markdown, side by side."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     stored = FORMAT | {"processors": asdict(record)["processors"]}
     path.with_suffix(".json").write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
     for section in report.sections:

@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PANEL_INCHES = (4.8, 3.2)
-LEGEND_INCHES = 0.5
+LEGEND_INCHES = 0.25  # per line
 BAR_WIDTH = 0.8
-ABREAST = 4  # labels per line of the legend
+ABREAST = 2  # labels per panel in a line of the legend
+TICKS = (1, 2, 5)
 
 
 class Bars(NamedTuple):
@@ -33,7 +34,7 @@ class Lines(NamedTuple):
 
 
 def draw_bars(panels: Sequence[Bars], unit: str, *, stacked: bool = False) -> bytes:
-    """Return bars side by side, or on top of each other."""
+    """Return bars on top of each other, or side by side with a line at 1: they are ratios."""
     return _picture(len(panels), lambda at, ax: _bars(ax, panels[at], unit, stacked=stacked))
 
 
@@ -49,21 +50,24 @@ def _picture(count: int, draw: "Callable[[int, Axes], None]") -> bytes:
 
     columns = min(2, count)
     rows = -(-count // columns)
-    size = columns * PANEL_INCHES[0], rows * PANEL_INCHES[1] + LEGEND_INCHES
     with mpl.rc_context({**STYLE, "savefig.facecolor": "white"}):
-        figure = Figure(figsize=size, layout="constrained", facecolor="white")
+        figure = Figure(figsize=(1, 1), layout="constrained", facecolor="white")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
         for at, ax in enumerate(axes[:count]):
             draw(at, ax)
         for ax in axes[count:]:
             ax.remove()
         handles, labels = axes[0].get_legend_handles_labels()
+        abreast = min(ABREAST * columns, len(labels))
+        lines = -(-len(labels) // abreast)
+        height = rows * PANEL_INCHES[1] + lines * LEGEND_INCHES
+        figure.set_size_inches(columns * PANEL_INCHES[0], height)
         if len(labels) > 1:
             figure.legend(
                 handles,
                 labels,
                 loc="outside lower center",
-                ncols=min(ABREAST, len(labels)),
+                ncols=abreast,
                 frameon=False,
             )
         data = BytesIO()
@@ -82,6 +86,8 @@ def _bars(ax: "Axes", panel: Bars, unit: str, *, stacked: bool) -> None:
         ax.bar(places + shift, heights, width, bottom=below, label=name, color=colour)
         if stacked:
             below = below + heights
+    if not stacked:
+        ax.axhline(1, color="black", linewidth=0.8)
     ax.set_xticks(places, panel.labels, rotation=30, ha="right")
     ax.set_title(panel.title)
     ax.set_ylabel(unit)
@@ -95,13 +101,16 @@ def _lines(ax: "Axes", panel: Lines, x_unit: str, unit: str) -> None:
         x, y = zip(*sorted(points), strict=True)
         colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
         ax.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1.2, label=name)
-    from matplotlib.ticker import NullLocator
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
     ticks = sorted({x for points in panel.series.values() for x, _ in points})
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_locator(LogLocator(subs=TICKS))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_title(panel.title)
     ax.set_xlabel(x_unit)
     ax.set_ylabel(unit)
