@@ -110,7 +110,7 @@ REPORT = Report[Setup](
     sections=[
         Section(
             name="workers",
-            title="Two threads beside two processes",
+            title="Threads beside processes",
             text="""
 The same work on threads of one process and on as many processes of one thread each: medians of
 repeats that alternate. Processes take whole batches where there are enough, and so share out the
@@ -126,8 +126,8 @@ multiple of that of threads. The benchmark checks that both give the same bytes.
 `mercore plan` says what a job would take before it runs; the job then runs in a process of its own,
 its stores read from the disk. *Planning* is the time of the plan itself. Planned time is right if
 *planned / taken* is 1. Planned memory is an upper limit: *planned / peak* is at least 1. An exact
-search plans for the longest lists that bounds may leave. kpca-jl learns from 8,192
-landmarks. Written bytes are those of all files.
+search plans for the longest lists that bounds may leave. kpca-jl learns from 8,192 landmarks.
+Written bytes are those of all files.
 """,
             measure=_plans,
             plot=Plot("Planned time and memory as multiples of the measured ones", _draw),
@@ -147,8 +147,7 @@ the process. *Made smaller* is what the command reduced to keep to the budget.
             text="""
 A trial encodes 100 parts and is disturbed at random moments. It counts if the job ends done and
 every file of the store has the bytes of an undisturbed run; in a race without a kill no part is
-done twice. The first trial that fails ends the benchmark, and its section is not
-written.
+done twice. The first trial that fails ends the benchmark, and its section is not written.
 """,
             measure=_survival,
         ),

@@ -57,9 +57,8 @@ class Setup:
 def _kernels(setup: Setup) -> list[Table]:
     sizes = setup.sizes
     rows = encode.costs(sizes.dims, sizes.atoms, sizes.rows)
-    return [
-        timed_table(f"one thread, {sizes.rows:,} made histograms", rows, "kernel", "d", "m", "α")
-    ]
+    title, keys = f"one thread, {sizes.rows:,} made histograms", ("kernel", "d", "m", "α")
+    return [timed_table(title, rows, *keys, fixed=(encode.PAPER_TIME,))]
 
 
 def _peers(setup: Setup) -> list[Table]:
@@ -154,8 +153,8 @@ correlates most with the residual. *K(y, D)* is the block of kernel values alone
 matrix product of the same shape by numpy's BLAS. d is the number of dimensions, m the number of
 atoms, α the number of atoms per code. K(y, D) costs m d operations; a pursuit costs α² m and reads
 α Gram rows, which fit into L2 for α = 8 and not for α = 32. Made histograms of many dimensions are
-all alike to rbf, and their pursuit ends early. *paper* is the time that Davis, Balzer & Soatto (2014)
-state for chi2, m = 8,192 and d = 128, on a processor of their time.
+all alike to rbf, and their pursuit ends early. *paper* is the time that Davis, Balzer & Soatto
+(2014) state for chi2, m = 8,192 and d = 128, on a processor of their time.
 """,
             measure=_kernels,
             plot=Plot("Microseconds per row by kernel: K(y, D) and the rest of encoding", _draw),
@@ -183,8 +182,8 @@ values mean equal work. scikit-learn encodes two rows only; its Gram matrix is m
             name="blocks",
             title="Blocks of kernel values",
             text="""
-One term is one addend of a kernel's sum: a block of n × m scores of d dimensions has n m d terms. *G
-terms per second* is 10⁹ terms per second. *× sgemm* is that rate divided by the rate of
+One term is one addend of a kernel's sum: a block of n × m scores of d dimensions has n m d terms.
+*G terms per second* is 10⁹ terms per second. *× sgemm* is that rate divided by the rate of
 multiply-adds of a float32 matrix product of the same shape; *× scikit-learn* divides it by the rate
 of scikit-learn's function for the same kernel. The header says which loops BLAS takes; where these
 are narrower than the processor, one more column compares with wide ones. The sparse rows have as
@@ -198,9 +197,9 @@ many zeros as ImageNet's bags of words.
             text="""
 M landmarks, E components and D sub-quantizers. *K(y, landmarks)* is the kernel block alone, and a
 part of the whole. *scikit-learn + faiss* computes the same codes from the same model by
-`additive_chi2_kernel`, a matrix product and faiss' `compute_codes`. mercore packs the landmarks once
-for all blocks, and folds permutation or rotation into the projection, which is one product. *Equal bytes* is the share of
-equal code bytes.
+`additive_chi2_kernel`, a matrix product and faiss' `compute_codes`. mercore packs the landmarks
+once for all blocks, and folds permutation or rotation into the projection, which is one product.
+*Equal bytes* is the share of equal code bytes.
 """,
             measure=_kpca,
         ),
@@ -209,10 +208,10 @@ equal code bytes.
             title="The whole command",
             text="""
 `mercore encode` from a vector store to a code store: choosing atoms, the Gram matrix, reading,
-encoding, writing, checksums and receipts, on Dask workers of one thread each. Rows are those of
-the base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all distinct. The last column
-extrapolates the time per row and worker to 79 million rows on four cores, for which Davis et al.
-state 2 to 4 hours; per row they state 1 500 µs.
+encoding, writing, checksums and receipts, on Dask workers of one thread each. Rows are those of the
+base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all distinct. The last column extrapolates
+the time per row and worker to 79 million rows on four cores, for which Davis et al. state 2 to 4
+hours; per row they state 1 500 µs.
 """,
             measure=_end_to_end,
         ),

@@ -210,12 +210,12 @@ is the search by bounds. *× every row* is the time of every row divided by the 
 *Bounds in memory* are those that an earlier batch left in the cache. Rows with many zeros are also
 scored *with their zeros*, without passing over them. *Reading both stores* reads and verifies every
 byte of vectors and bounds. *Embedding the queries* makes the coordinates that bounds are computed
-from, once per batch. *verify / exact* is the time that `verify` of the exact answer takes,
-with its scores and with its ids alone, divided by the time of the search. Every batch costs the
-embedding, the reading of the seeds' parts of the bounds, and one pass over each store: that weighs
-most on small stores. `verify` saves the seeds and the rows that are scored before thresholds are
-known; proof and search share the pass over the bounds. A model of these costs decides before a
-search whether bounds pay.
+from, once per batch. *verify / exact* is the time that `verify` of the exact answer takes, with its
+scores and with its ids alone, divided by the time of the search. Every batch costs the embedding,
+the reading of the seeds' parts of the bounds, and one pass over each store: that weighs most on
+small stores. `verify` saves the seeds and the rows that are scored before thresholds are known;
+proof and search share the pass over the bounds. A model of these costs decides before a search
+whether bounds pay.
 """,
             measure=_time,
             plot=Plot("Speed of exact search as a multiple of scoring every row", _draw),
@@ -224,8 +224,8 @@ search whether bounds pay.
             name="flat",
             title="Flat indexes of faiss on near-uniform rows",
             text="""
-The rows are square roots of Dirichlet(2000) draws: all nearly alike. The table counts queries
-whose first neighbour is wrong, and queries whose set of ten is wrong: against the exact cosine, and
+The rows are square roots of Dirichlet(2000) draws: all nearly alike. The table counts queries whose
+first neighbour is wrong, and queries whose set of ten is wrong: against the exact cosine, and
 against the index's own metric. The last columns count queries whose answer depends on the number of
 queries per batch. The flat indexes add in float32, and their sums depend on the processor.
 """,
@@ -237,10 +237,10 @@ queries per batch. The flat indexes add in float32, and their sums depend on the
             text="""
 The truth comes from whole numbers and decimals that share no code with mercore
 (`tests/independent/exact_truth.py`). The adversarial sets are near-uniform, duplicated, constant,
-near-zero, single-bin, permuted, clustered and small-count rows, and rows one ulp apart. *ids* is the
-number of ids that are compared per kernel, the next columns count the wrong ones. With `--exact` there
-must be none. Without it the search decides by float64 alone: it may order rows wrongly whose scores
-differ by less than its rounding, and rows whose scores tie.
+near-zero, single-bin, permuted, clustered and small-count rows, and rows one ulp apart. *ids* is
+the number of ids that are compared per kernel, the next columns count the wrong ones. With
+`--exact` there must be none. Without it the search decides by float64 alone: it may order rows
+wrongly whose scores differ by less than its rounding, and rows whose scores tie.
 """,
             measure=_wrong,
         ),

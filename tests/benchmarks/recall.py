@@ -186,7 +186,8 @@ def _preprocessing(setup: Setup) -> list[Table]:
             for entry in found["summary"]:
                 row = rows[labels[entry["encoder"]]]
                 row[column] = _means(entry, RANKS)
-                row[f"{column}, greatest deviation"] = f"{max(entry['recall_std']):.3f}"
+                deviation = f"{max(entry['recall_std']):.3f}" if entry["seeds"] > 1 else None
+                row[f"{column}, greatest deviation"] = deviation
     for name, row in rows.items():
         row["the paper, SIFT1M"] = PAPER[name]
     title = f"R@1 / R@10 / R@100 / R@1000, chi2; {'; '.join(titles)}; {_seeds(setup.seeds)}"
@@ -277,8 +278,8 @@ REPORT = Report[Setup](
     title="Recall",
     text="""
 Recall is the share of true neighbours that a search of codes finds. The true neighbours come from
-an exhaustive search by the true kernel. Recall depends on the data, the codes and the seed, and
-not on the processor.
+an exhaustive search by the true kernel. Recall depends on the data, the codes and the seed, and not
+on the processor.
 """,
     sections=[
         Section(
@@ -318,8 +319,8 @@ how Davis et al. count. Their codes of SIFT1M take 67.8 bytes per row, a ratio o
             text="""
 `--metric product` ranks ASKA codes by the paper's score, the inner product of the query and the
 approximated row. `--metric distance` ranks by the distance between them: it adds half of the
-squared residual, which the code stores. Distance favours rows that are approximated badly where
-the quality of approximation differs between rows. Measure both on your own data; product is the
+squared residual, which the code stores. Distance favours rows that are approximated badly where the
+quality of approximation differs between rows. Measure both on your own data; product is the
 default.
 """,
             measure=_metric,

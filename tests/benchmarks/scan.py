@@ -53,10 +53,7 @@ class Setup:
 
 
 def _aska(setup: Setup) -> list[Table]:
-    rows: list[Row] = scan.one(setup.contest)
-    paper: Row = {"contestant": "Davis, Balzer & Soatto 2014, their processor", "queries": 1}
-    rows.append({**paper, "s per query of 79 million codes": 2.5})
-    keys = ("contestant", "queries")
+    rows, keys = scan.one(setup.contest), ("contestant", "queries")
     return [
         timed_table(f"one query, one thread, {setup.title}", rows, *keys),
         timed_table(f"batches, one thread, {setup.title}", scan.batches(setup.contest), *keys),
@@ -167,8 +164,8 @@ REPORT = Report[Setup](
 A scan passes all codes in memory, and keeps the k best rows per query. Selection and exact
 rescoring are included. Times are medians of repeats that alternate between the contestants of a
 table in one run, on the same number of rows and threads. *ns per row and query* is the wall time
-divided by rows times queries. *×* is the speed as a multiple of the named contestant's. The rows are
-those of the base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all distinct.
+divided by rows times queries. *×* is the speed as a multiple of the named contestant's. The rows
+are those of the base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all distinct.
 """,
     sections=[
         Section(
@@ -178,13 +175,14 @@ those of the base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all dist
 mercore filters by a table of seven-bit integers, and scores in float32 the rows that the proven
 error of the filter cannot rule out: ids and scores are those of the *float32 loop* to the bit. *By
 distance* reads the residual too (`--metric distance`). *Only reading the bytes* is the limit that
-the memory sets. The codes of faiss have 8 bytes per row, those of mercore 26 that are read. The last
-column extrapolates to the 79 million codes of Davis et al., whose own figure is in the last row.
+the memory sets. The codes of faiss have 8 bytes per row, those of mercore 26 that are read. The
+last column extrapolates to the 79 million codes of Davis et al. (2014), who state 2.5 s per query.
 
 Queries of a batch share the reading of a row. *With making its tables* includes K(D, x) for the
-queries, which is made once per batch. One query is bound by two look-ups per atom of a row. A batch reads eight lines of 64 bytes of its table per row, and
-shares the fixed work of a row among its queries. scipy computes scores only, without selection, on the first
-200,000 codes at most. *×* columns compare with batches of 64 of faiss.
+queries, which is made once per batch. One query is bound by two look-ups per atom of a row. A batch
+reads eight lines of 64 bytes of its table per row, and shares the fixed work of a row among its
+queries. scipy computes scores only, without selection, on the first 200,000 codes at most. *×*
+columns compare with batches of 64 of faiss.
 """,
             measure=_aska,
             plot=Plot("Nanoseconds per row and query against the batch, beside faiss", _draw_aska),
@@ -224,10 +222,9 @@ Bytes of the code store per second. *Cold* scans begin with the files removed fr
 The same codes in mercore and in faiss `IndexPQ` (8 bits per sub-quantizer), and as many bytes in
 `IndexPQFastScan` (4 bits). The making of tables is included. A batch adds up bytes that count how
 far an entry lies below the best of its sub-quantizer; one query looks up 64 rows at a time in
-registers if the processor has AVX-512 VBMI, and runs a float32 loop elsewhere. *×* columns compare one query with
-one query, and batches with batches of 64. *Pairs rescored* are
-the pairs of row and query that are scored exactly. Hits that faiss does not have must tie with its
-last hit.
+registers if the processor has AVX-512 VBMI, and runs a float32 loop elsewhere. *×* columns compare
+one query with one query, and batches with batches of 64. *Pairs rescored* are the pairs of row and
+query that are scored exactly. Hits that faiss does not have must tie with its last hit.
 """,
             measure=_pq,
             plot=Plot("Nanoseconds per row and query of product-quantisation codes", _draw_pq),
@@ -251,11 +248,11 @@ distances, which the benchmark checks first.
             name="compressors",
             title="Compressors",
             text="""
-`--compressor` of vectors and ASKA codes. *Reading* means to read, verify and decode every part;
-*× none* is that time as a multiple of the time without compression. Codes are nearly random: an
-atom's 13 bits lie in 16, and that is all a compressor can save. The last chunk is stored whole,
-which adds to the bytes per row. lz4, bz2 and lzma are codecs of numcodecs, which other Zarr
-libraries may lack.
+`--compressor` of vectors and ASKA codes. *Reading* means to read, verify and decode every part; *×
+none* is that time as a multiple of the time without compression. Codes are nearly random: an atom's
+13 bits lie in 16, and that is all a compressor can save. The last chunk is stored whole, which adds
+to the bytes per row. lz4, bz2 and lzma are codecs of numcodecs, which other Zarr libraries may
+lack.
 """,
             measure=_compressors,
         ),
