@@ -1,208 +1,155 @@
-"""Encoding and searching on processes beside as many threads: the same work, interleaved, and what
-start-up takes."""
+"""The report on executions: threads and processes, plans, memory, and survival."""
 
-import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from mercore.jobs import api
-from mercore.jobs.cluster.client import connect
-from mercore.jobs.cluster.encode_parts import Sources, encode_parts
-from mercore.jobs.cluster.search_parts import searching
-from mercore.jobs.resources.execution import Execution, Load, Stores
-from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.parallel import in_order
-from mercore.pipeline.search.answers import concatenate_answers
-from mercore.pipeline.search.batch_search import (
-    SearchSettings,
-    search_code_store,
-    search_vector_store,
-)
-from mercore.pipeline.search.exact import ExactSearch
-from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.executor import Executor
-from mercore.pipeline.search.scan import OpenCodes
-from mercore.pipeline.search.thread_executor import ThreadExecutor
-from mercore.stores.codes import create_or_resume, open_code_store
-from mercore.stores.rows import open_rows, open_vectors
-from tests.benchmarks.scan import interleaved
-from tests.benchmarks.tables import Row
-
-KERNEL, K = "chi2", 10
-Answer = dict[str, NDArray[Any]]
+from mercore.stores.rows import open_rows
+from tests.benchmarks.measurements import cluster, memory, plans, survival
+from tests.benchmarks.measurements.exact import spread_queries
+from tests.benchmarks.reporting.plots import Bars, draw_bars
+from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, timed_table
 
 
-class Both(NamedTuple):
-    """The same work here and elsewhere."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setup:
+    """The inputs and options of the report, and the stores that its sections share."""
 
-    threads: Callable[[], Answer]
-    processes: Callable[[], Answer]
-
-
-class Setting(NamedTuple):
-    """What is measured: workers of either kind, queries a batch, parts encoded, and how often."""
-
+    base: str
+    query_file: str
+    folder: Path
+    queries: int
     workers: int
     batch: int
-    parts: int
     repeats: int
+    budgets: tuple[str, ...]
+    kills: int
+    races: int
+
+    @cached_property
+    def store(self) -> str:
+        """A vector store of the base."""
+        store = str(self.folder / "vectors")
+        api.ingest(self.base, store)
+        return store
+
+    @cached_property
+    def some_queries(self) -> str:
+        """A file of evenly drawn queries."""
+        path = str(self.folder / "queries.npy")
+        np.save(path, spread_queries(self.query_file, self.queries))
+        return path
+
+    def made_folder(self, name: str) -> Path:
+        """Make a folder for a section."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+    @property
+    def title(self) -> str:
+        """The sizes of the data."""
+        rows, nq = (open_rows(path).shape[0] for path in (self.base, self.some_queries))
+        return f"{rows:,} rows, {nq:,} queries, chi2"
 
 
-class Made(NamedTuple):
-    """The stores that are searched, and a folder for what is encoded."""
-
-    vectors: str
-    codes: str
-    bounds: str
-    folder: Path
-
-
-def made(vectors: str, codes: str | None, bounds: str | None, folder: Path) -> Made:
-    """Return the stores; codes and bounds that are not named are made in ``folder``."""
-    for name, path in (("aska", codes), ("bound", bounds)):
-        if path is None:
-            api.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
-    return Made(vectors, codes or str(folder / "aska"), bounds or str(folder / "bound"), folder)
+def _workers(setup: Setup) -> list[Table]:
+    stores = cluster.made(setup.store, None, None, setup.made_folder("cluster"))
+    setting = cluster.Setting(setup.workers, setup.batch, 1 << 20, setup.repeats)
+    rows, start = cluster.measure(setup.some_queries, stores, setting)
+    workers = f"{setup.workers} threads, {setup.workers} processes"
+    title = f"{workers}, {setup.title}, batches of {setup.batch}, k = {cluster.K}"
+    started = [{"processes": setup.workers, "seconds": start}]
+    return [
+        timed_table(title, rows, "work"),
+        timed_table("start of the processes", started, "processes"),
+    ]
 
 
-def measure(queries: str, made: Made, setting: Setting) -> dict[str, list[Row]]:
-    """Return seconds on threads and on as many processes, a line a kind of work."""
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        stack.enter_context(threadpool_limits(1))
-        began = time.perf_counter()
-        client = stack.enter_context(connect(Execution(processes=setting.workers)))
-        start = time.perf_counter() - began
-        here = stack.enter_context(connect(Execution(threads=setting.workers)))
-        executor = partial(
-            _executor,
-            stack,
-            client,
-            Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
-        )
-        work = {
-            "search codes, aska": _codes(executor, made, queries, setting),
-            "exact search, bounds": _exact(executor, made, queries, setting),
-            "exhaustive search": _exhaustive(executor, made, queries, setting),
-            "encode, aska": Both(
-                *(partial(_encode, at, made, setting.parts) for at in (here, client))
-            ),
+def _plans(setup: Setup) -> list[Table]:
+    rows = plans.measure(
+        setup.store, setup.some_queries, setup.made_folder("plans"), source=setup.base
+    )
+    fixed = ("planned, bytes", "written, bytes", "bytes, planned / written")
+    return [timed_table(setup.title, rows, "job", fixed=fixed)]
+
+
+def _memory(setup: Setup) -> list[Table]:
+    options = ("--kernel", "chi2", "--encoder", "kpca-bound")
+    folder = setup.made_folder("memory")
+    rows = memory.measure(setup.store, setup.some_queries, setup.budgets, options, folder)
+    return [timed_table(f"{setup.title}, kpca-bound", rows, "command", "--memory")]
+
+
+def _survival(setup: Setup) -> list[Table]:
+    rows = survival.measure(setup.kills, setup.races, setup.made_folder("survival"))
+    return [Table(title="jobs of 100 parts", rows=rows, keys=("trial",))]
+
+
+def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
+    """Draw planned time and memory as multiples of the measured ones."""
+    panels = []
+    for label, tables in measured.items():
+        rows = tables[0].rows
+        series = {
+            "time, planned / taken": [row[plans.TIME] for row in rows],
+            "memory, planned / peak": [row[plans.MEMORY] for row in rows],
         }
-        for name, both in work.items():
-            rows.append({"work": name} | _compare(both, setting.repeats))
-    title = (
-        f"seconds, {setting.workers} workers, batches of {setting.batch}, k = {K}, medians "
-        f"of {setting.repeats}"
-    )
-    return {
-        title: rows,
-        "seconds until processes are there": [{"processes": setting.workers, "seconds": start}],
-    }
+        title = f"processor {label}" if len(measured) > 1 else "plan and measurement"
+        panels.append(Bars(title, [row["job"] for row in rows], series))
+    return draw_bars(panels, "planned / measured")
 
 
-def _compare(both: Both, repeats: int) -> Row:
-    """Return the medians of interleaved repeats; the answers must be the same to the bit."""
-    here, there = both.threads(), both.processes()  # and loops are loaded
-    for name, values in here.items():
-        np.testing.assert_array_equal(there[name], values, strict=True)
-    seconds = interleaved({"threads": both.threads, "processes": both.processes}, repeats)
-    return {**seconds, "throughput, × threads": seconds["threads"] / seconds["processes"]}
-
-
-def _encode(client: Client, made: Made, parts: int) -> Answer:
-    """Encode so many parts; return their checksums."""
-    path, like = made.folder / "encoded", open_code_store(Path(made.codes))
-    shutil.rmtree(path, ignore_errors=True)
-    store = create_or_resume(
-        path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
-    )
-    some = range(min(parts, store.parts))
-    encode_parts(client, str(path), Sources(made.vectors), some)
-    receipts = [store.store.receipt(part) for part in some]
-    return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
-
-
-def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
-    codes, rows, kernel = open_code_store(Path(made.codes)), open_rows(queries), make_kernel(KERNEL)
-
-    def search(executor: Executor) -> Answer:
-        hits = search_code_store(
-            codes, rows, SearchSettings(k=K, batch=setting.batch, executor=executor)
-        )
-        return {"ids": hits.ids, "scores": _scores(hits.scores)}
-
-    here = ThreadExecutor(
-        kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes))
-    )
-    there = executor(Stores(kernel=kernel.spec(), codes=made.codes))
-    return Both(partial(search, here), partial(search, there))
-
-
-def _exhaustive(
-    executor: Callable[..., Executor], made: Made, queries: str, setting: Setting
-) -> Both:
-    vectors, rows, kernel = open_vectors(made.vectors), open_rows(queries), make_kernel(KERNEL)
-
-    def search(executor: Executor) -> Answer:
-        options = SearchSettings(k=K, batch=setting.batch, executor=executor)
-        hits = search_vector_store(vectors, kernel, rows, options)
-        return {"ids": hits.ids, "scores": _scores(hits.scores)}
-
-    here = ThreadExecutor(kernel=kernel, threads=setting.workers, vectors=vectors)
-    there = executor(Stores(kernel=kernel.spec(), vectors=made.vectors))
-    return Both(partial(search, here), partial(search, there))
-
-
-def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
-    codes, source, kernel = (
-        open_code_store(Path(made.bounds)),
-        open_rows(queries),
-        make_kernel(KERNEL),
-    )
-    scorer = ExactScorer(
-        vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers
-    )
-    here = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
-    spec = kernel.ranking.spec()
-    there = replace(
-        here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors))
-    )
-
-    def batches() -> Iterator[NDArray[Any]]:
-        for start in range(0, source.shape[0], setting.batch):
-            yield source.read(start, min(start + setting.batch, source.shape[0]))
-
-    def search(exact: ExactSearch) -> Answer:
-        proofs = in_order(
-            batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches
-        )
-        return concatenate_answers(list(proofs)).arrays()
-
-    return Both(partial(search, here), partial(search, there))
-
-
-def _executor(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
-    """Return the client's workers, at work on stores until the end."""
-    return stack.enter_context(_searching(client, stores, load))
-
-
-@contextmanager
-def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Executor]:
-    with searching(client, stores, load) as executor:
-        yield executor
-
-
-def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:
-    assert scores is not None
-    return scores
+REPORT = Report[Setup](
+    title="Clusters, plans, memory and survival",
+    text="Times are wall times; the base is a file that is ingested first.",
+    sections=[
+        Section(
+            name="workers",
+            title="Threads beside processes",
+            text="""
+The same work on threads of one process and on as many processes of one thread each: medians of
+repeats that alternate. Processes take whole batches where there are enough, and so share out the
+steps that threads do one after another. *Processes, × threads* is the throughput of processes as a
+multiple of that of threads. The benchmark checks that both give the same bytes.
+""",
+            measure=_workers,
+        ),
+        Section(
+            name="plans",
+            title="Plans beside measurements",
+            text="""
+`mercore plan` says what a job would take before it runs; the job then runs in a process of its own,
+its stores read from the disk. *Planning* is the time of the plan itself. Planned time is right if
+*planned / taken* is 1. Planned memory is an upper limit: *planned / peak* is at least 1. An exact
+search plans for the longest lists that bounds may leave. kpca-jl learns from 8,192 landmarks.
+Written bytes are those of all files.
+""",
+            measure=_plans,
+            plot=Plot("Planned time and memory as multiples of the measured ones", _draw),
+        ),
+        Section(
+            name="memory",
+            title="Memory budgets",
+            text="""
+Each command runs in a process of its own with `--memory`. *Peak* is the greatest resident memory of
+the process. *Made smaller* is what the command reduced to keep to the budget.
+""",
+            measure=_memory,
+        ),
+        Section(
+            name="survival",
+            title="Survival of jobs",
+            text="""
+A trial encodes 100 parts and is disturbed at random moments. It counts if the job ends done and
+every file of the store has the bytes of an undisturbed run; in a race without a kill no part is
+done twice. The first trial that fails ends the benchmark, and its section is not written.
+""",
+            measure=_survival,
+        ),
+    ],
+)

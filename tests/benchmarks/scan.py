@@ -1,338 +1,260 @@
-"""The scanner beside its peers: one run, interleaved, medians, the same rows and threads; and the
-machine's limits."""
+"""The report on scanning codes: beside faiss and scipy, from disk, and by compressor."""
 
-import os
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import faiss
-import numpy as np
-import scipy.sparse
-from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.encoders.aska import Aska
-from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
-from mercore.pipeline.search.scan import OpenCodes, scan_codes
-from mercore.pipeline.topk import TopK, merge
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.jobs import api
 from mercore.stores.rows import open_rows
-from tests.benchmarks import scan_numba
+from tests.benchmarks.measurements import compressors, hamming, pq, scan
+from tests.benchmarks.measurements.jitter import write_jittered
+from tests.benchmarks.reporting.plots import Lines, draw_lines
+from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
 
-Row = dict[str, Any]
-Columns = dict[str, NDArray[Any]]
-
-K, BATCH, REPEATS = 100, 64, 5
-PASSES = 8  # of a scan that is over before two threads are awake
-SPARSE_ROWS = 200_000  # scipy writes all scores, and there would be 64 × 10⁷ of them
+NS = "ns per row and query"
 
 
-class Contest:
-    """Everything that is timed scores the same number of rows; times are seconds of one call."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setup:
+    """The inputs and options of the report, and the codes that its sections share."""
 
-    def __init__(self, codes: str, queries: str) -> None:
-        self.store = open_code_store(Path(codes))
-        encoder = encoder_of(self.store)
-        assert isinstance(encoder, Aska)
-        self.encoder = encoder
-        self.n = self.store.rows
-        source = open_rows(queries)
-        spread = np.linspace(0, source.shape[0] - 1, 2 * BATCH).astype(int)
-        self.queries = np.concatenate([source.read(row, row + 1) for row in spread])
-        scanner = encoder.scanner(self.queries[:BATCH])
-        self.columns = load(self.store, scanner.names)
-        self.groups = scanner.groups
-        self.one = encoder.scanner(self.queries[:1]).groups
-        self.table = self.encoder.table(self.queries[:BATCH])
-        self.plain_groups = [QueryGroup(slice(0, BATCH), self.table, alpha=8, int8=False)]
-        self.pool = ThreadPoolExecutor(2)
-        self.plain_one = [QueryGroup(slice(0, 1), self.table[:, :1], alpha=8, int8=False)]
+    base: str
+    queries: str
+    folder: Path
+    rows: int
+    codes: str | None
+    compressors: tuple[str, ...]
 
-    def ours(self, groups: list[QueryGroup], *, threads: int = 1, passes: int = 1) -> TopK:
-        """Scan the resident codes, selection and exact rescoring included."""
-        return scan_resident(self.columns, groups, threads, self.pool, passes=passes)
+    @cached_property
+    def jittered(self) -> str:
+        """A file of jittered rows of the base."""
+        path = self.folder / "jittered.bvecs"
+        write_jittered(self.base, path, self.rows)
+        return str(path)
+
+    @cached_property
+    def contest(self) -> scan.Contest:
+        """ASKA codes of jittered rows under chi2, and the indexes of faiss."""
+        if self.codes is None:
+            vectors = self.folder / "vectors"
+            api.ingest(self.jittered, vectors)
+            api.encode(vectors, self.folder / "codes", kernel="chi2")
+        faiss.omp_set_num_threads(1)
+        return scan.Contest(self.codes or str(self.folder / "codes"), self.queries)
+
+    @property
+    def title(self) -> str:
+        """The codes of the ASKA sections."""
+        spec = self.contest.encoder.spec
+        return f"{self.contest.n:,} codes, m = {spec.n_atoms:,}, α = 8, int8 weights, k = {scan.K}"
 
 
-def load(store: CodeStore, names: Sequence[str]) -> Columns:
-    """Return columns of a code store in memory, read and checked."""
-    parts = [
-        {name: store.store.read_chunk(receipt, name) for name in names}
-        for receipt in store.receipts
+def _aska(setup: Setup) -> list[Table]:
+    rows, keys = scan.one(setup.contest), ("contestant", "queries")
+    return [
+        timed_table(f"one query, one thread, {setup.title}", rows, *keys),
+        timed_table(f"batches, one thread, {setup.title}", scan.batches(setup.contest), *keys),
     ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def scan_resident(
-    columns: Columns,
-    groups: list[QueryGroup],
-    threads: int,
-    pool: ThreadPoolExecutor,
-    *,
-    passes: int = 1,
-) -> TopK:
-    """Scan columns in memory on threads, each a contiguous share, so many times over; by distance
-    if they can."""
-    metric = "distance" if "residual" in columns else "product"
-    n, nq = len(columns["atoms"]), groups[-1].queries.stop
-    edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
-
-    def work(share: int) -> TopK:
-        first, last = edges[share], edges[share + 1]
-        for _ in range(passes):
-            best = TopK(nq, K, np.float32)
-            share_columns = {name: values[first:last] for name, values in columns.items()}
-            SparseScanner(groups, metric=metric).scan(share_columns, first, best)
-        return best
-
-    if threads == 1:
-        return work(0)
-    return merge(list(pool.map(work, range(threads))))
+def _rescored(setup: Setup) -> list[Table]:
+    rows = scan.rescored(setup.contest)
+    return [Table(title=f"rows scored in float32, {setup.title}", rows=rows, keys=("rows",))]
 
 
-def interleaved(
-    tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS
-) -> dict[str, float]:
-    """Return the median seconds of each task; round after round, so that a slow minute meets all of
-    them."""
-    for task in tasks.values():
-        task()
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(repeats):
-        for name, task in tasks.items():
-            began = time.perf_counter()
-            task()
-            times[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in times.items()}
+def _threads(setup: Setup) -> list[Table]:
+    return [timed_table(setup.title, scan.threads(setup.contest), "work")]
 
 
-def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
-    """Return faiss' 8-byte indexes of n random codes: IndexPQ with M = 8, and FastScan with 16 × 4
-    bits."""
-    rng = np.random.default_rng(0)
-    sample = rng.random((20_000, 64), dtype=np.float32)
-    exact, fast = faiss.IndexPQ(64, 8, 8), faiss.IndexPQFastScan(64, 16, 4)
-    exact.train(sample)
-    fast.train(sample)
-    faiss.copy_array_to_vector(rng.integers(0, 256, n * 8, dtype=np.uint8), exact.codes)
-    exact.ntotal = n
-    for start in range(0, n, 500_000):
-        fast.add(rng.random((min(500_000, n - start), 64), dtype=np.float32))
-    return exact, fast
+def _disk(setup: Setup) -> list[Table]:
+    return [timed_table(setup.title, scan.streaming(setup.contest), "work")]
 
 
-def measure(codes: str, queries: str) -> dict[str, list[Row]]:
-    """Return the tables: one query, a batch, what the filter keeps, threads, streaming."""
-    faiss.omp_set_num_threads(1)
-    contest = Contest(codes, queries)
-    exact, fast = faiss_indexes(contest.n)
-    points = np.random.default_rng(1).random((2 * BATCH, 64), dtype=np.float32)
-    return {
-        "one": _one(contest, exact, points),
-        "batch": _batch(contest, exact, fast, points),
-        "rescored": _rescored(contest),
-        "threads": _threads(contest),
-        "streaming": streaming(contest),
-    }
-
-
-def _one(contest: Contest, exact: faiss.IndexPQ, points: NDArray[np.float32]) -> list[Row]:
-    """Return the table of one query on one thread."""
-    tasks = {
-        "ours, filtered": lambda: contest.ours(contest.one),
-        "ours, float32 loop": lambda: contest.ours(contest.plain_one),
-        "faiss IndexPQ, M = 8": lambda: exact.search(points[:1], K),
-        "bare read of the bytes": lambda: [
-            scan_numba.read(_words(values)) for values in contest.columns.values()
-        ],
-    }
-    seconds = {name: value / contest.n for name, value in interleaved(tasks, repeats=9).items()}
-    return _rows(seconds, "faiss IndexPQ, M = 8", "bare read of the bytes")
-
-
-def _batch(
-    contest: Contest, exact: faiss.IndexPQ, fast: faiss.IndexPQFastScan, points: NDArray[np.float32]
-) -> list[Row]:
-    """Return the table of batches on one thread: ours of 32 to 128 queries, the peers' of 64 and
-    128."""
-    matrix = _sparse(contest)
-    thirty_two, wide = (
-        contest.encoder.scanner(contest.queries[:count]).groups for count in (32, 2 * BATCH)
-    )
-    tasks: dict[str, tuple[int, Callable[[], object]]] = {
-        "ours, batch of 32": (32, lambda: contest.ours(thirty_two)),
-        "ours, batch of 64": (64, lambda: contest.ours(contest.groups)),
-        "ours, batch of 64, its tables K(D, x) made anew": (
-            64,
-            lambda: contest.ours(contest.encoder.scanner(contest.queries[:BATCH]).groups),
+def _pq(setup: Setup) -> list[Table]:
+    speed, agreement, found = [], [], []
+    for width in (8, 16):
+        contest = pq.opened(setup.jittered, setup.queries, width)
+        faiss.omp_set_num_threads(1)
+        speed += pq.speed(contest)
+        agreement += [pq.agreement(contest, product=product) for product in (False, True)]
+        found.append(pq.nearest_found(contest))
+    rows = f"{setup.rows:,} codes, k = {pq.K}"
+    keys = ("bytes per row", "contestant", "queries")
+    return [
+        timed_table(f"one thread, {rows}", speed, *keys),
+        Table(
+            title=f"agreement with faiss IndexPQ, {pq.BATCH} queries, {rows}",
+            rows=agreement,
+            keys=("bytes per row", "metric"),
         ),
-        "ours, batch of 128": (128, lambda: contest.ours(wide)),
-        "ours, float32 loop, batch of 64": (64, lambda: contest.ours(contest.plain_groups)),
-        "faiss IndexPQ, M = 8, batch of 64": (64, lambda: exact.search(points[:BATCH], K)),
-        "faiss FastScan, 16 × 4, batch of 64": (64, lambda: fast.search(points[:BATCH], K)),
-        "faiss FastScan, 16 × 4, batch of 128": (128, lambda: fast.search(points, K)),
-        "scipy CSR × dense, batch of 64, scores only": (64, lambda: matrix @ contest.table),
-    }
-    seconds = interleaved({name: task for name, (_, task) in tasks.items()})
-    seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
-    seconds["scipy CSR × dense, batch of 64, scores only"] *= contest.n / matrix.shape[0]
-    return _rows(
-        seconds, "faiss IndexPQ, M = 8, batch of 64", "faiss FastScan, 16 × 4, batch of 64"
-    )
-
-
-def _rescored(contest: Contest) -> list[Row]:
-    """Return how many rows a query the filter's bound could not rule out, at two sizes of the
-    store."""
-    rows = []
-    for n in (min(1_000_000, contest.n), contest.n):
-        columns = {name: values[:n] for name, values in contest.columns.items()}
-        one, batch = (
-            scan_resident(columns, groups, 1, contest.pool).rescored
-            for groups in (contest.one, contest.groups)
-        )
-        rows.append(
-            {
-                "rows": f"{n:,}",
-                "one query": f"{one:,}",
-                f"batch of {BATCH}, a query": f"{batch // BATCH:,}",
-            }
-        )
-    return rows
-
-
-def _rows(seconds: dict[str, float], *peers: str) -> list[Row]:
-    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast
-    as each peer."""
-    return [
-        {"contestant": name, "ns per row and query": value * 1e9}
-        | {f"× {peer}": seconds[peer] / value for peer in peers}
-        for name, value in seconds.items()
+        Table(
+            title=f"share of {pq.BATCH} queries whose nearest row by L2 is among the {pq.K} found",
+            rows=found,
+            keys=("bytes per row",),
+        ),
     ]
 
 
-def _threads(contest: Contest) -> list[Row]:
-    """Return how two threads compare with one, beside what the machine gives two processes."""
-    two_processes = _two_processes(contest)
-    rows = []
-    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
-        tasks = {
-            str(threads): partial(contest.ours, groups, threads=threads, passes=PASSES)
-            for threads in (1, 2)
-        }
-        seconds = interleaved(tasks)
-        rows.append(
-            {
-                "work": name,
-                "two threads": seconds["1"] / seconds["2"],
-                "two processes": two_processes[name],
-            }
+def _binary(setup: Setup) -> list[Table]:
+    faiss.omp_set_num_threads(1)
+    rows = [hamming.hamming(bits, setup.rows) for bits in hamming.BITS]
+    return [timed_table(f"{NS}, one thread, k = {hamming.K}", rows, "bits", "rows")]
+
+
+def _float(setup: Setup) -> list[Table]:
+    faiss.omp_set_num_threads(1)
+    row = hamming.dense(min(setup.rows, hamming.DENSE_ROWS))
+    title = f"{NS}, one thread, d = {hamming.DENSE_DIMENSIONS}, k = {hamming.K}"
+    return [timed_table(title, [row], "rows")]
+
+
+def _compressors(setup: Setup) -> list[Table]:
+    folder = setup.folder / "compressors"
+    folder.mkdir()
+    rows = compressors.measure(setup.base, setup.queries, setup.compressors, folder)
+    sizes = ("vectors, bytes per row", "codes, bytes per row")
+    n, nq = (open_rows(path).shape[0] for path in (setup.base, setup.queries))
+    title = f"one thread, {n:,} rows, search of {nq:,} queries, k = {compressors.FOUND}, chi2"
+    return [timed_table(title, rows, "compressor", fixed=sizes)]
+
+
+def _draw_aska(measured: Mapping[str, Sequence[Table]]) -> bytes:
+    """Draw ns per row and query of one query and of batches."""
+    shown = (scan.OURS, scan.INDEX_PQ, scan.FAST_SCAN, scan.SCIPY)
+    panels = [
+        Lines(
+            _where("ASKA codes", label, measured),
+            _points([*tables[0].rows, *tables[1].rows], shown),
         )
-    return rows
-
-
-def _two_processes(contest: Contest) -> dict[str, float]:
-    """Return the throughput of two forked processes that scan at once, against one."""
-    gains = {}
-    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
-        contest.ours(groups)
-        ratios = []
-        for _ in range(REPEATS):
-            alone, together = _forked(contest, groups, 1), _forked(contest, groups, 2)
-            ratios.append(2 * alone / together)
-        gains[name] = statistics.median(ratios)
-    return gains
-
-
-def _forked(contest: Contest, groups: list[QueryGroup], processes: int) -> float:
-    """Return the seconds until so many children have each scanned all, PASSES times."""
-    began = time.perf_counter()
-    children = []
-    for _ in range(processes):
-        child = os.fork()
-        if child == 0:
-            contest.ours(groups, passes=PASSES)
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
-    return time.perf_counter() - began
-
-
-def streaming(contest: Contest) -> list[Row]:
-    """Return GB/s of a scan from disk, the page cache dropped before each, beside reading the same
-    files."""
-    files = list(_files(contest.store))
-    size = sum(path.stat().st_size for path in files)
-    tasks: dict[str, Callable[[], object]] = {
-        "readinto": lambda: _read_files(files, scan_numba.nothing),
-        "readinto + crc32c": lambda: _read_files(files, scan_numba.checksum),
-    }
-    for threads in (1, 2):
-        for name, queries in (
-            ("one query", contest.queries[:1]),
-            (f"batch of {BATCH}", contest.queries[:BATCH]),
-        ):
-            scan = partial(
-                scan_codes, OpenCodes(contest.store, contest.encoder), queries, K, threads=threads
-            )
-            tasks[f"scan, {name}, {threads} threads"] = scan
-    cold: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(REPEATS):
-        for name, task in tasks.items():
-            _drop(files)
-            began = time.perf_counter()
-            task()
-            cold[name].append(time.perf_counter() - began)
-    warm = interleaved(tasks, repeats=3)
-    return [
-        {
-            "work": name,
-            "GB/s, cold": size / statistics.median(cold[name]) / 1e9,
-            "GB/s, warm": size / warm[name] / 1e9,
-        }
-        for name in tasks
+        for label, tables in measured.items()
     ]
+    return draw_lines(panels, "queries per batch", f"{NS}, one thread")
 
 
-def _files(store: CodeStore) -> Iterator[Path]:
-    for receipt in store.receipts:
-        for column in store.store.layout.columns:  # the residuals too, for a search checks them
-            yield Path(
-                str(store.store.chunk_file(store.store.layout.column(column["name"]), receipt.part))
-            )
+def _draw_pq(measured: Mapping[str, Sequence[Table]]) -> bytes:
+    """Draw ns per row and query of product-quantisation codes, a panel per size of the code."""
+    shown = (pq.OURS, pq.INDEX_PQ, pq.FAST_SCAN)
+    panels = []
+    for label, tables in measured.items():
+        for width in dict.fromkeys(row["bytes per row"] for row in tables[0].rows):
+            rows = [row for row in tables[0].rows if row["bytes per row"] == width]
+            title = _where(f"codes of {width} bytes", label, measured)
+            panels.append(Lines(title, _points(rows, shown)))
+    return draw_lines(panels, "queries per batch", f"{NS}, one thread")
 
 
-def _drop(files: list[Path]) -> None:
-    """Take files out of the page cache."""
-    for path in files:
-        handle = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(handle)
+def _where(title: str, label: str, measured: Mapping[str, Sequence[Table]]) -> str:
+    return f"{title}, processor {label}" if len(measured) > 1 else title
 
 
-def _read_files(files: list[Path], use: Callable[[NDArray[np.uint8]], object]) -> None:
-    """Read files one after another into one buffer."""
-    buffer = np.empty(max(path.stat().st_size for path in files), np.uint8)
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            count = file.readinto(buffer.data)
-        use(buffer[:count])
+def _points(rows: Sequence[Row], shown: Sequence[str]) -> dict[str, list[tuple[float, float]]]:
+    """Return the points (queries, ns) of contestants."""
+    return {
+        name: [(row["queries"], row[NS]) for row in rows if row["contestant"] == name]
+        for name in shown
+    }
 
 
-def _words(values: NDArray[Any]) -> NDArray[np.uint64]:
-    flat = values.reshape(-1).view(np.uint8)
-    return flat[: flat.size // 8 * 8].view(np.uint64)
+REPORT = Report[Setup](
+    title="Speed of scanning",
+    text="""
+A scan passes all codes in memory, and keeps the k best rows per query. Selection and exact
+rescoring are included. Times are medians of repeats that alternate between the contestants of a
+table in one run, on the same number of rows and threads. *ns per row and query* is the wall time
+divided by rows times queries. *×* is the speed as a multiple of the named contestant's. The rows
+are those of the base, each scaled by 1 ± 5 % and each value by 1 ± 10 %, all distinct.
+""",
+    sections=[
+        Section(
+            name="aska",
+            title="ASKA codes",
+            text="""
+mercore filters by a table of seven-bit integers, and scores in float32 the rows that the proven
+error of the filter cannot rule out: ids and scores are those of the *float32 loop* to the bit. *By
+distance* reads the residual too (`--metric distance`). *Only reading the bytes* is the limit that
+the memory sets. The codes of faiss have 8 bytes per row, those of mercore 26 that are read. The
+last column extrapolates to the 79 million codes of Davis et al. (2014), who state 2.5 s per query.
 
-
-def _sparse(contest: Contest) -> scipy.sparse.csr_array:
-    """Return the first codes as a scipy matrix, float32[rows, m]."""
-    columns = {name: values[:SPARSE_ROWS] for name, values in contest.columns.items()}
-    n, alpha = columns["atoms"].shape
-    starts = np.arange(0, n * alpha + 1, alpha)
-    weights, atoms = float32_weights(columns).ravel(), columns["atoms"].astype(np.int32).ravel()
-    return scipy.sparse.csr_array((weights, atoms, starts), (n, contest.encoder.spec.n_atoms))
+Queries of a batch share the reading of a row. *With making its tables* includes K(D, x) for the
+queries, which is made once per batch. One query is bound by two look-ups per atom of a row. A batch
+reads eight lines of 64 bytes of its table per row, and shares the fixed work of a row among its
+queries. scipy computes scores only, without selection, on the first 200,000 codes at most. *×*
+columns compare with batches of 64 of faiss.
+""",
+            measure=_aska,
+            plot=Plot("Nanoseconds per row and query against the batch, beside faiss", _draw_aska),
+        ),
+        Section(
+            name="rescored",
+            title="Rows that the filter leaves",
+            text="""
+The number of rows per query that are scored in float32. It follows from the proven error of the
+filter, and from the rows that enter the list of the best on the way, about k ln(n / 8192).
+""",
+            measure=_rescored,
+        ),
+        Section(
+            name="threads",
+            title="Two threads and two processes",
+            text="""
+Throughput of two threads as a multiple of one, and of two processes that scan at once as a multiple
+of one process: the second is what the machine gives.
+""",
+            measure=_threads,
+        ),
+        Section(
+            name="disk",
+            title="ASKA codes from disk",
+            text="""
+Bytes of the code store per second. *Cold* scans begin with the files removed from the page cache,
+*warm* ones with the files in it. *readinto* reads the files into one buffer and does nothing else;
+*readinto + crc32c* also computes the checksums, which every search verifies.
+""",
+            measure=_disk,
+        ),
+        Section(
+            name="pq",
+            title="Product-quantisation codes",
+            text="""
+The same codes in mercore and in faiss `IndexPQ` (8 bits per sub-quantizer), and as many bytes in
+`IndexPQFastScan` (4 bits). The making of tables is included. A batch adds up bytes that count how
+far an entry lies below the best of its sub-quantizer; one query looks up 64 rows at a time in
+registers if the processor has AVX-512 VBMI, and runs a float32 loop elsewhere. *×* columns compare
+one query with one query, and batches with batches of 64. *Pairs rescored* are the pairs of row and
+query that are scored exactly. Hits that faiss does not have must tie with its last hit.
+""",
+            measure=_pq,
+            plot=Plot("Nanoseconds per row and query of product-quantisation codes", _draw_pq),
+        ),
+        Section(
+            name="binary",
+            title="Binary codes",
+            text="""
+Random codes, beside faiss `IndexBinaryFlat` with as many queries per batch. Both find the same
+distances, which the benchmark checks first.
+""",
+            measure=_binary,
+        ),
+        Section(
+            name="float",
+            title="Float rows",
+            text="Rows as `kpca` and `kpca-jl` store them, by inner product, beside faiss `IndexFlatIP`.",
+            measure=_float,
+        ),
+        Section(
+            name="compressors",
+            title="Compressors",
+            text="""
+`--compressor` of vectors and ASKA codes. *Reading* means to read, verify and decode every part; *×
+none* is that time as a multiple of the time without compression. Codes are nearly random: an atom's
+13 bits lie in 16, and that is all a compressor can save. The last chunk is stored whole, which adds
+to the bytes per row. lz4, bz2 and lzma are codecs of numcodecs, which other Zarr libraries may
+lack.
+""",
+            measure=_compressors,
+        ),
+    ],
+)

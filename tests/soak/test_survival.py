@@ -1,5 +1,4 @@
-"""Jobs survive the death of what runs them: thirty runs with kills and fifty races, of which one
-each is not of the soak tier."""
+"""Jobs survive the death of what runs them: thirty runs with kills, and fifty races."""
 
 from pathlib import Path
 

@@ -9,15 +9,17 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.jobs.resources.execution import available_cores
 from mercore.pipeline.scanners.pq import PqScanner
 from mercore.pipeline.topk import TopK
 from mercore.stores.rows import open_rows
-from tests.benchmarks.scan import interleaved
+from tests.benchmarks.measurements.timing import interleaved
+from tests.benchmarks.reporting.tables import Row
 
-Row = dict[str, Any]
 Float32 = NDArray[np.float32]
 
-K, BATCH, BATCHES, REPEATS = 100, 64, (32, 64, 128), 5
+K, BATCH, BATCHES = 100, 64, (32, 64, 128)
+OURS, INDEX_PQ, FAST_SCAN = "mercore", "faiss IndexPQ", "faiss IndexPQFastScan"
 PART = 1 << 20  # rows a part, as a store has them
 BLOCK = 1 << 17  # rows encoded at once
 TRAINING = 1 << 16
@@ -75,54 +77,43 @@ class Contest:
         return best
 
 
-def measure(base: str, queries: str) -> dict[str, list[Row]]:
-    """Return the tables: speed and agreement with faiss for codes of 8 and of 16 bytes.
+def opened(base: str, queries: str, M: int) -> Contest:
+    """Encode all rows by faiss on every core; what is timed afterwards runs on one.
 
     ``base`` are the rows to encode: for ten million, those that the command ``jitter`` writes.
     """
     threads = faiss.omp_get_max_threads()
-    results = {}
-    for M in (8, 16):
-        faiss.omp_set_num_threads(threads)  # to encode
-        contest = Contest(base, queries, M)
-        faiss.omp_set_num_threads(1)
-        results[f"M = {M}, {contest.n:,} rows"] = _speed(contest)
-        results[f"M = {M}, agreement"] = [
-            _agreement(contest, product=product) for product in (False, True)
-        ]
-        results[f"M = {M}, exact neighbour among the first {K}"] = [_recall(contest)]
-    return results
+    faiss.omp_set_num_threads(available_cores())
+    contest = Contest(base, queries, M)
+    faiss.omp_set_num_threads(threads)
+    return contest
 
 
-def _speed(contest: Contest) -> list[Row]:
-    """Return nanoseconds a row and query, and how many times as fast as each peer."""
-    tasks: dict[str, tuple[int, Callable[[], object]]] = {
-        "ours, one query": (1, partial(contest.ours, 1)),
-        "faiss IndexPQ, one query": (1, partial(contest.exact.search, contest.queries[:1], K)),
-        "faiss FastScan, one query": (1, partial(contest.fast.search, contest.queries[:1], K)),
-        "faiss IndexPQ": (BATCH, partial(contest.exact.search, contest.queries[:BATCH], K)),
-        "faiss FastScan": (BATCH, partial(contest.fast.search, contest.queries[:BATCH], K)),
-    }
-    for count in BATCHES:
-        tasks[f"ours, {count} queries"] = count, partial(contest.ours, count)
-    seconds = interleaved({name: task for name, (_, task) in tasks.items()})
-    seconds = {name: value / contest.n / tasks[name][0] for name, value in seconds.items()}
+def speed(contest: Contest) -> list[Row]:
+    """Return nanoseconds per row and query, and how many times as fast as each peer."""
+    tasks: dict[tuple[str, int], Callable[[], object]] = {}
+    for count in (1, *BATCHES):
+        tasks[OURS, count] = partial(contest.ours, count)
+    for count in (1, BATCH):
+        points = contest.queries[:count]
+        tasks[INDEX_PQ, count] = partial(contest.exact.search, points, K)
+        tasks[FAST_SCAN, count] = partial(contest.fast.search, points, K)
+    found = interleaved({f"{name}|{count}": task for (name, count), task in tasks.items()})
+    seconds = {(name, count): found[f"{name}|{count}"] / contest.n / count for name, count in tasks}
     return [
-        {"contestant": name, "ns per row and query": value * 1e9}
-        | {
-            f"× {peer}": seconds[_peer(peer, name)] / value
-            for peer in ("faiss IndexPQ", "faiss FastScan")
+        {
+            "bytes per row": contest.codes.shape[1],
+            "contestant": name,
+            "queries": count,
+            "ns per row and query": value * 1e9,
+            "× IndexPQ": seconds[INDEX_PQ, 1 if count == 1 else BATCH] / value,
+            "× FastScan": seconds[FAST_SCAN, 1 if count == 1 else BATCH] / value,
         }
-        for name, value in seconds.items()
+        for (name, count), value in seconds.items()
     ]
 
 
-def _peer(peer: str, name: str) -> str:
-    """Return the peer's task of as many queries."""
-    return f"{peer}, one query" if "one query" in name else peer
-
-
-def _agreement(contest: Contest, *, product: bool) -> Row:
+def agreement(contest: Contest, *, product: bool) -> Row:
     """Return how many of our hits faiss finds; what it does not must tie with its last, within
     rounding."""
     index, best = (
@@ -137,23 +128,25 @@ def _agreement(contest: Contest, *, product: bool) -> Row:
         same += int(shared.sum())
         strays += int((np.abs(np.abs(best.scores[q][~shared]) - last) > 1e-6 * last).sum())
     return {
+        "bytes per row": contest.codes.shape[1],
         "metric": "inner product" if product else "L2",
         "hits": BATCH * K,
         "faiss has them": same,
-        "of the rest, not tied with its last": strays,
-        "pairs rescored, of all": best.rescored / contest.n / BATCH,
+        "of the others, not tied with its last": strays,
+        "pairs rescored, %": 100 * best.rescored / contest.n / BATCH,
     }
 
 
-def _recall(contest: Contest) -> Row:
+def nearest_found(contest: Contest) -> Row:
     """Return the share of queries whose exact nearest row each finds."""
     points, true = contest.queries[:BATCH], contest.truth[0]
-    found = {"ours": contest.ours(BATCH).ids}
+    found = {OURS: contest.ours(BATCH).ids}
     found |= {
-        "IndexPQ": contest.exact.search(points, K)[1],
-        "FastScan": contest.fast.search(points, K)[1],
+        INDEX_PQ: contest.exact.search(points, K)[1],
+        FAST_SCAN: contest.fast.search(points, K)[1],
     }
-    return {name: float((ids == true).any(axis=1).mean()) for name, ids in found.items()}
+    shares = {name: float((ids == true).any(axis=1).mean()) for name, ids in found.items()}
+    return {"bytes per row": contest.codes.shape[1], **shares}
 
 
 def _spread(n: int, count: int) -> list[int]:

@@ -8,15 +8,15 @@ from typing import Any
 import click
 import numpy as np
 
+from tests.benchmarks.reporting.tables import Row
 from tests.soak import survival
 from tests.support.running import files_of, histograms, succeed
 
 Run = Callable[[int, Path, dict[str, bytes], Path], dict[str, Any]]
 
 
-def measure(kills: int, races: int, folder: Path) -> dict[str, Any]:
-    """Return what happened in so many runs with kills and in so many races; the first that ends
-    otherwise raises."""
+def measure(kills: int, races: int, folder: Path) -> list[Row]:
+    """Return a row per kind of trial; the first trial that ends otherwise raises."""
     np.save(folder / "base.npy", histograms(survival.PARTS * survival.PART_ROWS, 24, seed=1))
     vectors = folder / "vectors"
     succeed("ingest", folder / "base.npy", vectors)
@@ -31,13 +31,15 @@ def measure(kills: int, races: int, folder: Path) -> dict[str, Any]:
         return found
 
     killed, raced = runs("kills", kills, survival.survive), runs("races", races, survival.race)
-    return {
-        "runs with a worker, the scheduler and the runner killed": len(killed),
-        "races of two submitters × two runners": len(raced),
-        "of them with a job killed": sum(run["seed"] % 2 for run in raced),
-        "kills": killed,
-        "races": raced,
-    }
+    harmed = sum(run["seed"] % 2 for run in raced)
+    return [
+        {"trial": name, "runs": count, "done, with the undisturbed bytes": count}
+        for name, count in (
+            ("kill -9 of a worker, then the scheduler, then the runner", len(killed)),
+            ("race of two submitters and two runners on each of two queues", len(raced) - harmed),
+            ("the same race, one of the two jobs killed -9", harmed),
+        )
+    ]
 
 
 def _made(folder: Path) -> Path:

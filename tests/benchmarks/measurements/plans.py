@@ -2,20 +2,21 @@
 memory."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.sizes import chunk_files, forget
-from tests.benchmarks.tables import Row
+from tests.benchmarks.reporting.tables import Row
 from tests.support.peaks import measured
 
 HOURS = 3600.0
+BOUNDS = ("kpca-bound", "bin-bound")
+TIME, MEMORY = "time, planned / taken", "memory, planned / peak"
 
 
 class Case(NamedTuple):
@@ -28,37 +29,25 @@ class Case(NamedTuple):
     read: Sequence[str]
 
 
-def measure(
-    vectors: str, queries: str, folder: Path, more: Mapping[str, str | None], *, only: str = ""
-) -> dict[str, list[Row]]:
-    """Return a line a job: planned and measured figures, and their ratios.
+def measure(vectors: str, queries: str, folder: Path, source: str) -> list[Row]:
+    """Return a row per job: planned and measured figures, and their ratios.
 
     Parameters
     ----------
-    more : a store of ``bounds`` to search, a ``source`` to ingest
-    only : what the jobs' names hold
+    source : the file that is ingested
     """
     lines = []
-    for case in _cases(vectors, queries, folder, more):
-        if only not in case.name:
-            if case.written is not None and case.name.startswith("encode"):
-                measured(*case.words, seconds=HOURS)  # searched later
-        else:
-            lines.append(_line(case))
-            click.echo(str(lines[-1]), err=True)
-    return {"plans": lines}
+    for case in _cases(vectors, queries, folder, source):
+        lines.append(_line(case))
+        click.echo(str(lines[-1]), err=True)
+    return lines
 
 
-def _cases(
-    vectors: str, queries: str, folder: Path, more: Mapping[str, str | None]
-) -> Iterator[Case]:
+def _cases(vectors: str, queries: str, folder: Path, source: str) -> Iterator[Case]:
     """Yield the jobs, each of which may read what those before it wrote."""
-    bounds, source = more.get("bounds"), more.get("source")
-    chi2 = ("--kernel", "chi2")
-    if source is not None:
-        made = folder / "ingested"
-        yield Case("ingest", ("ingest", source, made), made, ())
-    for encoder in ("aska", "kpca-pq", "kpca-bound"):
+    chi2, made = ("--kernel", "chi2"), folder / "ingested"
+    yield Case("ingest", ("ingest", source, made), made, ())
+    for encoder in ("aska", "kpca-pq", "kpca-jl", *BOUNDS):
         made = folder / encoder
         yield Case(
             f"encode {encoder}",
@@ -79,14 +68,10 @@ def _cases(
         )
     yield Case("search vectors", ("search", vectors, queries, *chi2, *out), None, (vectors,))
     exact = ("-k", 10, "--exact", "--out", folder / "exact.npz")
-    yield Case(
-        "search --exact", ("search", folder / "kpca-bound", queries, *exact), None, (vectors,)
-    )
-    if bounds is not None:
-        source_of = str(open_code_store(Path(bounds)).source_path)
-        yield Case(
-            "search --exact BOUNDS", ("search", bounds, queries, *exact), None, (bounds, source_of)
-        )
+    for bound in BOUNDS:
+        made = folder / bound
+        words = ("search", made, queries, *exact)
+        yield Case(f"search --exact, {bound}", words, None, (str(made), vectors))
 
 
 def _line(case: Case) -> Row:
@@ -99,21 +84,18 @@ def _line(case: Case) -> Row:
     (time,) = (each for each in plan["times"] if each["cores"] == _cores(plan))
     line: Row = {
         "job": case.name,
-        "plan, s": planning.seconds,
+        "planning, s": planning.seconds,
         "planned, s": time["seconds"],
-        "took, s": ran.seconds,
-    }
-    line["time, planned / taken"] = time["seconds"] / ran.seconds
-    line |= {
+        "taken, s": ran.seconds,
+        TIME: time["seconds"] / ran.seconds,
         "planned, MB": plan["memory"] / 1e6,
         "peak, MB": ran.peak / 1e6,
-        "memory": plan["memory"] / ran.peak,
+        MEMORY: plan["memory"] / ran.peak,
     }
     if case.written is not None:
         size = sum(path.stat().st_size for path in case.written.rglob("*") if path.is_file())
-        line |= {"planned, bytes": plan["bytes"], "written": size, "bytes": plan["bytes"] / size}
-    else:
-        line |= {"planned, bytes": "", "written": "", "bytes": ""}
+        line |= {"planned, bytes": plan["bytes"], "written, bytes": size}
+        line["bytes, planned / written"] = f"{plan['bytes'] / size:.4f}"
     return line
 
 

@@ -13,13 +13,14 @@ from mercore.pipeline.scanners.dense import DenseScanner
 from mercore.pipeline.scanners.hamming import HammingScanner
 from mercore.pipeline.scanners.scanner import Scanner
 from mercore.pipeline.topk import TopK
-from tests.benchmarks import scan_numba
-from tests.benchmarks.scan import interleaved
+from tests.benchmarks.measurements import scan_numba
+from tests.benchmarks.measurements.timing import interleaved
+from tests.benchmarks.reporting.tables import Row
 
-Row = dict[str, Any]
 Task = Callable[[], object]
 
 K, BATCHES, REPEATS = 100, (1, 32, 64, 128), 7
+OURS, FAISS, READ = "mercore", "faiss", "only reading the bytes"
 BITS, ROWS, BYTES = (
     (64, 128, 256, 512),
     10_000_000,
@@ -29,46 +30,37 @@ PLANTED, FLIPPED = 200, 0.2  # rows near each query, and the share of their bits
 DENSE_ROWS, DENSE_DIMENSIONS = 1_000_000, 128
 
 
-def measure() -> dict[str, list[Row]]:
-    """Return a table of each length of codes, and one of float rows."""
-    faiss.omp_set_num_threads(1)
-    return {f"{bits} bits": hamming(bits) for bits in BITS} | {"inner product, d = 128": dense()}
-
-
-def hamming(bits: int) -> list[Row]:
-    """Return the table of codes of so many bits, after checking that both find the same."""
-    n = min(ROWS, BYTES // (bits // 8))
+def hamming(bits: int, most: int = ROWS) -> Row:
+    """Return the row of codes of ``bits`` bits, after checking that both find the same rows."""
+    n = min(most, BYTES // (bits // 8))
     codes, queries = made_codes(n, bits // 8)
     index = faiss.IndexBinaryFlat(bits)
     index.add(codes)
-    tasks: dict[str, tuple[int, Task]] = {}
+    tasks: dict[tuple[str, int], Task] = {}
     for nq in BATCHES:
         compare(codes, queries[:nq], index)
         scanner = HammingScanner(queries[:nq], bits)
-        tasks[f"ours, {nq}"] = nq, partial(scanned, scanner, {"code": codes}, nq)
-        tasks[f"IndexBinaryFlat, {nq}"] = nq, partial(index.search, queries[:nq], K)
-    tasks["bare read of the bytes"] = 1, partial(scan_numba.read, codes.reshape(-1).view(np.uint64))
-    return rows_of(tasks, n, "IndexBinaryFlat")
+        tasks[OURS, nq] = partial(scanned, scanner, {"code": codes}, nq)
+        tasks[FAISS, nq] = partial(index.search, queries[:nq], K)
+    tasks[READ, 1] = partial(scan_numba.read, codes.reshape(-1).view(np.uint64))
+    return {"bits": bits, "rows": n} | beside_faiss(tasks, n)
 
 
-def dense() -> list[Row]:
-    """Return the table of float32 rows by inner product; the BLAS behind faiss rounds otherwise, so
+def dense(rows: int = DENSE_ROWS) -> Row:
+    """Return the row of float32 rows by inner product; the BLAS behind faiss rounds otherwise, so
     ids may differ."""
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(DENSE_ROWS, DENSE_DIMENSIONS)).astype(np.float32)
+    values = rng.normal(size=(rows, DENSE_DIMENSIONS)).astype(np.float32)
     points = rng.normal(size=(max(BATCHES), DENSE_DIMENSIONS)).astype(np.float32)
     index = faiss.IndexFlatIP(DENSE_DIMENSIONS)
     index.add(values)
-    tasks: dict[str, tuple[int, Task]] = {}
+    tasks: dict[tuple[str, int], Task] = {}
     for nq in BATCHES:
         scanner = DenseScanner(points[:nq], "point")
-        tasks[f"ours, {nq}"] = nq, partial(scanned, scanner, {"point": values}, nq)
-        tasks[f"IndexFlatIP, {nq}"] = nq, partial(index.search, points[:nq], K)
-    tasks["bare read of the bytes"] = (
-        1,
-        partial(scan_numba.read, values.reshape(-1).view(np.uint64)),
-    )
-    return rows_of(tasks, DENSE_ROWS, "IndexFlatIP")
+        tasks[OURS, nq] = partial(scanned, scanner, {"point": values}, nq)
+        tasks[FAISS, nq] = partial(index.search, points[:nq], K)
+    tasks[READ, 1] = partial(scan_numba.read, values.reshape(-1).view(np.uint64))
+    return {"rows": rows} | beside_faiss(tasks, rows)
 
 
 def made_codes(n: int, width: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -110,21 +102,15 @@ def compare(
             raise ValueError(f"rows of {bits} bits and query {query} are not those of faiss")
 
 
-def rows_of(tasks: dict[str, tuple[int, Task]], n: int, peer: str) -> list[Row]:
-    """Return a line a contestant: nanoseconds a pair of row and query, and how many times as fast
-    as its peer."""
-    seconds = interleaved({name: task for name, (_, task) in tasks.items()}, REPEATS)
-    pairs = {name: value / n / tasks[name][0] * 1e9 for name, value in seconds.items()}
-    return [
-        {
-            "contestant, queries": name,
-            "ns per row and query": value,
-            f"× {peer}": pairs[_peer(name, peer)] / value,
-        }
-        for name, value in pairs.items()
-    ]
-
-
-def _peer(name: str, peer: str) -> str:
-    """Return the contestant of the peer with as many queries; one where there are none."""
-    return f"{peer}, {name.split(', ')[1] if ', ' in name else 1}"
+def beside_faiss(tasks: dict[tuple[str, int], Task], n: int) -> Row:
+    """Return ns per row and query of each batch, and the speed as a multiple of that of faiss."""
+    seconds = interleaved({f"{name}|{nq}": task for (name, nq), task in tasks.items()}, REPEATS)
+    pairs = {(name, nq): seconds[f"{name}|{nq}"] / n / nq * 1e9 for name, nq in tasks}
+    row: Row = {}
+    for nq in BATCHES:
+        batch = "one query" if nq == 1 else f"{nq} queries"
+        row[f"{batch}, ns"] = pairs[OURS, nq]
+        row[f"{batch}, × faiss"] = pairs[FAISS, nq] / pairs[OURS, nq]
+        if nq == 1:
+            row["% of the bare read's speed"] = 100 * pairs[READ, 1] / pairs[OURS, 1]
+    return row

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mercore.jobs.options import parse_bytes
-from tests.benchmarks.tables import Row
+from tests.benchmarks.reporting.tables import Row
 from tests.support.peaks import measured
 
 HOURS = 3600.0
@@ -49,7 +49,7 @@ def _line(name: str, budget: str, words: Sequence[object]) -> Row:
         "command": name,
         "--memory": budget,
         "peak, MB": ran.peak / 1e6,
-        "of the budget": ran.peak / parse_bytes(budget),
+        "% of the budget": 100 * ran.peak / parse_bytes(budget),
         "seconds": ran.seconds,
-        "said": told[0] if told else "",
+        "made smaller": told[0].partition("than this: ")[2] if told else None,
     }

@@ -1,24 +1,31 @@
 """Float32 kernel blocks beside BLAS and scikit-learn: one thread, one run, interleaved, medians."""
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.pairwise import additive_chi2_kernel, manhattan_distances, rbf_kernel
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.kernels import make_kernel
-from tests.benchmarks.scan import interleaved
+from tests.benchmarks.measurements.timing import interleaved
+from tests.benchmarks.reporting.machine import processor
+from tests.benchmarks.reporting.tables import Row
 
-Row = dict[str, Any]
 Task = Callable[[], object]
 
-ROWS, COLUMNS, DIMENSIONS = 256, 8192, (128, 384)
+ROWS, COLUMNS = 256, 8192
 REPEATS = 7
 PEER_ROWS = 16  # of additive_chi2_kernel and manhattan_distances: they are 20 to 100 times slower
 BAG_DIMENSIONS, BAG_SHARE = 1000, 0.157  # of ImageNet's bags of words that are not zero
 GAMMA = 0.7
+TIMES_SGEMM = "× sgemm"
+CORE_TYPE, WIDE_CORE, NARROW = "OPENBLAS_CORETYPE", "SkylakeX", ("Haswell", "Zen")
 KERNELS: dict[str, dict[str, Any]] = {
     "chi2": {},
     "exp_chi2": {"gamma": 1.0},
@@ -28,12 +35,46 @@ KERNELS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure() -> list[Row]:
-    """Return a row a kernel and dimension: 10⁹ terms a second, and as many times BLAS and
-    scikit-learn."""
+def measure(dims: Sequence[int]) -> list[Row]:
+    """Return a row per kernel and dimension: 10⁹ terms per second, beside BLAS and scikit-learn.
+
+    Where BLAS takes narrower loops than the processor has, it is measured with wide ones too.
+    """
+    lines = _measure(dims)
+    if _narrow_blas():
+        for line, wide in zip(lines, _with_wide_blas(dims), strict=True):
+            line[f"× sgemm, {CORE_TYPE}={WIDE_CORE}"] = wide[TIMES_SGEMM]
+    return lines
+
+
+def _measure(dims: Sequence[int]) -> list[Row]:
     with threadpool_limits(1):
-        dense = [row for d in DIMENSIONS for row in _compare(*_histograms(d, 1.0), bag=False)]
+        dense = [row for d in dims for row in _compare(*_histograms(d, 1.0), bag=False)]
         return dense + _compare(*_histograms(BAG_DIMENSIONS, BAG_SHARE), bag=True)
+
+
+def _narrow_blas() -> bool:
+    """Return whether numpy's BLAS takes AVX2 loops on a processor that has AVX-512."""
+    if "AVX-512" not in processor():
+        return False
+    return any(
+        each.get("architecture") in NARROW
+        for each in threadpool_info()
+        if "numpy.libs" in str(each["filepath"])
+    )
+
+
+def _with_wide_blas(dims: Sequence[int]) -> list[Row]:
+    """Return the measurement in a process whose BLAS takes the loops for AVX-512."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, *map(str, dims)],
+        env={**os.environ, CORE_TYPE: WIDE_CORE},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines: list[Row] = json.loads(done.stdout)
+    return lines
 
 
 def _histograms(d: int, share: float) -> tuple[Float32, Float32]:
@@ -68,10 +109,10 @@ def _compare(X: Float32, Y: Float32, *, bag: bool) -> list[Row]:
             "kernel": name,
             "d": d,
             "rows": f"{BAG_SHARE:.0%} not zero" if bag else "dense",
-            "G terms/s": terms[name],
-            "sgemm G terms/s": terms["sgemm"],
-            "times sgemm": terms[name] / terms["sgemm"],
-            "times scikit-learn": terms[name] / theirs[name] if name in theirs else None,
+            "G terms per second": terms[name],
+            "sgemm, G terms per second": terms["sgemm"],
+            TIMES_SGEMM: terms[name] / terms["sgemm"],
+            "× scikit-learn": terms[name] / theirs[name] if name in theirs else None,
         }
         for name in ours
     ]
@@ -81,3 +122,7 @@ def _task(name: str, X: Float32, columns: Float32) -> Task:
     """Return what scores a block by the named kernel."""
     kernel = make_kernel(name, **KERNELS[name])
     return lambda: kernel.block(X, columns)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measure([int(word) for word in sys.argv[1:]])))

@@ -1,0 +1,157 @@
+"""Exact search by bounds beside the exhaustive search by the true kernel, and verifying beside
+both."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs import api
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
+from mercore.pipeline.kernels.panels import Columns
+from mercore.pipeline.search.answers import ExactAnswers
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.exhaustive import search_vectors
+from mercore.pipeline.search.scan import OpenCodes, read_parts
+from mercore.pipeline.search.verify import verify
+from mercore.stores.codes import open_code_store
+from mercore.stores.part_store.part_reader import PartCache
+from mercore.stores.rows import open_rows, open_vectors
+from mercore.stores.vectors import Vectors
+from tests.benchmarks.measurements.timing import interleaved
+from tests.benchmarks.reporting.tables import Row
+
+BATCH, NEIGHBOURS, REPEATS = 100, (1, 10), 9
+FAINT = np.float32(1e-30)
+Queries = NDArray[Any]
+
+
+class Bounded(NamedTuple):
+    """An exact search by bounds, and the bound that a sample chose."""
+
+    search: ExactSearch
+    bound: str
+
+
+def bounded(vectors: str, kernel: Mapping[str, Any], path: Path, threads: int) -> Bounded:
+    """Make bounds of a vector store at ``path``; return the search with them.
+
+    Parameters
+    ----------
+    kernel : the options of ``api.encode`` that name one
+    """
+    made = api.encode(vectors, str(path), encoder="bound", **kernel)
+    codes, rows = open_code_store(path), open_vectors(vectors)
+    scorer = ExactScorer(
+        vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads
+    )
+    search = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
+    bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes"
+    return Bounded(search, bound)
+
+
+def spread_queries(queries: str, count: int) -> Queries:
+    """Return at most ``count`` queries, evenly drawn from a file."""
+    source = open_rows(queries)
+    nq = source.shape[0]
+    chosen: Queries = source.read(0, nq)[np.linspace(0, nq - 1, min(count, nq)).astype(int)]
+    return chosen
+
+
+def work(search: ExactSearch, queries: Queries, k: int) -> Row:
+    """Return the shares of rows scored, in percent, and how many ids differ from the exhaustive
+    search's."""
+    with threadpool_limits(1):
+        proved = search.prove(queries, k)
+        exhaustive = ExactSearch(scorer=search.scorer).prove(queries, k)
+    share = proved.evaluated / search.scorer.vectors.rows * 100
+    return {
+        "median %": float(np.median(share)),
+        "90 % quantile, %": float(np.quantile(share, 0.9)),
+        "maximum %": float(share.max()),
+        "queries by every row": int((proved.evaluated == search.scorer.vectors.rows).sum()),
+        "wrong ids": int((proved.ids != exhaustive.ids).sum()),
+    }
+
+
+def times(search: ExactSearch, queries: Queries, k: int) -> Row:
+    """Return nanoseconds per row and query, medians of interleaved repeats on one thread."""
+    scorer, assured, bounds = search.scorer, search.prove(queries, k), search.bounds
+    assert bounds is not None
+    held = replace(search, bounds=OpenCodes(bounds.store, bounds.encoder, PartCache(sys.maxsize)))
+    tasks: dict[str, Callable[[], object]] = {
+        "brute": lambda: search_vectors(
+            scorer.vectors, scorer.kernel, queries, k, threads=scorer.threads
+        ),
+        "dense": lambda: search_vectors(
+            scorer.vectors, dense(scorer.kernel), queries, k, threads=scorer.threads
+        ),
+        "exact": lambda: search.prove(queries, k),
+        "held": lambda: held.prove(queries, k),
+        "verify": lambda: _assert_proved(search, queries, assured, said=True),
+        "verify ids": lambda: _assert_proved(search, queries, assured, said=False),
+        "read": lambda: _read(bounds, scorer.vectors),
+        "embed": lambda: bounds.encoder.scanner(queries),
+    }
+    if not _is_sparse(scorer.vectors):
+        del tasks["dense"]
+    with threadpool_limits(1):
+        seconds = interleaved(tasks, REPEATS)
+    ns = {name: time / scorer.vectors.rows / len(queries) * 1e9 for name, time in seconds.items()}
+    return {
+        "every row, ns": ns["brute"],
+        "exact, ns": ns["exact"],
+        "× every row": ns["brute"] / ns["exact"],
+        "exact, bounds in memory, ns": ns["held"],
+        "× every row, bounds in memory": ns["brute"] / ns["held"],
+        "every row with its zeros, ns": ns.get("dense"),
+        "× every row with its zeros": ns["dense"] / ns["exact"] if "dense" in ns else None,
+        "reading both stores, ns": ns["read"],
+        "embedding the queries, ns": ns["embed"],
+        "verify / exact": ns["verify"] / ns["exact"],
+        "verify of ids alone / exact": ns["verify ids"] / ns["exact"],
+    }
+
+
+def dense(kernel: Kernel) -> Kernel:
+    """Return a kernel whose blocks pass over no zero: each counts as a number of no account."""
+
+    class Dense(type(kernel)):  # type: ignore[misc]
+        def block(self, X: Float32, YT: Columns) -> Float32:
+            block: Float32 = super().block(np.maximum(X, FAINT), YT)
+            return block
+
+    made: Kernel = Dense.__new__(Dense)
+    made.__dict__.update(kernel.__dict__)
+    return made
+
+
+def _is_sparse(vectors: Vectors) -> bool:
+    """Return whether most values of the first part are zero."""
+    return bool((vectors.read_part(0) == 0).mean() > 0.5)
+
+
+def _assert_proved(
+    search: ExactSearch, queries: Queries, assured: ExactAnswers, *, said: bool
+) -> None:
+    """Verify an exact answer, by its scores too if they are said."""
+    scores = assured.scores if said else None
+    assert (verify(search, queries, assured.ids, scores).ranks < 0).all()
+
+
+def _read(bounds: OpenCodes, vectors: Vectors) -> None:
+    """Read every byte of both stores, checked, on one thread."""
+    for _ in read_parts(
+        bounds, bounds.store.store.layout.column_names, iter(range(bounds.store.parts))
+    ):
+        pass
+    for part in range(vectors.parts):
+        vectors.read_part(part)

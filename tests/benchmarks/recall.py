@@ -1,0 +1,371 @@
+"""The report on recall: ASKA codes by every definition, and encoders side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mercore.jobs import api
+from mercore.jobs.comparison.plot import Curve, Panel, draw_recall
+from mercore.jobs.resources.execution import available_cores
+from mercore.stores.rows import open_rows
+from tests.benchmarks.measurements import recall
+from tests.benchmarks.measurements.exact import spread_queries
+from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table
+
+DEFINITIONS = {
+    "R": ("texmex", (1, 10, 100)),
+    "k-recall": ("k-recall", (10, 100)),
+    "ASKA Recall": ("aska", (1, 10, 100)),
+    "tie-aware": ("tie-aware", (100,)),
+}
+RANKS = (1, 10, 100, 1000)
+PREPROCESSING = {"none": ":preprocessing=none", "rotation": ":preprocessing=rotation"}
+PAPER = {
+    "none": "0.17 / 0.42 / 0.75 / 0.96",
+    "rotation": "0.15 / 0.39 / 0.74 / 0.97",
+    "permutation": "0.19 / 0.51 / 0.85 / 0.99",
+}  # Bourrier et al. 2015, Table 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setup:
+    """The inputs and options of the report, and the stores that its sections share."""
+
+    base: str
+    query_file: str
+    folder: Path
+    kernels: tuple[str, ...]
+    weights: tuple[str, ...]
+    atoms: int
+    sparsity: int
+    queries: int
+    seeds: int
+    slow_seeds: int
+    gist: tuple[str, str] | None
+    bigann: str | None
+
+    @cached_property
+    def data(self) -> recall.Data:
+        """The main data: all queries."""
+        return self._data("main", self.base, self.query_file)
+
+    @cached_property
+    def gist_data(self) -> recall.Data | None:
+        """The second data, if they are named."""
+        return self._data("gist", *self.gist) if self.gist else None
+
+    @cached_property
+    def some_queries(self) -> str:
+        """A file of evenly drawn queries, for the comparison of encoders."""
+        return self._queries("some", spread_queries(self.query_file, self.queries))
+
+    @cached_property
+    def split(self) -> tuple[str, str] | None:
+        """A store and a file of queries: every tenth row of the second base is a query."""
+        if self.bigann is None:
+            return None
+        source = open_rows(self.bigann)
+        rows = source.read(0, source.shape[0])
+        asked = np.arange(len(rows)) % 10 == 0
+        kept, store = self._queries("kept", rows[~asked]), str(self.folder / "split")
+        api.ingest(kept, store)
+        return store, self._queries("asked", rows[asked])
+
+    def _queries(self, name: str, rows: np.ndarray[Any, Any]) -> str:
+        path = str(self.folder / f"{name}.npy")
+        np.save(path, rows)
+        return path
+
+    def _data(self, name: str, base: str, queries: str) -> recall.Data:
+        folder = self.folder / name
+        folder.mkdir()
+        store = str(folder / "vectors")
+        api.ingest(base, store)
+        return recall.Data(
+            store=store,
+            queries=queries,
+            folder=folder,
+            atoms=self.atoms,
+            sparsity=self.sparsity,
+        )
+
+
+def _definitions(setup: Setup) -> list[Table]:
+    rows = []
+    for kernel in setup.kernels:
+        for rerank in (0, 1000):
+            found = recall.found(setup.data, kernel, rerank=rerank).recall
+            row: Row = {"kernel": kernel, "reranked": rerank or "no"}
+            for name, (definition, ranks) in DEFINITIONS.items():
+                row |= {f"{name}@{rank}": f"{found[f'{definition}@{rank}']:.3f}" for rank in ranks}
+            rows.append(row)
+    rows.sort(key=lambda row: row["reranked"] != "no")
+    return [Table(title=f"{setup.data}, int8 weights", rows=rows, keys=("kernel", "reranked"))]
+
+
+def _weights(setup: Setup) -> list[Table]:
+    rows = []
+    for weights in setup.weights:
+        found = {
+            kernel: recall.found(setup.data, kernel, weights=weights) for kernel in setup.kernels
+        }
+        first = next(iter(found.values()))
+        raw, fvecs = recall.ratios(setup.data, first.code_bytes)
+        sizes = {
+            "bytes per row": f"{first.bytes_per_row:.1f}",
+            "raw values / codes": f"{raw:.2f}",
+            ".fvecs / codes": f"{fvecs:.1f}",
+        }
+        rows.append(
+            {"weights": weights, **sizes}
+            | {kernel: _texmex(each.recall) for kernel, each in found.items()}
+        )
+    return [Table(title=f"R@1 / R@10 / R@100, {setup.data}", rows=rows, keys=("weights",))]
+
+
+def _metric(setup: Setup) -> list[Table]:
+    named = {"main data": setup.data, "GIST": setup.gist_data}
+    tables = []
+    for name, data in named.items():
+        if data is not None:
+            rows = [
+                {"metric": metric}
+                | {
+                    kernel: _texmex(recall.found(data, kernel, metric=metric).recall)
+                    for kernel in setup.kernels
+                }
+                for metric in ("product", "distance")
+            ]
+            title = f"R@1 / R@10 / R@100, {name}: {data}, int8 weights"
+            tables.append(Table(title=title, rows=rows, keys=("metric",)))
+    return tables
+
+
+def _texmex(found: Mapping[str, float]) -> str:
+    return " / ".join(f"{found[f'texmex@{rank}']:.3f}" for rank in (1, 10, 100))
+
+
+def _operations(setup: Setup) -> list[Table]:
+    fast = _compared(setup, ("aska", "kpca-pq", "kpca-lsh"), setup.seeds, operations=setup.sparsity)
+    slow = _compared(setup, ("kpca-jl",), setup.slow_seeds, operations=setup.sparsity)
+    return _encoder_tables(setup, [*fast, *slow], f"equal operations, N = {setup.sparsity}")
+
+
+def _bytes(setup: Setup) -> list[Table]:
+    found = _compared(setup, ("aska", "kpca-pq", "kpca-lsh"), 1, bytes_per_row=28)
+    return _encoder_tables(setup, found, "at most 28 bytes per row")
+
+
+def _short(setup: Setup) -> list[Table]:
+    found = _compared(setup, ("kpca-pq", "kpca-lsh"), 1, kernels=("chi2",), bytes_per_row=8)
+    return _encoder_tables(setup, found, "at most 8 bytes per row")
+
+
+def _preprocessing(setup: Setup) -> list[Table]:
+    columns = {"main data": (setup.data.store, setup.some_queries), "BIGANN slice": setup.split}
+    labels = {f"kpca-pq{PREPROCESSING.get(name, '')}": name for name in PAPER}
+    rows: dict[str, Row] = {name: {"preprocessing": name} for name in PAPER}
+    titles = []
+    for column, data in columns.items():
+        if data is not None:
+            found = api.compare(
+                *data,
+                kernels="chi2",
+                encoders=list(labels),
+                seeds=setup.seeds,
+                ranks=RANKS,
+                workers=available_cores(),
+                threads=available_cores(),
+                out=setup.folder / "compared",
+            )
+            titles.append(f"{column} {found['rows']:,} rows and {found['query_count']:,} queries")
+            for entry in found["summary"]:
+                row = rows[labels[entry["encoder"]]]
+                row[column] = _means(entry, RANKS)
+                deviation = f"{max(entry['recall_std']):.3f}" if entry["seeds"] > 1 else None
+                row[f"{column}, greatest deviation"] = deviation
+    for name, row in rows.items():
+        row["the paper, SIFT1M"] = PAPER[name]
+    title = f"R@1 / R@10 / R@100 / R@1000, chi2; {'; '.join(titles)}; {_seeds(setup.seeds)}"
+    return [Table(title=title, rows=list(rows.values()), keys=("preprocessing",))]
+
+
+def _compared(
+    setup: Setup,
+    encoders: Sequence[str],
+    seeds: int,
+    *,
+    kernels: Sequence[str] | None = None,
+    operations: int | None = None,
+    bytes_per_row: int | None = None,
+) -> list[Row]:
+    """Return a summary per kernel and encoder; runs are shared with earlier sections."""
+    report = api.compare(
+        setup.data.store,
+        setup.some_queries,
+        kernels=kernels or setup.kernels,
+        encoders=encoders,
+        seeds=seeds,
+        workers=available_cores(),
+        threads=available_cores(),
+        out=setup.folder / "compared",
+        operations=operations,
+        bytes=bytes_per_row,
+    )
+    return [{**entry, "query_count": report["query_count"]} for entry in report["summary"]]
+
+
+def _encoder_tables(setup: Setup, found: Sequence[Row], protocol: str) -> list[Table]:
+    """Return the table of recall by encoder and kernel, and the curves of the plot."""
+    rows: dict[str, Row] = {}
+    for entry in found:
+        row = rows.setdefault(
+            entry["encoder"],
+            {
+                "encoder": entry["encoder"],
+                "bytes per row": entry["bytes_per_row"],
+                "work per row": entry["operations"],
+                "seeds": entry["seeds"],
+            },
+        )
+        row[entry["kernel"]] = _means(entry, (1, 10, 100))
+    for name, row in rows.items():
+        deviations = [max(entry["recall_std"]) for entry in found if entry["encoder"] == name]
+        row["greatest deviation"] = f"{max(deviations):.3f}" if row["seeds"] > 1 else None
+    data = f"{open_rows(setup.base).shape[0]:,} rows, {found[0]['query_count']:,} queries"
+    keys = ("kernel", "encoder", "bytes_per_row")
+    shared = ("ranks", "recall_mean", "recall_std")
+    curves = [{key: entry[key] for key in (*keys, *shared)} for entry in found]
+    return [
+        Table(
+            title=f"R@1 / R@10 / R@100, {protocol}, {data}",
+            rows=list(rows.values()),
+            keys=("encoder",),
+        ),
+        Table(title="curves", rows=curves, keys=keys, shown=False),
+    ]
+
+
+def _means(entry: Row, ranks: Sequence[int]) -> str:
+    means = dict(zip(entry["ranks"], entry["recall_mean"], strict=True))
+    return " / ".join(f"{means[rank]:.3f}" if rank in means else "–" for rank in ranks)
+
+
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"means of {count} seeds"
+
+
+def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
+    """Draw the curves of the last processor: recall does not depend on it."""
+    table = next(each for each in list(measured.values())[-1] if not each.shown)
+    panels: dict[str, list[Curve]] = {}
+    for row in table.rows:
+        curve = Curve(
+            label=f"{row['encoder']} ({row['bytes_per_row']} bytes)",
+            ranks=row["ranks"],
+            means=row["recall_mean"],
+            deviations=row["recall_std"],
+        )
+        panels.setdefault(row["kernel"], []).append(curve)
+    return draw_recall([Panel(title=name, curves=drawn) for name, drawn in panels.items()], "svg")
+
+
+REPORT = Report[Setup](
+    title="Recall",
+    text="""
+Recall is the share of true neighbours that a search of codes finds. The true neighbours come from
+an exhaustive search by the true kernel. Recall depends on the data, the codes and the seed, and not
+on the processor.
+""",
+    sections=[
+        Section(
+            name="definitions",
+            title="ASKA codes by every definition of recall",
+            text="""
+Papers define recall in different ways. Each definition is a group of columns:
+
+- **R@r** is the share of queries whose true nearest row is among the first r rows found. TEXMEX,
+  Bourrier et al. and most papers on quantisation use it.
+- **k-recall@k** is the share of the k true nearest rows among the first k rows found, as in
+  ann-benchmarks.
+- **ASKA Recall@R** is the share of queries whose first row found is among the R true nearest
+  rows (Davis, Balzer & Soatto 2014).
+- **tie-aware@k** is k-recall@k with ties counted: a row found counts if its true score reaches the
+  true k-th score.
+
+The column *reranked* is the number of rows that the true kernel decides among (`--rerank`).
+""",
+            measure=_definitions,
+        ),
+        Section(
+            name="weights",
+            title="The dtype of the weights",
+            text="""
+A code stores one weight per atom, in the dtype of the first column. int8 is the default: its scale
+is chosen per row such that the weights keep their sum, because atoms resemble each other and a
+score depends mainly on that sum. *raw values / codes* is the size of the source's values divided by
+the size of the codes. *.fvecs / codes* takes the same rows as float32 with their lengths, which is
+how Davis et al. count. Their codes of SIFT1M take 67.8 bytes per row, a ratio of 7.61.
+""",
+            measure=_weights,
+        ),
+        Section(
+            name="metric",
+            title="Ranking by product and by distance",
+            text="""
+`--metric product` ranks ASKA codes by the paper's score, the inner product of the query and the
+approximated row. `--metric distance` ranks by the distance between them: it adds half of the
+squared residual, which the code stores. Distance favours rows that are approximated badly where the
+quality of approximation differs between rows. Measure both on your own data; product is the
+default.
+""",
+            measure=_metric,
+        ),
+        Section(
+            name="operations",
+            title="Encoders at equal operations",
+            text="""
+The protocol of Davis, Balzer & Soatto (Figs. 5 and 6): every encoder does the same work per row, N
+atoms, N sub-quantizers, 300 N / 8 bits or 4 N projections (`mercore compare --operations N`).
+Nothing is reranked. *Greatest deviation* is the greatest standard deviation over the seeds, of all
+kernels and ranks.
+""",
+            measure=_operations,
+            plot=Plot("Recall@R of encoders at equal operations, one panel per kernel", _draw),
+        ),
+        Section(
+            name="bytes",
+            title="Encoders at equal bytes",
+            text="""
+Every encoder gets its largest code that fits (`mercore compare --bytes B`), whatever work it takes
+to scan. Nothing is reranked.
+""",
+            measure=_bytes,
+            plot=Plot("Recall@R of encoders at equal bytes, one panel per kernel", _draw),
+        ),
+        Section(
+            name="short",
+            title="Codes of 64 bits",
+            text="""
+The shortest codes in use. Bourrier et al. report a gap of 0.8 to 0.2 at R = 100 between product
+quantisation and binary codes of this size.
+""",
+            measure=_short,
+        ),
+        Section(
+            name="preprocessing",
+            title="Preprocessing before product quantisation",
+            text="""
+Table 2 of Bourrier et al. (kpca-pq, chi2, M = 1024, E = 64, D = 8): the coordinates are quantised
+as they are, after a random rotation, or after a random permutation, which is the default. The last
+column repeats the paper's figures on a million SIFT descriptors. A smaller base gives a higher
+recall. In the BIGANN slice every tenth row is a query, and the base does not contain it.
+""",
+            measure=_preprocessing,
+        ),
+    ],
+)

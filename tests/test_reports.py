@@ -1,0 +1,248 @@
+"""Reports of benchmarks: their text is made from recorded figures, without a trace of the
+machine's folders."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.reporting.document import (
+    Measured,
+    Record,
+    read_record,
+    render,
+    write_report,
+)
+from tests.benchmarks.reporting.machine import command_line, commit, processor, run_conditions
+from tests.benchmarks.reporting.plots import Bars, Lines, draw_bars, draw_lines
+from tests.benchmarks.reporting.run import produce
+from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, cell, timed_table
+
+CPU = """processor\t: 0
+cpu family\t: 6
+model\t\t: 106
+model name\t: Intel(R) Xeon(R) Gold  6338
+flags\t\t: fpu avx2 avx512f avx512vbmi
+
+processor\t: 1
+cpu family\t: 7
+"""
+RUN = {
+    "date": "2026-01-02",
+    "commit": "abc1234",
+    "memory": "8 GB",
+    "versions": "Python 3.11.7",
+    "command": "python -m tests.benchmarks scan base.bvecs",
+}
+PATH = Path("speed.md")
+
+
+def times(ns: float, size: float = 28.4) -> Table:
+    """A made table: one row, whose time depends on the processor."""
+    row = {"kernel": "chi2", "bytes per row": size, "ns per row": ns, "× faiss": 10 / ns}
+    return timed_table("one thread", [row], "kernel", fixed=("bytes per row",))
+
+
+def bars(figures: object) -> bytes:
+    """A made plot."""
+    del figures
+    return draw_bars([Bars("panel", ["a", "b"], {"x": [1.0, None]})], "µs per row")
+
+
+REPORT = Report[None](
+    title="Speed",
+    text="An introduction.",
+    sections=[
+        Section(
+            name="one",
+            title="One query",
+            text="How to read it.",
+            measure=lambda _: [times(2.0)],
+            plot=Plot("A caption", bars),
+        ),
+        Section(name="two", title="Batches", text="Read it so.", measure=lambda _: [times(4.0)]),
+        Section(name="three", title="No data", text="Never shown.", measure=lambda _: []),
+    ],
+)
+
+
+def record(*processors: tuple[str, float]) -> Record:
+    """A record with the section ``one`` of each processor."""
+    made = Record()
+    for name, ns in processors:
+        made.add(name, "one", Measured(run=RUN, tables=[times(ns)]))
+    return made
+
+
+def test_a_report_of_one_processor() -> None:
+    assert (
+        render(REPORT, record(("Xeon", 2.0)), PATH)
+        == """# Speed
+
+An introduction.
+
+|  | this run |
+| --- | --- |
+| processor | Xeon |
+| date | 2026-01-02 |
+| commit | abc1234 |
+| memory | 8 GB |
+| versions | Python 3.11.7 |
+| command | `python -m tests.benchmarks scan base.bvecs` |
+
+## One query
+
+How to read it.
+
+![A caption](speed-one.svg)
+
+**one thread**
+
+| kernel | bytes per row | ns per row | × faiss |
+| --- | --- | --- | --- |
+| chi2 | 28.4 | 2.00 | 5.00 |
+"""
+    )
+
+
+def test_two_processors_are_two_columns_of_each_time() -> None:
+    text = render(REPORT, record(("Xeon", 2.0), ("Epyc", 4.0)), PATH)
+    assert "|  | A | B |\n| --- | --- | --- |\n| processor | Xeon | Epyc |" in text
+    assert text.endswith(
+        "| kernel | bytes per row | ns per row, A | ns per row, B | × faiss, A | × faiss, B |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| chi2 | 28.4 | 2.00 | 4.00 | 5.00 | 2.50 |\n"
+    )
+
+
+def test_a_processor_without_a_section_has_no_column_there() -> None:
+    made = record(("Xeon", 2.0), ("Epyc", 4.0))
+    made.add("Epyc", "two", Measured(run=RUN, tables=[times(3.0)]))
+    text = render(REPORT, made, PATH)
+    assert "| kernel | bytes per row | ns per row, B | × faiss, B |" in text
+
+
+def test_figures_that_no_processor_changes_are_the_most_recent_ones() -> None:
+    made = record(("Xeon", 2.0))
+    later = RUN | {"date": "2026-03-04"}
+    made.add("Epyc", "one", Measured(run=later, tables=[times(4.0, size=26.0)]))
+    made.add("Xeon", "two", Measured(run=RUN, tables=[times(4.0)]))
+    assert "| chi2 | 26.0 | 2.00 | 4.00 |" in render(REPORT, made, PATH)
+
+
+def test_a_section_measured_later_says_so() -> None:
+    made = record(("Xeon", 2.0))
+    later = RUN | {"date": "2026-03-04", "commit": "def5678 + changes"}
+    made.add("Xeon", "two", Measured(run=later, tables=[times(4.0)]))
+    text = render(REPORT, made, PATH)
+    assert "| date | 2026-03-04 |" in text  # as many sections of either run: the later one
+    assert (
+        "How to read it.\n\nMeasured on 2026-01-02 at commit abc1234: "
+        "`python -m tests.benchmarks scan base.bvecs`" in text
+    )
+    assert text.count("Measured on") == 1
+
+
+def test_a_later_run_renews_its_sections_alone(tmp_path: Path) -> None:
+    path = tmp_path / "speed.md"
+    produce(REPORT, None, (), path)
+    first = read_record(path.with_suffix(".json"))
+    produce(REPORT, None, ("two",), path)
+    again = read_record(path.with_suffix(".json"))
+    (sections,) = again.processors.values()
+    assert list(sections) == ["one", "two"]
+    assert sections["one"] == first.processors[processor()]["one"]
+    assert path.read_text() == render(REPORT, again, path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "speed-one.svg",
+        "speed.json",
+        "speed.md",
+    ]
+    for each in tmp_path.iterdir():
+        assert str(tmp_path) not in each.read_text()
+
+
+def test_a_second_processor_keeps_the_figures_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "speed.md"
+    write_report(REPORT, record(("Xeon", 2.0)), path)
+    read = read_record(path.with_suffix(".json"))
+    read.add("Epyc", "one", Measured(run=RUN, tables=[times(4.0)]))
+    write_report(REPORT, read, path)
+    assert read_record(path.with_suffix(".json")) == record(("Xeon", 2.0), ("Epyc", 4.0))
+    assert "| chi2 | 28.4 | 2.00 | 4.00 | 5.00 | 2.50 |" in path.read_text()
+
+
+def test_another_json_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "speed.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"^speed\.json is not the record of a report$"):
+        read_record(tmp_path / "speed.json")
+
+
+def test_a_command_line_has_no_folder() -> None:
+    words = ["exact", "--sift", "/data/x/base.bvecs", "q.bvecs", "--report=/a/b/exact.md"]
+    assert command_line(words) == (
+        "python -m tests.benchmarks exact --sift base.bvecs q.bvecs --report=exact.md"
+    )
+    said = run_conditions(["scan", "/data/base.bvecs", "s3://bucket/key/queries"])
+    assert not any(folder in str(said) for folder in ("/data", "bucket", str(Path.home())))
+
+
+def test_a_processor_is_named_with_its_instructions() -> None:
+    said = processor(CPU)
+    assert said.startswith("Intel Xeon Gold 6338, family 6 model 106, ")
+    assert said.endswith(" cores, AVX-512 with VBMI")
+    assert processor("flags\t: avx2").endswith(" cores, AVX2")
+
+
+def test_a_tree_with_changes_is_marked(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        names = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        done = subprocess.run(
+            ["git", "-C", tmp_path, *names, *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    assert commit(tmp_path) == "unknown"
+    git("init", "-q")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    (tmp_path / "report.md").write_text("not a source\n")
+    assert commit(tmp_path) == git("rev-parse", "--short", "HEAD")
+    (tmp_path / "jobs" / "a.py").write_text("2\n")
+    assert commit(tmp_path) == git("rev-parse", "--short", "HEAD") + " + changes"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (1161615, "1,161,615"),
+        (1161615.2, "1,161,615"),
+        (15.04, "15.0"),
+        (1.905, "1.91"),
+        (0.0971, "0.097"),
+        (0.00123, "0.0012"),
+        (0.0, "0"),
+        ("as it is", "as it is"),
+    ],
+)
+def test_figures_as_text(value: object, text: str) -> None:
+    assert cell(value) == text
+
+
+def test_plots_have_the_same_bytes_and_a_white_ground() -> None:
+    def lines() -> bytes:
+        return draw_lines(
+            [Lines("panel", {"x": [(1, 2.0), (64, 0.1)], "y": [(1, 3.0)]})], "q", "ns"
+        )
+
+    for draw in (lines, lambda: bars(None)):
+        assert draw() == draw()
+        assert b"fill: #ffffff" in draw()
+
+
+def test_an_unknown_section_is_refused() -> None:
+    with pytest.raises(Exception, match=r"^four: expected one of \['one', 'two', 'three'\]$"):
+        produce(REPORT, None, ("four",), None)
