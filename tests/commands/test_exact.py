@@ -2,8 +2,9 @@
 threads and the parts."""
 
 import json
-import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
+from tests.independent import check_certificate
 from tests.independent.exact_truth import KERNELS, nearest
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
 
-CHECKER = Path(__file__).parents[1] / "independent" / "check_certificate.py"
 ROWS, DIMS, NQ, K = 3000, 24, 40, 10
 GAMMA = {"rbf": 1e-4, "exp_chi2": 2.0}
 ADDITIVE = ("hellinger", "chi2", "intersection", "jensen_shannon")
@@ -74,12 +75,10 @@ def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def certify(folder: Path, hits: Path) -> tuple[int, str]:
     """The exit code and the words of the script that knows only NumPy and the files."""
-    words = [sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy")]
-    certificate = hits.with_suffix(".certificate.npz")
-    done = subprocess.run(
-        [*words, str(hits), str(certificate)], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    files = (folder / "vectors", folder / "queries.npy", hits, hits.with_suffix(".certificate.npz"))
+    with redirect_stdout(StringIO()) as said:
+        code = check_certificate.main([str(file) for file in files])
+    return code, said.getvalue()
 
 
 # --- the ids
@@ -391,7 +390,7 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
     assert "\nproved; rows scored by the true kernel: median " in searched.err
     np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
     checked = finish(
-        start_words([sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy"), str(out),
+        start_words([sys.executable, check_certificate.__file__, str(folder / "vectors"), str(folder / "queries.npy"), str(out),
                      str(tmp_path / "gt.certificate.npz")])
     )  # fmt: skip
     assert checked.code == 0, checked
