@@ -13,6 +13,9 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
@@ -20,6 +23,7 @@ from tests.independent import check_certificate
 from tests.independent.exact_truth import KERNELS, nearest
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
+from tests.support.making import make_codes, make_vectors
 from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
 
 ROWS, DIMS, NQ, K = 3000, 24, 40, 10
@@ -30,9 +34,9 @@ BOUNDS: dict[str, tuple[object, ...]] = {
     "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64),
     "bin-bound": ("--encoder", "bin-bound", "--groups", 24),
 }
-SMALL: dict[str, tuple[object, ...]] = {
-    "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 48, "--components", 24),
-    "bin-bound": ("--encoder", "bin-bound", "--groups", 16),
+SMALL: dict[str, EncoderSpec] = {
+    "kpca-bound": KpcaBoundSpec(n_landmarks=48, n_components=24),
+    "bin-bound": BinBoundSpec(n_groups=16),
 }
 
 Ids = NDArray[np.int64]
@@ -131,24 +135,18 @@ def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("made", MAKERS)
 def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -> None:
+    """The search is by command; the stores are made by function calls, which take less time."""
     data = adversary(made, 80, 4)
-    np.save(tmp_path / "base.npy", data.rows)
     np.save(tmp_path / "queries.npy", data.queries)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    vectors = make_vectors(tmp_path / "vectors", data.rows, part_rows=128)
     for kernel in KERNELS:
         true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
         for name in ("kpca-bound", *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
-            encode(
-                tmp_path / "vectors",
-                bounds,
-                *kernel_options(kernel),
-                *SMALL[name],
-                "--part-rows",
-                40,
-            )
+            true_kernel = make_kernel(kernel, gamma=GAMMA.get(kernel))
+            make_codes(bounds, vectors, true_kernel, SMALL[name], part_rows=40)
             ids, _ = exact(bounds, tmp_path / "queries.npy")
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
 
