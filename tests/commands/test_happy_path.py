@@ -19,6 +19,7 @@ from mercore.jobs.resources.execution import Execution
 from mercore.stores.formats import OPENERS
 from mercore.stores.results.hits import Hits, read_hits
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.running import ENCODE, files_of, histograms, invoke, names_in, run, succeed
 
 Rows = NDArray[Any]
@@ -196,8 +197,8 @@ def plain(
     return [(words, hits_of(*words, "--threads", 1, "--batch", 12)) for words in searches]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("batch", [1, 7, 1024])
+@loop_over("threads", [1, 2, 3])
+@loop_over("batch", [1, 7, 1024])
 def test_threads_and_batches_change_nothing(
     threads: int, batch: int, plain: list[tuple[tuple[object, ...], Hits]]
 ) -> None:
@@ -205,7 +206,7 @@ def test_threads_and_batches_change_nothing(
         assert_same(hits_of(*words, "--threads", threads, "--batch", batch), expected)
 
 
-@pytest.mark.parametrize("part_rows", [1, 17, 256, 2999, 3000, 5000])
+@loop_over("part_rows", [1, 17, 256, 2999, 3000, 5000])
 def test_the_size_of_parts_changes_nothing(
     part_rows: int, *, kernel: str, encoded: Path, vectors: Path, data: Path, tmp_path: Path
 ) -> None:

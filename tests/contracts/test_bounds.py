@@ -19,6 +19,7 @@ from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds import BoundScanner
 from mercore.stores.rows import SourceVectors
 from tests.support.adversarial import MAKERS, adversary
+from tests.support.cases import loop_over
 from tests.support.custom_kernels import LAPLACE, write
 from tests.support.making import Rows, histograms
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
@@ -120,21 +121,21 @@ class TestBounds:
         encoder = bound.encoder(rows, data.draw(st.sampled_from((1, 2, 4, 64))))
         check(bound.kernel, encoder, rows, np.concatenate([queries, rows]))
 
-    @pytest.mark.parametrize("d", DIMS)
-    @pytest.mark.parametrize("style", ["dense", "sparse"])
+    @loop_over("d", DIMS)
+    @loop_over("style", ["dense", "sparse"])
     def test_of_any_length_and_of_rows_an_ulp_apart(self, bound: Bound, d: int, style: str) -> None:
         rows = kernel_rows(style, "float32", (60, d), signed=bound.signed, seed=d)
         queries = np.concatenate([rows[:3], one_ulp_apart(rows[:20], 1)])
         check(bound.kernel, bound.encoder(rows, 24), rows, queries)
 
-    @pytest.mark.parametrize("name", MAKERS)
+    @loop_over("name", MAKERS)
     def test_of_rows_that_mislead(self, bound: Bound, name: str) -> None:
         found = adversary(name, 120, 6, seed=3)
         queries = np.concatenate([found.queries, found.rows[:3]])
         for size in (3, 24):
             check(bound.kernel, bound.encoder(found.rows, size), found.rows, queries)
 
-    @pytest.mark.parametrize("style", STYLES)
+    @loop_over("style", STYLES)
     def test_of_rows_that_no_model_was_learned_from(self, bound: Bound, style: str) -> None:
         learned = adversary("clustered", 100, 1).rows
         d = learned.shape[1]
@@ -144,7 +145,7 @@ class TestBounds:
         few = np.repeat(learned[:1], 50, axis=0)
         check(bound.kernel, bound.encoder(few, 16), rows, np.concatenate([rows[:4], queries]))
 
-    @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 16])
+    @loop_over("size", [1, 2, 3, 5, 8, 13, 16])
     def test_of_every_size(self, bound: Bound, size: int) -> None:
         rows, queries = histograms(60, 16, seed=6), histograms(6, 16, seed=7)
         check(bound.kernel, bound.encoder(rows, size), rows, np.concatenate([queries, rows[:2]]))

@@ -25,6 +25,7 @@ from mercore.stores.spec import to_json
 from mercore.stores.vectors import VectorStore
 from tests.contracts.encoder_cases import CASES, Arrays, Case
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors
 
 ROWS, DIMS, COPIES, NQ = 300, 20, 40, 9
@@ -172,7 +173,7 @@ def test_columns_are_those_that_encode_returns(made: Made, rows: NDArray[Any]) -
             assert shapes == said
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@loop_over("size", [1, 7])
 def test_a_code_is_the_same_bits_whatever_block_its_row_comes_in(
     made: Made, size: int, rows: NDArray[Any]
 ) -> None:
@@ -292,7 +293,7 @@ def test_scores_are_those_of_what_lies_on_disk(made: Made, queries: NDArray[Any]
     np.testing.assert_allclose(every_score(codes, queries), true, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("k", [1, 10, ROWS])
+@loop_over("k", [1, 10, ROWS])
 def test_a_search_returns_the_greatest_scores_and_of_equals_the_lower_ids(
     made: Made, k: int, queries: NDArray[Any]
 ) -> None:
@@ -388,7 +389,7 @@ def chunk_of(copy: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("damage", ["deleted", "flipped", "truncated"])
+@loop_over("damage", ["deleted", "flipped", "truncated"])
 def test_a_damaged_model_is_fitted_again(made: Made, damage: str, copy: Path) -> None:
     whole = files_of(copy)
     for count, name in enumerate(model_arrays(made), 1):

@@ -14,6 +14,7 @@ from mercore.pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_ker
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.stores.errors import FormatError, InputError
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 
 Floats = NDArray[np.float64]
@@ -125,7 +126,7 @@ class TestKernel:
                 exact(case.kernel, X[i : i + 1], Y[j : j + 1]), together[i : i + 1, j : j + 1]
             )
 
-    @pytest.mark.parametrize("style", ["dense", "sparse"])
+    @loop_over("style", ["dense", "sparse"])
     def test_a_score_is_the_same_bits_however_wide_the_block_is(
         self, case: Case, style: str
     ) -> None:
@@ -152,7 +153,7 @@ class TestKernel:
         for i in range(len(rows)):
             same_bits(case.kernel.prepare(rows[i : i + 1]), together[i : i + 1])
 
-    @pytest.mark.parametrize("style", STYLES)
+    @loop_over("style", STYLES)
     def test_a_row_is_its_own_nearest_and_the_gram_matrix_is_positive_semi_definite(
         self, case: Case, style: str
     ) -> None:
@@ -179,7 +180,7 @@ class TestKernel:
                 case.kernel.prepare(bytes_.astype(np.float32)),
             )
 
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+    @loop_over("bad", [np.nan, np.inf, -np.inf])
     def test_a_value_that_is_no_number_is_refused(self, case: Case, bad: float) -> None:
         rows = np.ones((5, 3), np.float32)
         rows[2, 1] = rows[4, 0] = bad
@@ -207,7 +208,7 @@ class TestKernel:
             "is defined for values ≥ 0. Fix: use cosine or rbf, or shift the data.",
         )
 
-    @pytest.mark.parametrize("dtype", ["uint8", "float32"])
+    @loop_over("dtype", ["uint8", "float32"])
     def test_a_row_of_zeros_is_refused_where_it_has_no_score(self, case: Case, dtype: str) -> None:
         rows = np.ones((4, 2), dtype)
         rows[1] = 0
@@ -229,7 +230,7 @@ class TestKernel:
         X = again.prepare(kernel_rows("dense", "float32", (4, 9), signed=False, seed=5))
         same_bits(exact(again, X, X), exact(case.kernel, X, X))
 
-    @pytest.mark.parametrize(
+    @loop_over(
         "newer",
         [
             {"name": "arc_cosine"},
@@ -237,7 +238,6 @@ class TestKernel:
             {"configuration": {"normalise": "l2"}},
             {"configuration": None},
         ],
-        ids=str,
     )
     def test_a_spec_that_says_more_or_something_else_is_refused(
         self, case: Case, newer: dict[str, Any]
@@ -322,7 +322,7 @@ def test_a_transform_without_measure_stays_between_0_and_1(kernel: Kernel) -> No
 
 
 @pytest.mark.parametrize("transform", [None, 5.0])
-@pytest.mark.parametrize("offset", [0.0, 1.0, 1e2, 1e4, 1e6])
+@loop_over("offset", [0.0, 1.0, 1e2, 1e4, 1e6])
 def test_the_error_of_rbf_allows_for_rows_far_from_the_origin(
     offset: float, transform: float | None
 ) -> None:

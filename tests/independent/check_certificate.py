@@ -1,100 +1,335 @@
-"""Check exact hits by NumPy and the files alone: check_certificate.py VECTORS.zarr QUERIES HITS.npz
-CERTIFICATE.npz."""
+"""Check the certificate of exact hits with NumPy and the files alone.
+
+Usage
+-----
+    python check_certificate.py VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz
+
+QUERIES is a file .npy, .bvecs .fvecs .ivecs (TEXMEX) or .u8bin .i8bin .fbin .ibin (big-ann).
+The exit code is 0 if all is proved, 1 if not; one line names the first fault of each query.
+
+What it proves
+--------------
+It computes the true score of every (query, row) in float64, and from these alone:
+
+- the rows are those of which the certificate speaks (CRC-32C of each chunk, BLAKE2b of these);
+- the ids of a query are distinct rows, and their scores are true, descending, and end at ``kth``;
+- no row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
+- ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores.
+
+What it does not prove
+----------------------
+- The order of different rows whose scores are nearer to each other than twice the slack, at most
+  2e-9: float64 does not tell them apart.
+- That mercore evaluated exactly the rows that it counts, or that the queries are the ones meant.
+
+What it cannot read
+-------------------
+Vectors that are compressed or not on this machine, other kernels than those of ``SCORES``, and hits
+that are no .npz. It holds all rows in memory, and reads each of them once per query.
+"""
 
 import json
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from hashlib import blake2b
+from operator import xor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
-OFF, MOST = (
-    1e-12,
-    1e-9,
-)  # how far the scores made here may be off; a slack above MOST would prove nothing
-CRC32C = [
-    reduce(lambda crc, _: crc >> 1 ^ 0x82F63B78 * (crc & 1), range(8), byte) for byte in range(256)
-]
-SCORES: dict[str, Any] = {  # of a query and rows as they are, float64
-    "cosine": lambda x, Y: Y @ x / np.sqrt(x @ x) / np.sqrt((Y * Y).sum(1)),
-    "hellinger": lambda x, Y: np.sqrt(x * Y).sum(1) / np.sqrt(x.sum() * Y.sum(1)),
-    "chi2": lambda x, Y: (2 * x * Y / np.maximum(x * Y.sum(1)[:, None] + x.sum() * Y, 1e-300)).sum(
-        1
-    ),
-    "intersection": lambda x, Y: np.minimum(x / x.sum(), Y / Y.sum(1)[:, None]).sum(1),
-    "rbf": lambda x, Y, gamma: np.exp(-gamma * ((x - Y) ** 2).sum(1)),
+Array = NDArray[Any]
+
+ROUNDING = 1e-12  # of the scores that are computed here
+GREATEST_SLACK = 1e-9  # a certificate with more proves nothing
+BLOCK_ROWS = 1024
+CHECKSUM_BYTES = 4  # behind the rows of each chunk
+TEXMEX = {".bvecs": "u1", ".fvecs": "<f4", ".ivecs": "<i4"}  # each row: d int32, then d numbers
+BIGANN = {".u8bin": "u1", ".i8bin": "i1", ".fbin": "<f4", ".ibin": "<i4"}  # n, d uint32, then rows
+
+
+def refuse(message: str) -> NoReturn:
+    """End with exit code 1."""
+    sys.exit(f"refused: {message}")
+
+
+# --- scores of a query x, float64[d], and rows Y, float64[n, d], none of them normalised
+
+
+def cosine(x: Array, Y: Array) -> Any:
+    """Return <x, y> / (|x| |y|)."""
+    return Y @ x / np.sqrt(x @ x) / np.sqrt((Y * Y).sum(axis=1))
+
+
+def hellinger(x: Array, Y: Array) -> Any:
+    """Return the sum of sqrt(p q), where p = x / sum(x) and q = y / sum(y)."""
+    return np.sqrt(x * Y).sum(axis=1) / np.sqrt(x.sum() * Y.sum(axis=1))
+
+
+def chi2(x: Array, Y: Array) -> Any:
+    """Return the sum of 2 p q / (p + q), 0 where p = q = 0, where p = x / sum(x), q = y / sum(y).
+
+    With numerator and denominator times sum(x) sum(y) it is 2 x y / (x sum(y) + sum(x) y).
+    """
+    denominators = x * Y.sum(axis=1)[:, None] + x.sum() * Y
+    return (2 * x * Y / np.maximum(denominators, 1e-300)).sum(axis=1)
+
+
+def intersection(x: Array, Y: Array) -> Any:
+    """Return the sum of min(p, q), where p = x / sum(x) and q = y / sum(y)."""
+    return np.minimum(x / x.sum(), Y / Y.sum(axis=1)[:, None]).sum(axis=1)
+
+
+def rbf(x: Array, Y: Array, gamma: float) -> Any:
+    """Return exp(-gamma |x - y|²)."""
+    return np.exp(-gamma * ((x - Y) ** 2).sum(axis=1))
+
+
+SCORES: dict[str, Callable[..., Array]] = {
+    function.__name__: function for function in (cosine, hellinger, chi2, intersection, rbf)
 }
 
-path, asked = Path(sys.argv[1]), Path(sys.argv[2])
-header = json.loads((path / "zarr.json").read_bytes())["attributes"]["mercore"]
-n, column = header["layout"]["rows"], header["layout"]["columns"][0]
-files = [
-    file.read_bytes()
-    for file in sorted(path.glob("vectors/c/*/0"), key=lambda file: int(file.parts[-2]))
-]
-sums = [
-    ~reduce(lambda crc, byte: CRC32C[(crc ^ byte) & 255] ^ crc >> 8, f[:-4], 2**32 - 1) % 2**32
-    for f in files
-]
-chunks = [{"bytes": len(f), "crc32c": f"{crc:08x}"} for f, crc in zip(files, sums, strict=True)]
-named = (chunks, {key: header[key] for key in ("kind", "layout", "spec")})
-texts = (json.dumps(value, sort_keys=True, separators=(",", ":")) for value in named)
-content, job = (blake2b(text.encode(), digest_size=16).hexdigest() for text in texts)
-if column["compressor"] != "none" or content != header["spec"]["content"]:
-    sys.exit(f"refused: {path} is compressed, or holds other rows than its digest names")
-rows = np.frombuffer(b"".join(f[:-4] for f in files), column["dtype"]).reshape(-1, column["width"])[
-    :n
-]
-gone = (
-    np.frombuffer((path / "model/dropped/c/0").read_bytes()[:-4], "<i8")
-    if header["layout"]["model"]
-    else ()
-)
-names = np.setdiff1d(np.arange(n + len(gone)), gone)  # the rows' ids
-queries = (
-    np.load(asked)
-    if asked.suffix == ".npy"
-    else np.fromfile(asked, "u1").reshape(-1, 4 + column["width"])[:, 4:]
-)
-hits, said = (dict(np.load(file)) for file in sys.argv[3:])
-about, *columns = (
-    said[key] for key in ("about", "kth", "slack", "greatest_unevaluated", "evaluated", "ties")
-)
-kernel, exact, vectors = (json.loads(str(about))[key] for key in ("kernel", "exact", "vectors"))
-answers, refused = (
-    zip(queries.astype(np.float64), hits["ids"], hits["scores"], *columns, strict=True),
-    [],
-)
-for q, (x, ids, scores, kth, slack, least, evaluated, ties) in enumerate(answers):
-    blocks = (rows[first : first + 1024].astype(np.float64) for first in range(0, n, 1024))
-    true = np.concatenate(
-        [SCORES[kernel["name"]](x, block, **kernel["configuration"]) for block in blocks]
-    )
-    at = np.searchsorted(names, ids).clip(max=n - 1)
-    others, equal = (
-        np.setdiff1d(np.arange(n), at),
-        (rows == rows[at[-1]]).all(1),
-    )  # equal rows tie, however rounded
-    near, equals = (true[others] >= kth - 2 * slack - OFF).sum(), others[equal[others]]
-    wrong = {
-        "of other vectors, or not exact": not (exact and said["rows"] == n and vectors == job),
-        "ids are not distinct rows": len(others) + len(ids) != n or (names[at] != ids).any(),
-        "scores are others": scores.shape != ids.shape
-        or not (abs(scores - true[at]) <= slack + OFF).all(),
-        "scores ascend, or end not at kth": (np.diff(scores) > 2 * slack).any()
-        or not abs(kth - scores[-1]) <= slack,
-        "a row not listed is nearer": true[others].max(initial=-np.inf) > kth + 2 * slack + OFF,
-        "an equal row of lower id is not listed": (equals < at[-1]).any(),
-        "ties are others": not len(equals) <= ties <= near,
-        "too few rows are evaluated": not (
-            len(ids) <= evaluated <= n and np.sum(true - OFF > least) <= evaluated
-        ),
-        "slack is out of range, or greatest_unevaluated above kth": not (
-            0 <= slack <= MOST and least <= kth
-        ),
+
+# --- checksums
+
+
+def crc32c_table() -> NDArray[np.uint32]:
+    """Return what each byte adds to the register of CRC-32C (reflected polynomial 82F63B78)."""
+    table = np.arange(256)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ 0x82F63B78, table >> 1)
+    return table.astype(np.uint32)
+
+
+TABLE = crc32c_table()
+
+
+def advance(registers: NDArray[np.uint32], data: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return CRC registers, uint32[m], after each has taken its row of ``data``, uint8[m, n]."""
+    for column in np.ascontiguousarray(data.T):
+        registers = TABLE[(registers ^ column) & 255] ^ registers >> 8
+    return registers
+
+
+def crc32c(data: bytes) -> int:
+    """Return the CRC-32C of bytes.
+
+    A register is linear over xor: after ``width`` bytes it is what those bytes make of 0, xor what
+    ``width`` zero bytes make of each bit of the register before. So pieces of equal width are taken
+    side by side from 0, and then joined.
+    """
+    values = np.frombuffer(data, np.uint8)
+    width = max(1, int(len(values) ** 0.5))
+    first = len(values) % width
+    register = int(advance(np.full(1, 2**32 - 1, np.uint32), values[None, :first])[0])
+    pieces = values[first:].reshape(-1, width)
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    bits_later = advance(bits, np.zeros((32, width), np.uint8)).tolist()
+    for piece in advance(np.zeros(len(pieces), np.uint32), pieces).tolist():
+        carried = [later for bit, later in enumerate(bits_later) if register >> bit & 1]
+        register = reduce(xor, carried, piece)
+    return register ^ 2**32 - 1
+
+
+def digest(value: object) -> str:
+    """Return BLAKE2b, 16 bytes, of canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+# --- files
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Rows [n, d], their ids int64[n], ascending, and the digest that certificates name."""
+
+    rows: Array
+    ids: Array
+    digest: str
+
+
+def read_vectors(folder: Path) -> Vectors:
+    """Read a vector store: one column ``vectors``, one chunk of whole rows per part."""
+    header = json.loads((folder / "zarr.json").read_bytes())["attributes"]["mercore"]
+    layout, (column,) = header["layout"], header["layout"]["columns"]
+    if column["compressor"] != "none":
+        refuse(f"{folder} is compressed ({column['compressor']}), which this script cannot read")
+    chunks = folder.glob("vectors/c/*/0")
+    in_order = sorted(chunks, key=lambda chunk: int(chunk.parent.name))
+    files = [chunk.read_bytes() for chunk in in_order]
+    payloads = [file[:-CHECKSUM_BYTES] for file in files]
+    named = [
+        {"bytes": len(file), "crc32c": f"{crc32c(payload):08x}"}
+        for file, payload in zip(files, payloads, strict=True)
+    ]
+    if digest(named) != header["spec"]["content"]:
+        refuse(f"{folder} holds other rows than its digest names")
+    values = np.frombuffer(b"".join(payloads), np.dtype(column["dtype"]).newbyteorder("<"))
+    rows = values.reshape(-1, column["width"])[: layout["rows"]]
+    ids = row_ids(folder, len(rows), dropped=bool(layout["model"]))
+    return Vectors(rows, ids, digest({key: header[key] for key in ("kind", "layout", "spec")}))
+
+
+def row_ids(folder: Path, n: int, *, dropped: bool) -> Array:
+    """Return the numbers that the rows have in the source, of which ingest may have dropped some."""
+    if not dropped:
+        return np.arange(n)
+    payload = (folder / "model/dropped/c/0").read_bytes()[:-CHECKSUM_BYTES]
+    missing = np.frombuffer(payload, "<i8")
+    return np.setdiff1d(np.arange(n + len(missing)), missing)
+
+
+def read_queries(path: Path, d: int) -> Array:
+    """Return queries, float64[nq, d]."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        queries = np.load(path)
+    elif suffix in TEXMEX:
+        row = np.dtype([("d", "<i4"), ("values", TEXMEX[suffix], (d,))])
+        queries = np.fromfile(path, row)["values"]
+    elif suffix in BIGANN:
+        queries = np.fromfile(path, BIGANN[suffix], offset=8).reshape(-1, d)
+    else:
+        refuse(f"{path} is none of .npy {' '.join([*TEXMEX, *BIGANN])}")
+    if queries.ndim != 2 or queries.shape[1] != d:
+        refuse(f"{path} has shape {queries.shape}, expected {d} columns")
+    return np.asarray(queries, np.float64)
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """Return the arrays of a file."""
+    if path.suffix != ".npz":
+        refuse(f"{path} is no .npz, which hits and certificates must be")
+    with np.load(path) as file:
+        return dict(file)
+
+
+# --- queries
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one query, with its line of the certificate.
+
+    ``true`` are the scores of all rows, ``at`` the rows listed, in their order, ``others`` the rest.
+    """
+
+    ids: Array
+    scores: Array
+    kth: float
+    slack: float
+    greatest_unevaluated: float
+    evaluated: int
+    ties: int
+    true: Array
+    at: Array
+    others: Array
+
+
+def true_scores(score: Callable[[Array, Array], Array], query: Array, rows: Array) -> Array:
+    """Return the scores of all rows, float64[n]."""
+    firsts = range(0, len(rows), BLOCK_ROWS)
+    blocks = (rows[first : first + BLOCK_ROWS].astype(np.float64) for first in firsts)
+    return np.concatenate([score(query, block) for block in blocks])
+
+
+def fault_of_scores(answer: Answer) -> str:
+    """The scores are true, descend, and end at ``kth``; a NaN fails."""
+    scores, slack = answer.scores, answer.slack
+    if scores.shape != answer.ids.shape:
+        return "scores are others"
+    if not (abs(scores - answer.true[answer.at]) <= slack + ROUNDING).all():
+        return "scores are others"
+    if (np.diff(scores) > 2 * slack).any() or not abs(answer.kth - scores[-1]) <= slack:
+        return "scores ascend, or end not at kth"
+    return ""
+
+
+def fault_of_others(answer: Answer, vectors: Vectors) -> str:
+    """No row that is not listed is nearer; those equal to the last one have higher ids; ties fit.
+
+    Rows equal to the last one tie, however scores are rounded; rows within the margin may tie.
+    """
+    scores, last = answer.true[answer.others], answer.at[-1]
+    margin = 2 * answer.slack + ROUNDING
+    equal = answer.others[(vectors.rows[answer.others] == vectors.rows[last]).all(axis=1)]
+    if scores.max(initial=-np.inf) > answer.kth + margin:
+        return "a row not listed is nearer"
+    if (equal < last).any():
+        return "an equal row of lower id is not listed"
+    if not len(equal) <= answer.ties <= (scores >= answer.kth - margin).sum():
+        return "ties are others"
+    return ""
+
+
+def fault_of_claims(answer: Answer, n: int) -> str:
+    """Every row above ``greatest_unevaluated`` was evaluated, and the slack is small; a NaN fails."""
+    above = (answer.true - ROUNDING > answer.greatest_unevaluated).sum()
+    if not max(len(answer.ids), above) <= answer.evaluated <= n:
+        return "too few rows are evaluated"
+    if not 0 <= answer.slack <= GREATEST_SLACK or not answer.greatest_unevaluated <= answer.kth:
+        return "slack is out of range, or greatest_unevaluated above kth"
+    return ""
+
+
+def check_query(vectors: Vectors, true: Array, answer: Mapping[str, Any]) -> str:
+    """Return the first fault of the answer to a query, or an empty text."""
+    n, ids = len(vectors.rows), answer["ids"]
+    at = np.searchsorted(vectors.ids, ids).clip(max=n - 1)
+    others = np.setdiff1d(np.arange(n), at)
+    if len(at) + len(others) != n or (vectors.ids[at] != ids).any():
+        return "ids are not distinct rows"
+    whole = Answer(**answer, true=true, at=at, others=others)
+    return fault_of_scores(whole) or fault_of_others(whole, vectors) or fault_of_claims(whole, n)
+
+
+def score_of(kernel: Mapping[str, Any]) -> Callable[[Array, Array], Array]:
+    """Return the function of a query and rows that the certificate names."""
+    name, configuration = kernel["name"], kernel["configuration"]
+    if name not in SCORES:
+        refuse(f"kernel {name} is none of {', '.join(SCORES)}, which this script can compute")
+    return lambda query, rows: SCORES[name](query, rows, **configuration)
+
+
+def answers_of(
+    nq: int, hits: Mapping[str, Array], certificate: Mapping[str, Array]
+) -> list[dict[str, Any]]:
+    """Return what hits and certificate say of each query."""
+    arrays = {key: hits[key] for key in ("ids", "scores")} | {
+        key: certificate[key]
+        for key in ("kth", "slack", "greatest_unevaluated", "evaluated", "ties")
     }
-    refused += [f"query {q}: {fault}" for fault, found in wrong.items() if found][:1]
-print("\n".join(refused) or f"proved: {len(queries)} queries against {n} rows by {kernel['name']}")  # noqa: T201
-sys.exit(bool(refused))
+    for key, values in arrays.items():
+        if values.shape[:1] != (nq,):
+            refuse(f"{key} has shape {values.shape}, expected {nq} queries")
+    return [{key: values[q] for key, values in arrays.items()} for q in range(nq)]
+
+
+def main(words: Sequence[str]) -> int:
+    """Check the four files, print the verdict, and return the exit code."""
+    if len(words) != 4:
+        refuse("expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz")
+    folder, asked, found, said = map(Path, words)
+    vectors, hits, certificate = read_vectors(folder), read_npz(found), read_npz(said)
+    queries = read_queries(asked, vectors.rows.shape[1])
+    about = json.loads(str(certificate["about"]))
+    score = score_of(about["kernel"])
+    of_these = about["vectors"] == vectors.digest and certificate["rows"] == len(vectors.rows)
+    faults = []
+    for q, answer in enumerate(answers_of(len(queries), hits, certificate)):
+        fault = "of other vectors, or not exact"
+        if of_these and about["exact"]:
+            fault = check_query(vectors, true_scores(score, queries[q], vectors.rows), answer)
+        if fault:
+            faults.append(f"query {q}: {fault}")
+    proved = f"{len(queries)} queries against {len(vectors.rows)} rows by {about['kernel']['name']}"
+    print("\n".join(faults) or f"proved: {proved}")  # noqa: T201
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

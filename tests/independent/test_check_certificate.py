@@ -3,20 +3,24 @@
 import json
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from mercore.stores.vectors import VectorStore, original_ids
-from tests.independent import reference
+from tests.independent import check_certificate, reference
+from tests.independent.check_certificate import crc32c
 from tests.support.making import histograms, make_vectors
 
 Arrays = dict[str, NDArray[Any]]
 
-SCRIPT = Path(__file__).with_name("check_certificate.py")
+SCRIPT = check_certificate.__file__
 KERNELS: list[tuple[str, dict[str, float]]] = [
     ("cosine", {}),
     ("hellinger", {}),
@@ -81,21 +85,45 @@ def certified(
     return {"ids": original_ids(at, store.dropped), "scores": scores}, certificate
 
 
-def check(store: VectorStore, queries: Path, hits: Arrays, certificate: Arrays) -> tuple[int, str]:
-    """The exit code of the script, and all that it says."""
+def files_of(store: VectorStore, queries: Path, hits: Arrays, certificate: Arrays) -> list[str]:
+    """The words of the command line, after the files are written."""
     folder = queries.parent
     np.savez(folder / "gt.npz", **hits)  # type: ignore[arg-type]
     np.savez(folder / "gt.certificate.npz", **certificate)  # type: ignore[arg-type]
-    files = (store.where, queries, folder / "gt.npz", folder / "gt.certificate.npz")
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *map(str, files)], capture_output=True, text=True, check=False
-    )
-    return done.returncode, done.stdout + done.stderr
+    paths = (store.where, queries, folder / "gt.npz", folder / "gt.certificate.npz")
+    return [str(path) for path in paths]
+
+
+def check(store: VectorStore, queries: Path, hits: Arrays, certificate: Arrays) -> tuple[int, str]:
+    """The exit code of the script, and all that it says."""
+    said = StringIO()
+    try:
+        with redirect_stdout(said):
+            code = check_certificate.main(files_of(store, queries, hits, certificate))
+    except SystemExit as refused:
+        return 1, f"{refused}\n"
+    return code, said.getvalue()
 
 
 def saved(folder: Path, queries: NDArray[Any]) -> Path:
     np.save(folder / "queries.npy", queries)
     return folder / "queries.npy"
+
+
+def test_the_script_starts_without_mercore(tmp_path: Path) -> None:
+    data = rows_and_queries()
+    store, queries = make_vectors(tmp_path / "v.zarr", data[0]), saved(tmp_path, data[1])
+    hits, certificate = certified(store, "chi2", data)
+    proved, refused = (
+        f"proved: {NQ} queries against {N} rows by chi2\n",
+        "query 1: ties are others\n",
+    )
+    for code, expected in ((0, proved), (1, refused)):
+        words = [sys.executable, "-I", SCRIPT, *files_of(store, queries, hits, certificate)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (code, expected, "")
+        certificate["ties"][1] = -1
+    assert "mercore." not in Path(SCRIPT).read_text()
 
 
 @pytest.mark.parametrize(("name", "configuration"), KERNELS)
@@ -107,15 +135,64 @@ def test_right_hits_are_proved(name: str, configuration: dict[str, float], tmp_p
     assert check(store, saved(tmp_path, data[1]), hits, certificate) == (0, expected)
 
 
-def test_bytes_queries_of_bvecs_and_every_row_evaluated(tmp_path: Path) -> None:
-    data = rows_and_queries("uint8")
-    store = make_vectors(tmp_path / "v.zarr", data[0])
-    hits, certificate = certified(store, "chi2", data, k=1)
+def written(folder: Path, suffix: str, queries: NDArray[Any]) -> Path:
+    """The queries as a TEXMEX or a big-ann file."""
+    path = folder / f"queries{suffix}"
+    head = np.array(queries.shape, "<i4")
+    rows = [head[1:].tobytes() + row.tobytes() for row in queries]
+    path.write_bytes(
+        b"".join(rows) if suffix.endswith("vecs") else head.tobytes() + queries.tobytes()
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "dtype"),
+    [
+        (".bvecs", "uint8"),
+        (".u8bin", "uint8"),
+        (".fvecs", "float32"),
+        (".fbin", "float32"),
+        (".ivecs", "int32"),
+        (".ibin", "int32"),
+        (".i8bin", "int8"),
+    ],
+)
+def test_queries_of_any_file_and_every_row_evaluated(
+    suffix: str, dtype: str, tmp_path: Path
+) -> None:
+    rows, queries = rows_and_queries("uint8")
+    if dtype == "int8":
+        rows, queries = rows // 2, queries // 2
+    store = make_vectors(tmp_path / "v.zarr", rows)
+    hits, certificate = certified(store, "chi2", (rows, queries), k=1)
     certificate["evaluated"][:], certificate["greatest_unevaluated"][:] = N, -np.inf
     assert certificate["ties"].tolist() == [1, 1, 1]
-    queries = tmp_path / "queries.bvecs"
-    queries.write_bytes(b"".join(np.array([D], "<i4").tobytes() + row.tobytes() for row in data[1]))
-    assert check(store, queries, hits, certificate)[0] == 0
+    path = written(tmp_path, suffix, queries.astype(dtype))
+    assert check(store, path, hits, certificate)[0] == 0
+
+
+def test_what_the_script_cannot_read_is_named(tmp_path: Path) -> None:
+    data = rows_and_queries()
+    store, queries = make_vectors(tmp_path / "v.zarr", data[0]), saved(tmp_path, data[1])
+    hits, certificate = certified(store, "chi2", data)
+    table = queries.rename(tmp_path / "queries.parquet")
+    files = ".npy .bvecs .fvecs .ivecs .u8bin .i8bin .fbin .ibin"
+    assert check(store, table, hits, certificate) == (1, f"refused: {table} is none of {files}\n")
+    narrow = saved(tmp_path, data[1][:, 1:])
+    said = f"refused: {narrow} has shape (3, 5), expected 6 columns\n"
+    assert check(store, narrow, hits, certificate) == (1, said)
+    about = json.loads(str(certificate["about"]))
+    about["kernel"]["name"] = "jensen_shannon"
+    certificate["about"] = np.array(json.dumps(about))
+    said = "refused: kernel jensen_shannon is none of cosine, hellinger, chi2, intersection, rbf, which"
+    assert check(store, saved(tmp_path, data[1]), hits, certificate)[1].startswith(said)
+    for words, said in {
+        ("v", "q"): "expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz",
+        (str(store.where), "q", "gt.ivecs", "c.npz"): "gt.ivecs is no .npz, which hits and",
+    }.items():
+        with pytest.raises(SystemExit, match=said):
+            check_certificate.main(words)
 
 
 def test_ids_are_those_of_the_source_where_rows_were_dropped(tmp_path: Path) -> None:
@@ -220,7 +297,8 @@ def test_an_array_of_another_length_is_refused(key: str, tmp_path: Path) -> None
     store = make_vectors(tmp_path / "v.zarr", data[0])
     hits, certificate = certified(store, "chi2", data)
     certificate[key] = certificate[key][:-1]
-    assert check(store, saved(tmp_path, data[1]), hits, certificate)[0] == 1
+    said = f"refused: {key} has shape (2,), expected 3 queries\n"
+    assert check(store, saved(tmp_path, data[1]), hits, certificate) == (1, said)
 
 
 def test_a_flipped_bit_and_a_compressed_store_are_refused(tmp_path: Path) -> None:
@@ -229,8 +307,15 @@ def test_a_flipped_bit_and_a_compressed_store_are_refused(tmp_path: Path) -> Non
     hits, certificate = certified(store, "chi2", data)
     chunk = Path(store.where) / "vectors/c/1/0"
     chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
-    refusal = "refused: {} is compressed, or holds other rows than its digest names\n"
     queries = saved(tmp_path, data[1])
-    assert check(store, queries, hits, certificate) == (1, refusal.format(store.where))
+    refusal = f"refused: {store.where} holds other rows than its digest names\n"
+    assert check(store, queries, hits, certificate) == (1, refusal)
     packed = make_vectors(tmp_path / "packed.zarr", data[0], compressor="zstd")
-    assert check(packed, queries, hits, certificate) == (1, refusal.format(packed.where))
+    refusal = f"refused: {packed.where} is compressed (zstd), which this script cannot read\n"
+    assert check(packed, queries, hits, certificate) == (1, refusal)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 17, 1000, 65_536, 65_537])
+def test_checksums_are_those_of_the_stores(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    assert crc32c(data) == google_crc32c.value(data)

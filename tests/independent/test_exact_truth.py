@@ -12,6 +12,7 @@ from tests.independent import exact_truth
 from tests.independent.exact_truth import KERNELS
 from tests.independent.reference import exact_additive, exact_l1
 from tests.support.adversarial import MAKERS, adversary
+from tests.support.cases import loop_over
 
 GAMMA = 0.75
 K = 12
@@ -63,7 +64,7 @@ def ranked(name: str, rows: list[list[float]], query: list[float]) -> list[int]:
     return [i for group in groups for i in sorted(group)]
 
 
-@pytest.mark.parametrize("made", [name for name in MAKERS if name != "near-uniform"])
+@loop_over("made", [name for name in MAKERS if name != "near-uniform"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_nearest_are_those_of_exact_arithmetic(name: str, made: str) -> None:
     data = adversary(made, 32, 2)

@@ -30,6 +30,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
 from tests.support.strategies import steady
 
@@ -272,7 +273,7 @@ def test_float16_above_is_the_least_that_is_not_below(values: list[float]) -> No
 # Plans
 
 
-@pytest.mark.parametrize(
+@loop_over(
     "rows", [*range(1, 400, 7), 4096, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9]
 )
 def test_parts_are_powers_of_two_about_a_64th_of_the_store(rows: int) -> None:
@@ -396,7 +397,7 @@ REFUSED_BY["rbf"] = {"NaN", "infinite"}
 
 
 @every_kernel
-@pytest.mark.parametrize("what", BAD)
+@loop_over("what", BAD)
 def test_a_store_that_ingest_saw_rows_outside_the_domain_in_is_refused(
     name: str, what: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.gist import DIMENSION, gabor_bank, gist, texture
 from mercore.stores.errors import InputError, ShapeError
+from tests.support.cases import loop_over
 
 FREQUENCIES = (0.3, 0.3 / 1.85, 0.3 / 1.85**2)
 
@@ -104,8 +105,8 @@ def test_sampling_and_cutting_off_change_little() -> None:
     assert (np.linalg.norm(rows - truth, axis=1) < 0.04 * np.linalg.norm(truth, axis=1)).all()
 
 
-@pytest.mark.parametrize("block", [1, 7, 64])
-@pytest.mark.parametrize("workers", [1, 3])
+@loop_over("block", [1, 7, 64])
+@loop_over("workers", [1, 3])
 def test_a_row_depends_on_its_own_tile_alone(block: int, workers: int) -> None:
     tiles = smooth_noise(50)
     np.testing.assert_array_equal(gist(tiles, block=block, workers=workers), gist(tiles, block=50))
@@ -127,8 +128,8 @@ def test_gray_tiles_are_described_like_equal_channels() -> None:
     )
 
 
-@pytest.mark.parametrize("orientation", range(8))
-@pytest.mark.parametrize("scale", range(3))
+@loop_over("orientation", range(8))
+@loop_over("scale", range(3))
 def test_a_grating_lights_its_channel(scale: int, orientation: int) -> None:
     energy = cells(gist(grating(FREQUENCIES[scale], np.pi * orientation / 8))).mean(axis=(0, 3, 4))
     assert np.unravel_index(energy.argmax(), energy.shape) == (scale, orientation)

@@ -22,6 +22,7 @@ from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, sca
 from mercore.pipeline.topk import top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.strategies import code_arrays, steady
 
 pytestmark = pytest.mark.loops
@@ -121,7 +122,7 @@ def shares(n: int, d: int, seed: int) -> Floats:
 
 
 @every_crossed
-@pytest.mark.parametrize("d", [1, 3, 4, 5, 8, 23])
+@loop_over("d", [1, 3, 4, 5, 8, 23])
 def test_cross_sums_the_terms(terms: str, d: int) -> None:
     for dtype in dtypes(terms):
         X, Y = shares(4, d, seed=d).astype(dtype), shares(6, d, seed=d + 1).astype(dtype)
@@ -207,8 +208,8 @@ def test_insert_keeps_the_k_best_in_whatever_order_they_come(
 
 
 @compiled
-@pytest.mark.parametrize("k", [LONGEST_SORTED + 1, 150, 255, 256])
-@pytest.mark.parametrize("values", [3, 10**6])
+@loop_over("k", [LONGEST_SORTED + 1, 150, 255, 256])
+@loop_over("values", [3, 10**6])
 def test_a_long_list_has_its_worst_last_whatever_the_order(k: int, values: int) -> None:
     rng = np.random.default_rng(k)
     scores = rng.integers(0, values, 700).astype(np.float32)
@@ -346,9 +347,9 @@ def test_scans_agree_to_the_bit_with_each_other_and_with_the_stated_order(
 
 
 @compiled
-@pytest.mark.parametrize("k", [1, 17])
-@pytest.mark.parametrize("nq", [1, 2, 63, 64, 65, 70])
-@pytest.mark.parametrize("alpha", [1, 4, 6, 8])
+@loop_over("k", [1, 17])
+@loop_over("nq", [1, 2, 63, 64, 65, 70])
+@loop_over("alpha", [1, 4, 6, 8])
 def test_scans_of_any_batch_and_sparsity_keep_one_or_all(alpha: int, nq: int, k: int) -> None:
     rng = np.random.default_rng(alpha * nq)
     atoms = rng.integers(0, 30, (17, alpha)).astype(np.uint16)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mercore.pipeline.parallel import in_order, over_parts, read_ahead
+from tests.support.cases import loop_over
 
 
 def parts_read(count: int) -> list[int]:
@@ -22,8 +23,8 @@ def sums(threads: int, count: int) -> int:
     return sum(over_parts(list(range(count)), threads, lambda parts: sum(part for part in parts)))
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("count", [0, 1, 2, 7])
+@loop_over("workers", [1, 2, 3])
+@loop_over("count", [0, 1, 2, 7])
 def test_results_come_in_the_order_of_the_items(workers: int, count: int) -> None:
     assert list(in_order(range(count), lambda item: item * item, workers)) == [
         item * item for item in range(count)

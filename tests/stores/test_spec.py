@@ -24,6 +24,7 @@ from mercore.stores.part_store.header import (
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, to_json
 from mercore.stores.vectors import VectorSpec, open_vector_store
+from tests.support.cases import loop_over
 from tests.support.strategies import steady
 
 Json = Any
@@ -166,7 +167,7 @@ def test_a_field_more_or_less_is_refused(spec: Any) -> None:
 
 
 @every_spec
-@pytest.mark.parametrize("found", [None, [], "text", 3])
+@loop_over("found", [None, [], "text", 3])
 def test_what_is_no_mapping_is_refused(spec: Any, found: Any) -> None:
     refused(
         f"the store: found {found!r}, expected the fields of {spec.name}. "

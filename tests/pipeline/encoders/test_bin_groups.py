@@ -15,6 +15,7 @@ from mercore.pipeline.encoders.bounds.bin_bound import RootBound
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, merging_costs, near_pairs
 from mercore.pipeline.kernels import make_kernel
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import histograms
 from tests.support.strategies import steady
 
@@ -92,7 +93,7 @@ def test_many_differences_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["intersection", "hellinger"])
-@pytest.mark.parametrize("n", [1, 2, 5, 80])
+@loop_over("n", [1, 2, 5, 80])
 def test_near_pairs_are_each_querys_nearest_but_itself(name: str, n: int) -> None:
     rows, kernel = histograms(n, 12, seed=4), make_kernel(name)
     first, second = near_pairs(kernel, rows)

@@ -26,6 +26,7 @@ from mercore.pipeline.topk import TopK, merge
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms
 
 Floats = NDArray[np.float64]
@@ -82,9 +83,7 @@ def rows() -> NDArray[Any]:
 
 
 @every_kernel
-@pytest.mark.parametrize(
-    ("landmarks", "components"), [(40, 12), (40, 40), (5, 3), (1, 1), (300, 20)]
-)
+@loop_over(("landmarks", "components"), [(40, 12), (40, 40), (5, 3), (1, 1), (300, 20)])
 def test_coordinates_are_those_of_the_slow_embedding(
     name: str, landmarks: int, components: int, rows: NDArray[Any]
 ) -> None:
@@ -234,7 +233,7 @@ def lsh_of(spec: KpcaLshSpec, rows: NDArray[Any], name: str) -> tuple[Floats, ND
 
 
 @pytest.mark.parametrize("name", ["chi2", "hellinger", "rbf"])
-@pytest.mark.parametrize("bits", [1, 8, 13, 64, 100])
+@loop_over("bits", [1, 8, 13, 64, 100])
 def test_bits_are_the_signs_of_projected_coordinates(
     name: str, bits: int, rows: NDArray[Any]
 ) -> None:

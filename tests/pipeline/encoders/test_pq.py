@@ -33,6 +33,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors
 from tests.support.strategies import steady
 
@@ -121,7 +122,7 @@ def test_an_assigned_centroid_is_the_nearest_but_for_rounding(
         assert (chosen <= squares.min(axis=1) + (width + 2) * 2.0**-22 * size).all()
 
 
-@pytest.mark.parametrize("where", [0, 1, 15, 16, 63, 64, 127, 200, 255])
+@loop_over("where", [0, 1, 15, 16, 63, 64, 127, 200, 255])
 def test_a_centroid_is_found_wherever_it_stands(where: int) -> None:
     books = np.full((2, 256, 3), 9, np.float32)
     books[0, where] = books[1, 255 - where] = 1
@@ -201,7 +202,7 @@ def test_metrics_share_their_codes_and_their_models_but_not_their_jobs(rows: NDA
     assert plans[0].spec != plans[1].spec
 
 
-@pytest.mark.parametrize("n", [1, 5, 100, 255, 256, 257])
+@loop_over("n", [1, 5, 100, 255, 256, 257])
 def test_a_store_of_few_rows_is_encoded_without_loss(n: int, tmp_path: Path) -> None:
     """As long as there is a centroid for each of them."""
     rows = histograms(n, DIMS, seed=n)

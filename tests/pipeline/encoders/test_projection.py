@@ -1,14 +1,14 @@
 """The projection of kernel values is its slow twin's to the bit, whatever rows stand beside."""
 
 import numpy as np
-import pytest
 
 from mercore.pipeline.encoders.bounds.kpca_bound import projected, projection_panels
 from tests.independent import reference
+from tests.support.cases import loop_over
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 9])
-@pytest.mark.parametrize("width", [1, 11, 32, 70])
+@loop_over("n", [0, 1, 3, 4, 9])
+@loop_over("width", [1, 11, 32, 70])
 def test_rows_are_projected_each_by_itself(n: int, width: int) -> None:
     rng = np.random.default_rng(n)
     scores, projection = rng.random((n, 37)), rng.standard_normal((37, width))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders import pursuit_numba
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.strategies import steady
 
 Floats = NDArray[np.float64]
@@ -109,7 +110,7 @@ def has_clear_choices(pursuit: str, start: Floats, gram: Floats, support: list[i
 
 
 @both
-@pytest.mark.parametrize(
+@loop_over(
     ("m", "alpha", "rows"),
     [
         (2, 2, 4),
@@ -216,7 +217,7 @@ def test_a_pursuit_of_more_atoms_than_the_rank_of_the_dictionary_ends(pursuit: s
 
 
 @both
-@pytest.mark.parametrize("b", [0, 1, 2, 3, 5])
+@loop_over("b", [0, 1, 2, 3, 5])
 def test_a_row_has_the_same_code_whatever_rows_it_is_pursued_with(pursuit: str, b: int) -> None:
     gram, start = dictionary(70, rows=5, seed=3)
     start[3] = gram[17]  # ends early
@@ -238,7 +239,7 @@ def test_a_row_that_no_atom_resembles_has_no_code(pursuit: str) -> None:
 
 
 @both
-@pytest.mark.parametrize("value", [1.0, -0.25, 0.0])
+@loop_over("value", [1.0, -0.25, 0.0])
 def test_a_dictionary_of_one_atom(pursuit: str, value: float) -> None:
     atoms, weights = pursue(
         pursuit, np.array([[value]], np.float32), np.ones((1, 1), np.float32), 1

@@ -17,6 +17,7 @@ from mercore.pipeline.kernels.blocks_numba import CHUNK_ROWS, GROUP, PANEL, VECT
 from mercore.pipeline.kernels.elementary_numba import LEAST, exponential, log2_vector
 from mercore.pipeline.simd.vectors import load_float32, store
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.processors import output_on
 from tests.support.strategies import STYLES, kernel_rows
 from tests.support.tiers import slow_then_soak
@@ -78,7 +79,7 @@ def same_bits(found: Singles, expected: Singles) -> None:
 
 
 @every_kernel
-@pytest.mark.parametrize("style", [*STYLES, "tiny", "far"])
+@loop_over("style", [*STYLES, "tiny", "far"])
 def test_a_block_is_within_its_error_of_the_truth(name: str, style: str) -> None:
     kernel = made(name)
     for d in DIMENSIONS:

@@ -19,6 +19,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_fro
 from mercore.pipeline.kernels.custom_check import check_custom
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
+from tests.support.cases import loop_over
 from tests.support.custom_kernels import COSINE, HEAD, INTERSECTION, LAPLACE, returning, write
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, one_ulp_apart, steady
 
@@ -77,7 +78,7 @@ def test_a_block_is_within_its_error_and_a_pair_has_one_score(
     np.testing.assert_array_equal(exact(custom, Y, X).T, together)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@loop_over("style", STYLES)
 @pytest.mark.parametrize("name", ["intersection", "cosine"])
 def test_scores_are_those_of_the_built_in_kernel(
     loaded: dict[str, CustomKernel], name: str, style: str

@@ -16,6 +16,7 @@ from mercore.pipeline.kernels import KERNELS, Kernel, decimals, make_kernel
 from mercore.pipeline.kernels.decimals import TIE, decimal_score
 from mercore.pipeline.kernels.transform import Transformed
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.strategies import kernel_blocks, kernel_rows, one_ulp_apart, steady
 
 Row = NDArray[Any]
@@ -98,17 +99,15 @@ class TestExactError:
         for x, y in list(zip(rows, others, strict=False))[:2]:
             check_exact(kernel, x, y)
 
-    @pytest.mark.parametrize("rows", HARD.values(), ids=HARD)
-    def test_hard_rows_score_within_their_error(
-        self, kernel: Kernel, rows: tuple[list[float], list[float]]
-    ) -> None:
-        x, y = (np.array(row, np.float32) for row in rows)
+    @loop_over("hard", HARD)
+    def test_hard_rows_score_within_their_error(self, kernel: Kernel, hard: str) -> None:
+        x, y = (np.array(row, np.float32) for row in HARD[hard])
         check_exact(kernel, x, y)
         check_exact(kernel, x, x)
         if signed(kernel):
             check_exact(kernel, x, -y)
 
-    @pytest.mark.parametrize("style", ["dense", "huge_range", "one_peak"])
+    @loop_over("style", ["dense", "huge_range", "one_peak"])
     def test_long_rows_score_within_their_error(self, kernel: Kernel, style: str) -> None:
         rows = kernel_rows(style, "float32", (2, 1000), signed=signed(kernel), seed=1)
         check_exact(kernel, rows[0], rows[1])

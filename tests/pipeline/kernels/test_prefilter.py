@@ -14,6 +14,7 @@ from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.kernels.prefilter_numba import widen_row
 from mercore.pipeline.search.rerank import PAIRS, Prepared, Threshold, pair_scores
+from tests.support.cases import loop_over
 from tests.support.making import histograms
 from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 
@@ -61,8 +62,8 @@ def test_a_screened_score_is_within_its_error(kernel: Kernel, data: st.DataObjec
 
 
 @every_kernel
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("d", [1, 15, 16, 17, 128, 384, 1000])
+@loop_over("style", STYLES)
+@loop_over("d", [1, 15, 16, 17, 128, 384, 1000])
 def test_many_dimensions_and_pairs_of_few_values_round_no_more_than_that(
     kernel: Kernel, style: str, d: int
 ) -> None:
@@ -74,7 +75,7 @@ def test_many_dimensions_and_pairs_of_few_values_round_no_more_than_that(
 
 
 @pytest.mark.parametrize("name", ["cosine", "hellinger", "chi2", "intersection", "jensen_shannon"])
-@pytest.mark.parametrize("scale", [1e-45, 1e-38, 1e-25, 1e-9, 1.0, 1e9, 1e25, 3e38])
+@loop_over("scale", [1e-45, 1e-38, 1e-25, 1e-9, 1.0, 1e9, 1e25, 3e38])
 def test_rows_as_small_or_large_as_float32_has_them(name: str, scale: float) -> None:
     kernel, rng = make_kernel(name), np.random.default_rng(0)
     rows = (rng.random((20, 100)) * scale).astype(np.float32)
@@ -106,7 +107,7 @@ def widen(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
         widen_row(rows.reshape(-1), np.uint64(i) * d, d, rest, out[i])
 
 
-@pytest.mark.parametrize("d", [1, 15, 16, 37, 384])
+@loop_over("d", [1, 15, 16, 37, 384])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 def test_rows_are_widened_as_numpy_does(dtype: str, d: int) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)  # of every float16 that there is
@@ -132,7 +133,7 @@ def made_pairs(
 
 
 @every_kernel
-@pytest.mark.parametrize("threads", [1, 2])
+@loop_over("threads", [1, 2])
 def test_a_cut_loses_nothing_that_is_of_account(kernel: Kernel, threads: int) -> None:
     queries = kernel_rows("dense", "float32", (7, 24), signed=is_signed(kernel), seed=3)
     rows = kernel_rows("dense", "float32", (2 * PAIRS // 7, 24), signed=is_signed(kernel), seed=4)

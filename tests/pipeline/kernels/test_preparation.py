@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.kernels.preparation import l1_normalised
 from mercore.pipeline.kernels.preparation_numba import pairwise_sum
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.strategies import STYLES, kernel_rows, steady
 
 pytestmark = pytest.mark.loops
@@ -35,15 +36,15 @@ def same_bits(found: NDArray[np.float64], expected: NDArray[np.float64]) -> None
     np.testing.assert_array_equal(found.view(np.int64), expected.view(np.int64), strict=True)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@loop_over("style", STYLES)
 def test_rows_are_normalised_as_numpy_does_it(style: str) -> None:
     for d in DIMS:
         rows = kernel_rows(style, "float32", (4, d), signed=False, seed=d).astype(np.float64)
         same_bits(l1_normalised(rows), reference.l1_shares(rows))
 
 
-@pytest.mark.parametrize("d", [1, 2, 8, 9, 127, 128, 129, 200, 1000])
-@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-300, 1.0, 1e300, 1.7e308])
+@loop_over("d", [1, 2, 8, 9, 127, 128, 129, 200, 1000])
+@loop_over("scale", [5e-324, 1e-310, 1e-300, 1.0, 1e300, 1.7e308])
 def test_rows_as_small_or_large_as_float64_has_them(d: int, scale: float) -> None:
     rng = np.random.default_rng(d)
     rows = np.minimum(rng.gamma(0.5, size=(3, d)), 1) * scale

@@ -14,6 +14,7 @@ from sklearn.metrics.pairwise import additive_chi2_kernel, chi2_kernel, rbf_kern
 
 from tests.independent import reference
 from tests.independent.reference import KERNELS
+from tests.support.cases import loop_over
 
 Floats = NDArray[np.float64]
 
@@ -176,7 +177,7 @@ def residual(start: Floats, gram: Floats, atoms: NDArray[np.int64], w: Floats) -
     return float(1 - 2 * w @ start[atoms] + w @ gram[np.ix_(atoms, atoms)] @ w)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@loop_over("seed", range(5))
 def test_pursuit_lowers_the_residual_and_leaves_it_orthogonal(seed: int) -> None:
     gram, start = dictionary(30, seed)
     left = [residual(start, gram, *reference.omp(start, gram, alpha)) for alpha in range(1, 13)]
@@ -186,7 +187,7 @@ def test_pursuit_lowers_the_residual_and_leaves_it_orthogonal(seed: int) -> None
     np.testing.assert_allclose((start - gram[:, atoms] @ w)[atoms], 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@loop_over("seed", range(20))
 def test_pursuit_agrees_with_scikit_learn(seed: int) -> None:
     gram, start = dictionary(40, seed)
     theirs = orthogonal_mp_gram(gram, start, n_nonzero_coefs=8)

@@ -15,6 +15,7 @@ from mercore.pipeline.scanners.hamming import HammingScanner, whole_words
 from mercore.pipeline.topk import TopK, merge
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
+from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
 from tests.support.strategies import steady
 
@@ -85,8 +86,8 @@ def test_scans_keep_what_the_slow_truth_keeps(
 
 
 @compiled
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("nq", [1, 9])
+@loop_over("width", WIDTHS)
+@loop_over("nq", [1, 9])
 def test_a_part_too_few_and_just_enough(width: int, nq: int) -> None:
     codes, queries = (made_codes(count, width, 0, distinct=50, seed=width) for count in (18, nq))
     for n in (0, 1, 16, 17, 18):
@@ -134,7 +135,7 @@ def test_codes_at_an_odd_address_are_scanned_too() -> None:
 
 
 @compiled
-@pytest.mark.parametrize("width", [1, 3, 7, 9, 38, 63, 65, 100])
+@loop_over("width", [1, 3, 7, 9, 38, 63, 65, 100])
 def test_rows_are_padded_to_whole_words(width: int) -> None:
     codes = made_codes(20_000, width, 0, distinct=20_000, seed=width)
     expected = np.zeros((len(codes), -(-width // 8) * 8), np.uint8)

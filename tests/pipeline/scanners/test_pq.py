@@ -18,6 +18,7 @@ from mercore.pipeline.simd.lookups import ROW_OF_BYTE, ROW_OF_BYTE_OF_TWO
 from mercore.pipeline.topk import TopK, merge
 from mercore.stores.errors import InputError, ShapeError
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
 from tests.support.strategies import steady
 
@@ -111,8 +112,8 @@ def test_scans_equal_the_slow_truth(
 
 
 @pytest.mark.usefixtures("early")
-@pytest.mark.parametrize("n", [0, 1, 9, 10, 63, 64, 65, 129])
-@pytest.mark.parametrize("nq", [1, 4])
+@loop_over("n", [0, 1, 9, 10, 63, 64, 65, 129])
+@loop_over("nq", [1, 4])
 def test_few_rows(n: int, nq: int) -> None:
     codes, tables = made_codes(n, 8, distinct=9, seed=n), made_tables(8, nq, "normal", seed=n)
     same_as_the_truth(scanned(codes, tables, 10, 2), codes, tables)
@@ -126,7 +127,7 @@ def test_long_codes(M: int) -> None:
     same_as_the_truth(scanned(codes, tables[:, :, :1], 5), codes, tables[:, :, :1])
 
 
-@pytest.mark.parametrize("M", [4, 8, 16, 32])
+@loop_over("M", [4, 8, 16, 32])
 @pytest.mark.parametrize("style", ["normal", "distances", "far"])
 def test_the_filter_dismisses_rows_and_never_a_hit(
     M: int, style: str, monkeypatch: pytest.MonkeyPatch
@@ -213,8 +214,8 @@ def test_a_query_scores_the_same_in_every_batch() -> None:
         np.testing.assert_array_equal(part.scores, whole.scores[queries])
 
 
-@pytest.mark.parametrize("nq", [1, 6])
-@pytest.mark.parametrize("M", [3, 8, 16])
+@loop_over("nq", [1, 6])
+@loop_over("M", [3, 8, 16])
 def test_zeros_keep_their_sign(M: int, nq: int) -> None:
     for zero in (0.0, -0.0):
         found = scanned(

@@ -25,6 +25,7 @@ from mercore.pipeline.scanners.sparse_layout import GROUP
 from mercore.pipeline.simd.bytes import COLUMNS
 from mercore.pipeline.topk import TopK, merge
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.processors import assert_passed_on
 from tests.support.strategies import steady
 
@@ -171,8 +172,8 @@ def slow_truth(columns: Columns, table: NDArray[np.float32]) -> NDArray[np.float
 
 
 @every_metric
-@pytest.mark.parametrize("wild", [False, True])
-@pytest.mark.parametrize("nq", [1, 6])
+@loop_over("wild", [False, True])
+@loop_over("nq", [1, 6])
 def test_float32_scan_equals_the_slow_truth(nq: int, wild: bool, metric: str) -> None:
     columns = made_codes(5000, 40, 8, seed=2, metric=metric, wild=wild)
     table = made_table(40, nq, signed=False, seed=2)
@@ -281,8 +282,8 @@ def test_rows_are_summed_exactly() -> None:
             np.testing.assert_array_equal(sums, np.array(expected)[:, start:stop])
 
 
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("count", [1, 3, 4, 7, 40, 301])
+@loop_over("wide", [False, True])
+@loop_over("count", [1, 3, 4, 7, 40, 301])
 def test_rows_of_eight_atoms_that_reach_a_threshold_are_listed_once(count: int, wide: bool) -> None:
     lanes, start, stop, at = 64 if wide else 32, 5, 5 + count, 3
     rng = np.random.default_rng(count)

@@ -36,6 +36,7 @@ from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import VectorStore, original_ids, stored_rows
 from tests.independent import reference
+from tests.support.cases import loop_over
 from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
 from tests.support.strategies import one_ulp_apart, steady
 
@@ -129,7 +130,7 @@ def code_truth(codes: CodeStore, queries: NDArray[Any]) -> NDArray[np.float32]:
     return reference.aska_scores_float32(atoms, weights, encoder.table(queries), residuals)
 
 
-@pytest.mark.parametrize("k", [1, 10, 150])
+@loop_over("k", [1, 10, 150])
 def test_a_scan_gives_the_best_codes_by_the_stated_arithmetic(
     codes: CodeStore, queries: NDArray[Any], k: int
 ) -> None:
@@ -152,7 +153,7 @@ def tied(n: int, d: int, *, signed: bool) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("alpha", [1, 5, 8, 16])
+@loop_over("alpha", [1, 5, 8, 16])
 @pytest.mark.parametrize(
     ("name", "weights", "signed"),
     [
@@ -196,9 +197,7 @@ def test_a_table_is_the_rounded_true_score_of_every_atom(
     np.testing.assert_allclose(table, true, rtol=2.0**-24, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("threads", "batch"), [(1, 1), (3, 1), (2, 2), (1, 63), (2, 65), (3, 70), (2, 71)]
-)
+@loop_over(("threads", "batch"), [(1, 1), (3, 1), (2, 2), (1, 63), (2, 65), (3, 70), (2, 71)])
 def test_hits_of_codes_depend_on_neither_threads_nor_batch(
     codes: CodeStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
@@ -266,7 +265,7 @@ def test_a_byte_that_changed_is_an_error_and_never_a_hit(
 
 
 @every_kernel
-@pytest.mark.parametrize("k", [1, 10, 150])
+@loop_over("k", [1, 10, 150])
 def test_the_exhaustive_search_is_exact_ties_and_near_ties_included(
     name: str, vectors: VectorStore, rows: NDArray[Any], queries: NDArray[Any], k: int
 ) -> None:
@@ -291,7 +290,7 @@ def test_its_order_is_that_of_the_true_scores_to_the_bit(
 
 
 @every_kernel
-@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (3, 5), (2, 22)])
+@loop_over(("threads", "batch"), [(1, 1), (3, 5), (2, 22)])
 def test_true_hits_depend_on_neither_threads_nor_batch(
     name: str, vectors: VectorStore, queries: NDArray[Any], threads: int, batch: int
 ) -> None:
@@ -302,7 +301,7 @@ def test_true_hits_depend_on_neither_threads_nor_batch(
 
 
 @every_kernel
-@pytest.mark.parametrize("k", [1, 3, 90])
+@loop_over("k", [1, 3, 90])
 def test_massive_ties_go_to_the_lowest_rows(name: str, k: int, tmp_path: Path) -> None:
     once = histograms(2, 7, seed=8)
     rows = np.repeat(once, [30, 60], axis=0)[np.random.default_rng(0).permutation(90)]
@@ -362,7 +361,7 @@ def test_hits_depend_on_no_block(
             same(found, expected)
 
 
-@pytest.mark.parametrize("room", [0, 2_000, 10**9])
+@loop_over("room", [0, 2_000, 10**9])
 def test_hits_depend_on_no_part_that_stays_in_memory(
     room: int, codes: CodeStore, queries: NDArray[Any], tmp_path: Path
 ) -> None:
@@ -416,7 +415,7 @@ def test_bytes_and_halves_are_searched_as_they_are(dtype: str, tmp_path: Path) -
 # Rerank
 
 
-@pytest.mark.parametrize("k", [1, 12, 150])
+@loop_over("k", [1, 12, 150])
 def test_reranking_every_row_is_the_exhaustive_search(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], k: int
 ) -> None:
@@ -442,7 +441,7 @@ def test_reranking_orders_the_best_codes_by_their_true_scores(
         )
 
 
-@pytest.mark.parametrize("batch", [1, 4, 64])
+@loop_over("batch", [1, 4, 64])
 def test_reranked_hits_depend_on_neither_threads_nor_batch(
     codes: CodeStore, vectors: VectorStore, queries: NDArray[Any], batch: int
 ) -> None:

@@ -14,6 +14,7 @@ from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.choose_bound import COMPONENTS, GROUPS, Measured, choose_bound
 from mercore.stores.rows import SourceVectors
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms
 
 N, D = 800, 40
@@ -92,9 +93,9 @@ def test_bounds_that_rule_nothing_out_leave_every_row() -> None:
     assert all(one.share > 0.5 for one in measured)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 9, 70])
+@loop_over("n", [1, 2, 3, 9, 70])
 @pytest.mark.parametrize("name", ["intersection", "chi2", "cosine"])
-@pytest.mark.parametrize("d", [1, 17])
+@loop_over("d", [1, 17])
 def test_of_few_rows_and_bins(n: int, name: str, d: int) -> None:
     measured = chosen(name, histograms(n, d, seed=3))
     assert all(np.isfinite([one.share, one.cost]).all() for one in measured)

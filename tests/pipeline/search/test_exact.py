@@ -26,6 +26,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.vectors import VectorStore
 from tests.independent import exact_truth
 from tests.support.adversarial import MAKERS, adversary
+from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors
 
 N, D, NQ, K, COPIES = 2000, 24, 15, 10, 150
@@ -113,7 +114,7 @@ def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArra
     assert (np.diff(answers.scores, axis=1) <= 0).all()
 
 
-@pytest.mark.parametrize("k", [1, K])
+@loop_over("k", [1, K])
 def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(
     made: Made, queries: NDArray[Any], k: int
 ) -> None:
@@ -165,7 +166,7 @@ def test_batches_threads_and_parts_change_no_answer(
         same(made.search(threads=2, codes=codes).prove(queries, K), expected)
 
 
-@pytest.mark.parametrize("k", [1, 2, N // 2 - 1, N // 2, N - 1, N])
+@loop_over("k", [1, 2, N // 2 - 1, N // 2, N - 1, N])
 def test_any_number_of_neighbours(made: Made, queries: NDArray[Any], k: int) -> None:
     few = queries[[0, 1, -3, -1]]
     answers = made.search().prove(few, k)
@@ -245,7 +246,7 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
     np.testing.assert_array_equal(answers.ids, made.true_ids(queries, 5))
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@loop_over("name", MAKERS)
 @pytest.mark.parametrize(
     ("kernel", "spec"),
     [
@@ -267,7 +268,7 @@ def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: 
     np.testing.assert_array_equal(made.search().prove(queries, 7).ids, made.true_ids(queries, 7))
 
 
-@pytest.mark.parametrize("batch", [1, NQ])
+@loop_over("batch", [1, NQ])
 def test_what_was_scored_depends_on_no_thread(
     made: Made, queries: NDArray[Any], batch: int
 ) -> None:

@@ -19,6 +19,7 @@ from mercore.pipeline.search.answers import ExactAnswers
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.stores.rows import SourceVectors
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_vectors
 
 K, D = 5, 12
@@ -83,8 +84,8 @@ def test_only_queries_that_rows_tie_for_are_asked_again() -> None:
     assert (answers.evaluated == len(rows)).all()
 
 
-@pytest.mark.parametrize("pairs", [1, 700, 1 << 17])
-@pytest.mark.parametrize("raw_bytes", [1, 500, 1 << 24])
+@loop_over("pairs", [1, 700, 1 << 17])
+@loop_over("raw_bytes", [1, 500, 1 << 24])
 def test_lists_and_slices_change_no_answer(
     pairs: int, raw_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from mercore.pipeline.search.ties import Candidates, ResolvedTopK, order_near_eq
 from mercore.stores.rows import SourceVectors
 from tests.independent import exact_truth
 from tests.support.adversarial import adversary
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms
 
 KERNELS = ("chi2", "intersection", "hellinger", "jensen_shannon", "cosine", "rbf")
@@ -71,10 +72,8 @@ def resolved(
 
 
 @each_kernel
-@pytest.mark.parametrize(
-    "adversary_name", ["one ulp apart", "permuted", "small counts", "duplicated"]
-)
-@pytest.mark.parametrize("noise", [None, 1, 2])
+@loop_over("adversary_name", ["one ulp apart", "permuted", "small counts", "duplicated"])
+@loop_over("noise", [None, 1, 2])
 def test_the_order_is_that_of_real_scores(
     name: str, adversary_name: str, noise: int | None
 ) -> None:
@@ -93,7 +92,7 @@ def test_the_order_is_that_of_real_scores(
 
 
 @each_kernel
-@pytest.mark.parametrize("noise", [None, 3])
+@loop_over("noise", [None, 3])
 def test_rows_of_one_real_score_tie_and_go_by_row(name: str, noise: int | None) -> None:
     found = adversary("permuted", N, NQ)
     for k in (1, K, N):

@@ -20,6 +20,7 @@ from mercore.pipeline.search.verify import Verdicts, verify
 from mercore.stores.rows import SourceVectors
 from tests.independent import exact_truth
 from tests.support.adversarial import adversary
+from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors
 
 Ids = NDArray[np.int64]
@@ -118,7 +119,7 @@ def test_true_claims_are_proved(search: ExactSearch, queries: NDArray[Any], true
         assert (found.ranks == -1).all()
 
 
-@pytest.mark.parametrize("rank", range(K))
+@loop_over("rank", range(K))
 @pytest.mark.parametrize("wrong", ["another", "next", "missing", "repeated"])
 def test_one_wrong_id_is_found_at_its_rank(
     search: ExactSearch, queries: NDArray[Any], true: Ids, rank: int, wrong: str
