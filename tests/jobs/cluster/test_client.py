@@ -3,6 +3,9 @@
 import logging
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 SPEAKING = """
 import logging
@@ -36,6 +39,15 @@ with connect(Execution(threads=1)):
     warnings.warn("Anything else", stacklevel=2)
 """
 
+ADDRESSES = """
+from mercore.jobs.cluster.client import connect
+from mercore.jobs.resources.execution import Execution
+
+if __name__ == "__main__":
+    with connect(Execution(processes=2)) as client:
+        print(client.scheduler.address, *client.nthreads())
+"""
+
 
 def test_a_slow_disk_is_not_what_stderr_is_for() -> None:
     said = subprocess.run(
@@ -58,3 +70,13 @@ def test_no_logger_of_dask_speaks_while_a_cluster_is_connected() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert (said.stdout, said.stderr) == ("\n", "")
+
+
+@pytest.mark.slow
+def test_processes_of_this_machine_speak_tls_only(tmp_path: Path) -> None:
+    script = tmp_path / "addresses.py"
+    script.write_text(ADDRESSES)
+    said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    addresses = said.stdout.split()
+    assert len(addresses) == 3
+    assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
