@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from mercore.jobs.printing import format_seconds, format_size, print_jobs, print_verdicts
+from tests.support.cases import loop_over
 
 
-@pytest.mark.parametrize(
+@loop_over(
     ("count", "text"),
     [
         (0, "0 B"),
@@ -23,7 +24,7 @@ def test_sizes(count: float, text: str) -> None:
     assert format_size(count) == text
 
 
-@pytest.mark.parametrize(
+@loop_over(
     ("seconds", "text"),
     [
         (0.00123, "1.23 ms"),

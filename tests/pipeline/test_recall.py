@@ -22,6 +22,7 @@ from mercore.pipeline.recall import (
 )
 from mercore.stores.errors import InputError, ShapeError
 from tests.independent import reference
+from tests.support.cases import loop_over
 
 Ids = NDArray[np.int64]
 Scores = NDArray[np.floating]
@@ -114,7 +115,7 @@ def test_a_truth_with_nobody_is_reached_by_nobody() -> None:
     assert tie_aware_recall(returned, true, 1) == 0
 
 
-@pytest.mark.parametrize("filler", [0.0, 9.0, np.inf, -np.inf, np.nan])
+@loop_over("filler", [0.0, 9.0, np.inf, -np.inf, np.nan])
 def test_whatever_stands_beside_an_absent_id_is_not_read(filler: float) -> None:
     returned = Found(ids=ids([4, -1, 6]), scores=np.array([[-0.5, filler, -0.75]]))
     true = Found(ids=ids([-1, 4, -1]), scores=np.array([[filler, -0.5, filler]]))

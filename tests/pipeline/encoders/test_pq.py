@@ -411,7 +411,7 @@ def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@loop_over(
     ("dims", "count"), [(20, 10), (24, 12), (128, 16), (127, 1), (960, 16), (1, 1), (15, 15)]
 )
 def test_the_greatest_number_of_sub_quantizers_that_fits_is_offered(dims: int, count: int) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.encoders.bounds.sample import expected_share, measured_shares
+from tests.support.cases import loop_over
 
 
 def test_shares_are_of_the_bounds_that_reach_the_best_score_of_all_rows_and_of_the_first_eighth() -> (
@@ -23,7 +24,7 @@ def test_of_fewer_than_eight_rows_the_first_is_the_eighth() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@loop_over(
     ("shares", "rows", "expected"),
     [
         ([0.25, 0.5, 1000], 1000, 0.25),

@@ -48,6 +48,7 @@ from mercore.stores.part_store.receipts import (
     receipts_column,
 )
 from mercore.stores.vectors import VectorStore
+from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors
 
 MEND = "Fix: restore the file from a copy, or write the store anew."
@@ -441,7 +442,7 @@ def failing_after(count: int, error: BaseException) -> Callable[[int], None]:
     return fsync
 
 
-@pytest.mark.parametrize("count", range(0, 18, 4))
+@loop_over("count", range(0, 18, 4))
 def test_a_creation_that_fails_leaves_nothing_behind(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,7 +454,7 @@ def test_a_creation_that_fails_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("count", range(6))
+@loop_over("count", range(6))
 def test_a_part_whose_writing_fails_is_not_done_and_is_done_the_next_time(
     count: int, store: PartStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
