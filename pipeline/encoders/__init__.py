@@ -7,10 +7,13 @@ from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import Encoder, EncoderSpec
+from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
+from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.hashing.rff import RffSpec
+from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.stores.errors import FormatError
 from mercore.stores.spec import from_json
@@ -25,6 +28,10 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         KpcaPqSpec,
         PqSpec,
         KpcaLshSpec,
+        KlshSpec,
+        NystromLshSpec,
+        RmmhSpec,
+        RffSpec,
         KpcaJlSpec,
         KpcaSpec,
         KpcaBoundSpec,

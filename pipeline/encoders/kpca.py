@@ -34,19 +34,18 @@ COMPONENTS = option("components", "Coordinates E of a row in kernel PCA.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landmarks(EncoderSpec):
-    """The parameters of kernel PCA: M landmarks drawn with a seed, and E components."""
+class LandmarkSpec(EncoderSpec):
+    """The parameters of encoders that score rows against M landmarks, drawn with a seed."""
 
     n_landmarks: int = field(default=1024, metadata=LANDMARKS)
-    n_components: int = field(default=64, metadata=COMPONENTS)
 
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return rows_of_block(self.n_landmarks)
 
-    def check_landmarks(self, rows: int) -> None:
-        """Refuse landmarks or components that ``rows`` vectors do not have.
+    def check_landmark_count(self, rows: int) -> None:
+        """Refuse landmarks that ``rows`` vectors do not have.
 
         Raises
         ------
@@ -58,19 +57,50 @@ class Landmarks(EncoderSpec):
         check_range(
             "landmarks", self.n_landmarks, (1, most), f"--landmarks {min(1024, rows)}", why=why
         )
+        check_random_state(self.random_state)
+
+    def draw_landmarks(
+        self, vectors: "Vectors"
+    ) -> tuple[NDArray[Any], NDArray[np.int64], np.random.Generator]:
+        """Return raw landmarks dtype[M, d], their rows, and the random generator for the rest."""
+        rng = np.random.default_rng(self.random_state)
+        rows = draw_rows(rng, vectors.rows, self.n_landmarks)
+        return read_rows(vectors, rows), rows, rng
+
+    def gram_bytes(self, dims: int) -> int:
+        """Return the bytes that learning takes: Gram matrix, eigenvectors and landmarks."""
+        return 8 * self.n_landmarks * (self.n_landmarks * 5 + 4 * dims)
+
+    def embedding_bytes(self, dims: int, width: int) -> int:
+        """Return the bytes of landmarks and a projection to ``width`` dimensions."""
+        return self.n_landmarks * (24 * dims + 8 * width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landmarks(LandmarkSpec):
+    """The parameters of kernel PCA: M landmarks, and E components."""
+
+    n_components: int = field(default=64, metadata=COMPONENTS)
+
+    def check_landmarks(self, rows: int) -> None:
+        """Refuse landmarks or components that ``rows`` vectors do not have.
+
+        Raises
+        ------
+        InputError
+            If a parameter is out of its range.
+        """
+        self.check_landmark_count(rows)
         fix = f"--components {min(64, self.n_landmarks)}"
         check_range(
             "components", self.n_components, (1, self.n_landmarks), fix, why=", the landmarks"
         )
-        check_random_state(self.random_state)
 
     def learn_components(
         self, vectors: "Vectors", kernel: Kernel
     ) -> tuple[dict[str, NDArray[Any]], Float64, np.random.Generator]:
         """Return landmarks and eigenvalues as model arrays, components, and random generator."""
-        rng = np.random.default_rng(self.random_state)
-        rows = draw_rows(rng, vectors.rows, self.n_landmarks)
-        landmarks = read_rows(vectors, rows)
+        landmarks, rows, rng = self.draw_landmarks(vectors)
         eigenvalues, components = principal_components(
             gram_matrix(kernel, landmarks), self.n_components
         )
@@ -83,10 +113,6 @@ class Landmarks(EncoderSpec):
     def gram_bytes(self, dims: int) -> int:
         """Return the bytes that learning takes: Gram matrix, eigenvectors and landmarks."""
         return 8 * self.n_landmarks * (self.n_landmarks + 4 * self.n_components + 4 * dims)
-
-    def embedding_bytes(self, dims: int, width: int) -> int:
-        """Return the bytes of landmarks and a projection to ``width`` dimensions."""
-        return self.n_landmarks * (24 * dims + 8 * width)
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as components."""

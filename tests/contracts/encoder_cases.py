@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
+from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.hashing.rff import RffSpec
+from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights
@@ -84,10 +87,19 @@ def pq_truth(
     return reference.pq_scores(reference.prepare(kernel, queries), code["code"], books, spec.metric)
 
 
-def lsh_truth(
-    kernel: str, spec: KpcaLshSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+def signs_truth(
+    kernel: str, spec: Any, code: Arrays, model: Arrays, queries: NDArray[Any]
 ) -> Floats:
-    signs = reference.packed_signs(coordinates(kernel, model, queries))
+    above = coordinates(kernel, model, queries) - model.get("thresholds", np.zeros(1))
+    signs = reference.packed_signs(above)
+    return reference.hamming_scores(signs, code["code"], spec.n_bits).astype(np.float64)
+
+
+def rff_truth(
+    kernel: str, spec: RffSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
+    angles = queries.astype(np.float64) @ model["projection"] + model["phases"]
+    signs = reference.packed_signs(np.cos(angles) - model["thresholds"])
     return reference.hamming_scores(signs, code["code"], spec.n_bits).astype(np.float64)
 
 
@@ -219,9 +231,28 @@ CASES = {
         ),
     ],
     "kpca-lsh": [
-        Case(KpcaLshSpec(n_landmarks=40, n_bits=32), make_kernel("chi2"), lsh_truth),
-        Case(KpcaLshSpec(**LANDMARKS, n_bits=13), make_kernel("intersection"), lsh_truth),
+        Case(KpcaLshSpec(n_landmarks=40, n_bits=32), make_kernel("chi2"), signs_truth),
+        Case(KpcaLshSpec(**LANDMARKS, n_bits=13), make_kernel("intersection"), signs_truth),
     ],
+    "klsh": [
+        Case(KlshSpec(n_landmarks=40, n_subset=8, n_bits=32), make_kernel("chi2"), signs_truth),
+        Case(
+            KlshSpec(n_landmarks=40, n_subset=5, n_bits=13, rank=6),
+            make_kernel("intersection"),
+            signs_truth,
+        ),
+    ],
+    "nystrom-lsh": [
+        Case(
+            NystromLshSpec(n_landmarks=40, n_subset=8, n_bits=32),
+            make_kernel("hellinger"),
+            signs_truth,
+        )
+    ],
+    "rmmh": [
+        Case(RmmhSpec(n_landmarks=40, n_samples=16, n_bits=32), make_kernel("chi2"), signs_truth)
+    ],
+    "rff": [Case(RffSpec(n_bits=32), make_kernel("rbf", gamma=1.0), rff_truth)],
     "kpca-jl": [
         Case(KpcaJlSpec(**LANDMARKS, n_projections=10, metric=metric), make_kernel(name), jl_truth)
         for metric, name in (("distance", "chi2"), ("product", "cosine"))

@@ -26,10 +26,10 @@ from mercore.pipeline.encoders.aska import PURSUITS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import METRICS
+from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
 from mercore.stores.errors import InputError
 

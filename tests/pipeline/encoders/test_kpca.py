@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
+from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.kpca import (
     LEAST_EIGENVALUE,
     Embedding,
@@ -20,7 +21,6 @@ from mercore.pipeline.encoders.kpca import (
 )
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
 from mercore.pipeline.topk import TopK, merge
 from mercore.stores.rows import SourceVectors

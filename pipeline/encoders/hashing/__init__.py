@@ -1,0 +1,1 @@
+"""Encoders of binary codes, compared by Hamming distance."""

@@ -1,0 +1,118 @@
+"""Kernelised locality-sensitive hashing (Kulis & Grauman 2012; Jiang, Que & Kulis 2014).
+
+A hyperplane of the feature space is a sum of t of p landmarks, whitened by the landmarks'
+covariance. By the central limit theorem it is about a Gaussian direction.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.encoders.encoder import check_range, option
+from mercore.pipeline.encoders.hashing.signs import BITS, Hyperplanes
+from mercore.pipeline.encoders.kpca import LANDMARKS, gram_matrix, principal_components
+from mercore.pipeline.kernels import Kernel
+
+if TYPE_CHECKING:
+    from mercore.stores.vectors import Vectors
+
+ALL = 0  # rank: as many components as there are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whitened(Hyperplanes):
+    """Hyperplanes w = K^{-1/2} e_S, where e_S marks t of p landmarks that are drawn per bit.
+
+    With a rank r, K is replaced by its best approximation of that rank (Jiang et al., §4.2).
+    """
+
+    n_landmarks: int = field(default=300, metadata=LANDMARKS)
+    n_bits: int = field(default=300, metadata=BITS)
+    n_subset: int = field(
+        default=30, metadata=option("subset", "Landmarks t that a hyperplane is the sum of.")
+    )
+    rank: int = field(
+        default=ALL,
+        metadata=option(
+            "rank", "Components r of the landmarks that are kept.", shown_default="all"
+        ),
+    )
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
+        """Refuse parameters out of range."""
+        self.check_bits()
+        self.check_landmark_count(vectors.rows)
+        why = ", the landmarks"
+        limits = (1, self.n_landmarks)
+        check_range("subset", self.n_subset, limits, f"--subset {min(30, limits[1])}", why=why)
+        check_range("rank", self.rank, (ALL, self.n_landmarks), "leave --rank out.", why=why)
+
+    def size_fits(self, dims: int) -> bool:
+        """Return whether there are as many landmarks as the subset and the rank need."""
+        return max(self.n_subset, self.rank) <= self.n_landmarks
+
+    def whitened_sums(self, gram: Float64, rng: np.random.Generator) -> tuple[Float64, Float64]:
+        """Return eigenvalues [r] and hyperplanes w [p, B] of a Gram matrix, which is overwritten.
+
+        w = K_r^{-1/2} e_S = Σ u u^T e_S / σ over the r greatest eigenvalues σ² (Eq. 8). The
+        sum over S is not divided by √t, which changes no sign.
+        """
+        eigenvalues, components = principal_components(gram, self.rank or self.n_landmarks)
+        vectors = components * np.sqrt(eigenvalues)
+        subsets = np.zeros((self.n_landmarks, self.n_bits))
+        for bit in range(self.n_bits):
+            subsets[rng.choice(self.n_landmarks, self.n_subset, replace=False), bit] = 1
+        return eigenvalues, components @ (vectors.T @ subsets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KlshSpec(Whitened):
+    """Hyperplanes through the mean of the landmarks: their Gram matrix is doubly centred."""
+
+    name: str = "klsh"
+    version: int = 1
+
+    description = "A code holds B bits: signs of whitened sums of t of p centred landmarks (KLSH)."
+
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, eigenvalues, hyperplanes and thresholds.
+
+        The centred sum is Σ w(i) [K(x, yᵢ) − mean_j K(yᵢ, yⱼ)], because Σ w(i) = 0: centring the
+        row adds a number that does not depend on i (Kulis & Grauman 2012, §4).
+        """
+        landmarks, rows, rng = self.draw_landmarks(vectors)
+        gram = gram_matrix(kernel, landmarks)
+        means = gram.mean(axis=0)
+        gram += means.mean() - means[:, None] - means[None]
+        eigenvalues, weights = self.whitened_sums(gram, rng)
+        return {
+            "landmarks": landmarks,
+            "landmark_rows": rows,
+            "eigenvalues": eigenvalues,
+            "projection": weights.astype(np.float32),
+            "thresholds": (means @ weights).astype(np.float32),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class NystromLshSpec(Whitened):
+    """Hyperplanes of the Nyström approximation: the Gram matrix as it is (Jiang et al., §3)."""
+
+    name: str = "nystrom-lsh"
+    version: int = 1
+
+    description = "A code holds B bits: as klsh, but the landmarks are not centred."
+
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, eigenvalues and hyperplanes."""
+        landmarks, rows, rng = self.draw_landmarks(vectors)
+        eigenvalues, weights = self.whitened_sums(gram_matrix(kernel, landmarks), rng)
+        return {
+            "landmarks": landmarks,
+            "landmark_rows": rows,
+            "eigenvalues": eigenvalues,
+            "projection": weights.astype(np.float32),
+        }
