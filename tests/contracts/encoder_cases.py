@@ -244,13 +244,15 @@ CASES = {
     ],
     "nystrom-lsh": [
         Case(
-            NystromLshSpec(n_landmarks=40, n_subset=8, n_bits=32),
-            make_kernel("hellinger"),
+            NystromLshSpec(n_landmarks=40, n_subset=8, n_bits=32, rank=rank),
+            make_kernel(name),
             signs_truth,
         )
+        for name, rank in (("hellinger", 0), ("jensen_shannon", 10))
     ],
     "rmmh": [
-        Case(RmmhSpec(n_landmarks=40, n_samples=16, n_bits=32), make_kernel("chi2"), signs_truth)
+        Case(RmmhSpec(n_landmarks=40, n_samples=16, n_bits=32), make_kernel(name), signs_truth)
+        for name in ("chi2", "cosine")
     ],
     "rff": [Case(RffSpec(n_bits=32), make_kernel("rbf", gamma=1.0), rff_truth)],
     "kpca-jl": [
