@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mercore.jobs.help import OPTIONS, BlockOption, unbroken
-from mercore.jobs.options import Completions, apply_options
+from mercore.jobs.options import FINITE, Completions, apply_options
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.encoder import OPTION, Option
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
@@ -165,7 +165,9 @@ def _type_of(option: str) -> "click.ParamType[Any]":
     stated: Option = field.metadata[OPTION]
     if stated.choices:
         return click.Choice(stated.choices)
-    return click.INT if field.type in (int, "int") else click.STRING
+    if field.type is float:
+        return FINITE
+    return click.INT if field.type is int else click.STRING
 
 
 def _help_of(option: str) -> str:
@@ -234,11 +236,9 @@ def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - each op
     try:
         return kind.convert(value, None, None)
     except click.BadParameter:
-        expected = (
-            f"one of {', '.join(kind.choices)}"
-            if isinstance(kind, click.Choice)
-            else "a whole number"
-        )
+        expected = "a number" if kind is FINITE else "a whole number"
+        if isinstance(kind, click.Choice):
+            expected = f"one of {', '.join(kind.choices)}"
         raise InputError(
             f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. "
             "Fix: leave it out."

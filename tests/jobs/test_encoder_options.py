@@ -21,12 +21,16 @@ from mercore.jobs.encoder_options import (
     spec_of_options,
     users_of,
 )
+from mercore.jobs.options import FINITE
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.aska import PURSUITS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.encoder import METRICS
+from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
+from mercore.pipeline.encoders.hashing.rff import RffSpec
+from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
@@ -93,7 +97,8 @@ def test_the_command_line_offers_them_with_their_defaults() -> None:
             assert isinstance(choice, click.Choice)
             assert tuple(choice.choices) == WORDS[option]
         else:
-            assert choice is (click.STRING if option == "weights" else click.INT)
+            kinds = {"weights": click.STRING, "penalty": FINITE}
+            assert choice is kinds.get(option, click.INT)
     texts = {option: str(getattr(offered[option], "help", "")) for option in OPTIONS}
     assert texts["landmarks"] == "Rows M that kernel PCA learns from."
     assert texts[SEED] == "Seed of every random choice. [default: 0]"
@@ -192,6 +197,19 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         {"landmarks": 50, "components": 8, "bits": 40, "random_state": 5},
         KpcaLshSpec(n_landmarks=50, n_components=8, n_bits=40, random_state=5),
     ),
+    "klsh": (
+        {"landmarks": 50, "subset": 9, "rank": 8, "bits": 40, "random_state": 5},
+        KlshSpec(n_landmarks=50, n_subset=9, rank=8, n_bits=40, random_state=5),
+    ),
+    "nystrom-lsh": (
+        {"landmarks": 50, "subset": 9, "rank": 8, "bits": 40, "random_state": 5},
+        NystromLshSpec(n_landmarks=50, n_subset=9, rank=8, n_bits=40, random_state=5),
+    ),
+    "rmmh": (
+        {"landmarks": 50, "samples": 8, "penalty": 2.5, "bits": 40, "random_state": 5},
+        RmmhSpec(n_landmarks=50, n_samples=8, penalty=2.5, n_bits=40, random_state=5),
+    ),
+    "rff": ({"bits": 40, "random_state": 5}, RffSpec(n_bits=40, random_state=5)),
     "kpca-jl": (
         {
             "landmarks": 50,
@@ -252,14 +270,18 @@ USERS = {
     "sparsity": "aska, kpca-aska",
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
-    "landmarks": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound",
+    "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",
     "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound",
     "subquantizers": "kpca-pq, pq",
     "preprocessing": "kpca-pq",
     "metric": "aska, kpca-aska, kpca-pq, pq, kpca-jl",
     "training_rows": "kpca-pq, pq, bin-bound",
     "groups": "bin-bound",
-    "bits": "kpca-lsh",
+    "bits": "kpca-lsh, klsh, nystrom-lsh, rmmh, rff",
+    "subset": "klsh, nystrom-lsh",
+    "rank": "klsh, nystrom-lsh",
+    "samples": "rmmh",
+    "penalty": "rmmh",
     "projections": "kpca-jl",
 }
 
