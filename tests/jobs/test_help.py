@@ -167,8 +167,8 @@ def test_encoders_are_explained_with_their_own_defaults(words: tuple[str, ...]) 
         }
         if name == "kpca-lsh":
             defaults["--components"] = "bits"
-            if "--rank" in defaults:
-                defaults["--rank"] = "all"
+        if "--rank" in defaults:
+            defaults["--rank"] = "all"
         pairs = " ".join(f"{option} {default}" for option, default in defaults.items())
         assert f"{name} {kind.description} {pairs}" in told
     assert "bound A sample decides between kpca-bound and bin-bound: " in told
