@@ -171,7 +171,7 @@ def _type_of(option: str) -> "click.ParamType[Any]":
 
 
 def _help_of(option: str) -> str:
-    """Return the help text of an option; its default is there if all encoders have the option."""
+    """Return the help text of an option, with the default if all encoders share the option."""
     user = users_of(option)[0]
     text = str(_fields(user)[option].metadata[OPTION].help)
     return f"{text} [default: {_default_of(user, option)}]" if _is_shared(option) else text

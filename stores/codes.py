@@ -190,7 +190,7 @@ def _difference(stored: Header, wanted: Header) -> str:
 
 
 def _parameters(header: Header) -> dict[str, Any]:
-    """Return the parameters of codes by name."""
+    """Return what ``info`` shows of a code store: source, kernel, encoder and counts."""
     spec = header.spec
     return {
         "source": spec["source"],

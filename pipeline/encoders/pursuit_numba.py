@@ -205,7 +205,7 @@ def gain_attains(c: Any, d: Any, n: Any, bar: Any) -> np.uint64:
 
 @jit(inline="always")
 def first_gaining(c: Any, d: Any, n: np.float32, bar: np.float32) -> np.uint64:
-    """Return the place in a tile of the first atom that gains at least n / bar; 0 if none does."""
+    """Return the index in its tile of the first atom that gains at least n / bar, else 0."""
     most, over = splat_float32(n), splat_float32(bar)
     low = gain_attains(c[0], d[0], most, over) | gain_attains(c[1], d[1], most, over) << LANES
     high = gain_attains(c[2], d[2], most, over) | gain_attains(c[3], d[3], most, over) << LANES

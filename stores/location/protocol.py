@@ -78,10 +78,10 @@ class Location(Protocol):
         """
 
     def draft(self) -> AbstractContextManager["Draft"]:
-        """Yield a store that is to be made here; it is removed unless it is finished."""
+        """Yield a new store at this location; unless it is finished, it is removed again."""
 
     def sweep(self) -> None:
-        """Remove from the store here what killed writers left."""
+        """Remove the scratch files that killed writers left in the store at this location."""
 
     def resolved(self) -> "Location":
         """Return the location as a process in another folder would name it."""

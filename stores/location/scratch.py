@@ -55,7 +55,10 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path, name: str | None = None) -> None:
-    """Remove the scratch of killed writers in ``folder``; given ``name``, only that for it."""
+    """Remove the scratch files that killed writers left in ``folder``.
+
+    With ``name``, only those of that file are removed.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = SCRATCH.fullmatch(entry.name)
@@ -64,7 +67,7 @@ def sweep(folder: Path, name: str | None = None) -> None:
 
 
 def sweep_tree(folder: Path) -> None:
-    """Remove the scratch of killed writers in ``folder`` and every folder below it."""
+    """Remove the scratch files of killed writers in ``folder`` and in every folder below it."""
     for below, _, _ in os.walk(folder):
         sweep(Path(below))
 

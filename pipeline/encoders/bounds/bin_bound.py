@@ -231,7 +231,10 @@ def grouping(
 
 
 def capped(merged: Float64, cap: float) -> tuple[Float64, Float64, Float64]:
-    """Return multiples of cap / 255 [b, g], and rounding loss and mass above the cap [b]."""
+    """Round sums [b, g] to multiples of cap / 255, at most the cap.
+
+    Return the multiples [b, g], and per row [b] what rounding lost and the mass above the cap.
+    """
     below = np.minimum(merged, cap)
     codes = np.rint(below * (BYTE / cap))
     lost = np.maximum(below - codes * (cap / BYTE), 0).sum(axis=1)

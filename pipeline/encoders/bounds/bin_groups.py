@@ -52,7 +52,10 @@ def learn_groups(first: Float64, second: Float64, counts: list[int]) -> list[lis
 def _merged(
     groups: list[Group], differences: NDArray[np.float32], count: int
 ) -> tuple[list[Group], NDArray[np.float32]]:
-    """Return ``count`` groups, and the differences of pairs in these."""
+    """Merge groups until ``count`` are left.
+
+    Return the groups, and the differences of near pairs per group.
+    """
     while len(groups) > count:
         step = max(1, differences.size // PAIR_VALUES)
         pairs = _disjoint(
