@@ -105,7 +105,10 @@ class QueryGroup:
         self._lock = threading.Lock()
 
     def scan(self, block: Block, top_k: TopK) -> None:
-        """Insert a block into the top-k lists; by the filter once all k-th scores are positive."""
+        """Insert a block into the top-k lists.
+
+        The filter serves as soon as all k-th scores are positive.
+        """
         if top_k.kth[self.queries].min() > 0:
             self._quantise(block)
             if self._filter is not None:

@@ -44,8 +44,10 @@ Ids = NDArray[np.int64]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with vectors in 24 parts, queries of which every fifth is one of the rows, and
-    bounds for chi2."""
+    """A folder with vectors in 24 parts, their bounds for chi2, and queries.
+
+    Every fifth query is one of the rows.
+    """
     folder = tmp_path_factory.mktemp("exact")
     rows, queries = histograms(ROWS, DIMS, seed=1), histograms(NQ, DIMS, seed=2)
     queries[::5] = rows[: len(queries[::5])]

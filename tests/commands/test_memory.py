@@ -18,8 +18,10 @@ ENCODE = ("--kernel", "hellinger", "--atoms", 256, "--sparsity", 2, "--workers",
 
 
 def measure(folder: Path, rows: int) -> list[int]:
-    """Ingest, encode and search so many rows; return the peak of each step: ingest, encode, codes,
-    vectors."""
+    """Ingest, encode and search ``rows`` rows.
+
+    Return the peak memory of four steps: ingest, encode, search of codes, search of vectors.
+    """
     base = np.lib.format.open_memmap(
         str(folder / "rows.npy"), mode="w+", dtype=np.uint8, shape=(rows, DIMS)
     )

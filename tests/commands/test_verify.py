@@ -1,5 +1,4 @@
-"""Anyone's neighbours proved or refuted on the real command line: a thousand planted errors, none
-of which passes."""
+"""``mercore verify`` refutes each of a thousand planted errors, and proves true neighbours."""
 
 import json
 import re
@@ -24,8 +23,10 @@ Ids = NDArray[np.int64]
 
 
 def near_rows() -> NDArray[np.float32]:
-    """Rows of which a third are one value and one ulp from another row, and a few are another
-    row."""
+    """Histograms with near and equal rows.
+
+    A third of the rows differ from another row by one ulp of one value; a few equal another row.
+    """
     rows: NDArray[np.float32] = histograms(ROWS, DIMS, seed=1)
     rng = np.random.default_rng(2)
     third = ROWS // 3

@@ -11,7 +11,7 @@ What it proves
 --------------
 It computes the true score of every (query, row) in float64, and from these alone:
 
-- the rows are those of which the certificate speaks (CRC-32C of each chunk, BLAKE2b of these);
+- the certificate is about these rows (CRC-32C of each chunk, BLAKE2b of these);
 - the ids of a query are distinct rows, and their scores are true, descending, and end at ``kth``;
 - no row that is not listed scores above ``kth``, and of equal rows the lower ids are listed;
 - ``ties``, ``evaluated`` and ``greatest_unevaluated`` are possible for these scores.
@@ -175,7 +175,7 @@ def read_vectors(folder: Path) -> Vectors:
 
 
 def row_ids(folder: Path, n: int, *, dropped: bool) -> Array:
-    """Return the numbers that the rows have in the source, of which ingest may have dropped some."""
+    """Return the row numbers in the source file; ingest may have dropped some of its rows."""
     if not dropped:
         return np.arange(n)
     payload = (folder / "model/dropped/c/0").read_bytes()[:-CHECKSUM_BYTES]

@@ -33,8 +33,7 @@ SLACK = 1e-13
 
 
 def rows_and_queries(dtype: str = "float32") -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows of which the last four are the first four again, and queries whose nearest are the first
-    three."""
+    """Rows whose last four repeat the first four, and queries near the first three."""
     rows = histograms(N, D, dtype=dtype)
     rows[-4:] = rows[:4]
     return rows, rows[:NQ].copy()

@@ -5,7 +5,7 @@ covariance. By the central limit theorem it is about a Gaussian direction.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ class Whitened(Hyperplanes):
         ),
     )
 
+    centred: ClassVar[bool]
+    """Whether the landmarks are centred in feature space."""
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_bits()
@@ -54,18 +57,36 @@ class Whitened(Hyperplanes):
         """Return whether there are as many landmarks as the subset and the rank need."""
         return max(self.n_subset, self.rank) <= self.n_landmarks
 
-    def whitened_sums(self, gram: Float64, rng: np.random.Generator) -> tuple[Float64, Float64]:
-        """Return eigenvalues [r] and hyperplanes w [p, B] of a Gram matrix, which is overwritten.
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return landmarks, eigenvalues [r], hyperplanes w [p, B] and thresholds [B].
 
-        w = K_r^{-1/2} e_S = Σ u u^T e_S / σ over the r greatest eigenvalues σ² (Eq. 8). The
-        sum over S is not divided by √t, which changes no sign.
+        The centred sum is Σ w(i) [K(x, yᵢ) − mean_j K(yᵢ, yⱼ)], because Σ w(i) = 0: centring the
+        row adds a number that does not depend on i (Kulis & Grauman 2012, §4).
         """
+        landmarks, rows, rng = self.draw_landmarks(vectors)
+        gram = gram_matrix(kernel, landmarks)
+        means = gram.mean(axis=0) if self.centred else np.zeros(len(gram))
+        gram += means.mean() - means[:, None] - means[None]
         eigenvalues, components = principal_components(gram, self.rank or self.n_landmarks)
-        vectors = components * np.sqrt(eigenvalues)
+        weights = components @ self._projected_subsets(components * np.sqrt(eigenvalues), rng)
+        return {
+            "landmarks": landmarks,
+            "landmark_rows": rows,
+            "eigenvalues": eigenvalues,
+            "projection": weights.astype(np.float32),
+            "thresholds": (means @ weights).astype(np.float32),
+        }
+
+    def _projected_subsets(self, vectors: Float64, rng: np.random.Generator) -> Float64:
+        """Return U^T e_S [r, B] for eigenvectors U [p, r] and a set S per bit.
+
+        K_r^{-1/2} e_S is (U / σ) U^T e_S (Eq. 8). Sums over S are not divided by √t, which
+        changes no sign.
+        """
         subsets = np.zeros((self.n_landmarks, self.n_bits))
         for bit in range(self.n_bits):
             subsets[rng.choice(self.n_landmarks, self.n_subset, replace=False), bit] = 1
-        return eigenvalues, components @ (vectors.T @ subsets)
+        return np.asarray(vectors.T @ subsets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,25 +97,7 @@ class KlshSpec(Whitened):
     version: int = 1
 
     description = "A code holds B bits: signs of whitened sums of t of p centred landmarks (KLSH)."
-
-    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, eigenvalues, hyperplanes and thresholds.
-
-        The centred sum is Σ w(i) [K(x, yᵢ) − mean_j K(yᵢ, yⱼ)], because Σ w(i) = 0: centring the
-        row adds a number that does not depend on i (Kulis & Grauman 2012, §4).
-        """
-        landmarks, rows, rng = self.draw_landmarks(vectors)
-        gram = gram_matrix(kernel, landmarks)
-        means = gram.mean(axis=0)
-        gram += means.mean() - means[:, None] - means[None]
-        eigenvalues, weights = self.whitened_sums(gram, rng)
-        return {
-            "landmarks": landmarks,
-            "landmark_rows": rows,
-            "eigenvalues": eigenvalues,
-            "projection": weights.astype(np.float32),
-            "thresholds": (means @ weights).astype(np.float32),
-        }
+    centred = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +108,4 @@ class NystromLshSpec(Whitened):
     version: int = 1
 
     description = "A code holds B bits: as klsh, but the landmarks are not centred."
-
-    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, eigenvalues and hyperplanes."""
-        landmarks, rows, rng = self.draw_landmarks(vectors)
-        eigenvalues, weights = self.whitened_sums(gram_matrix(kernel, landmarks), rng)
-        return {
-            "landmarks": landmarks,
-            "landmark_rows": rows,
-            "eigenvalues": eigenvalues,
-            "projection": weights.astype(np.float32),
-        }
+    centred = False

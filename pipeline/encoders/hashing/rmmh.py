@@ -37,6 +37,10 @@ class RmmhSpec(Hyperplanes):
         "A code holds B bits: sides of the widest margins between landmarks with random labels."
     )
 
+    def __post_init__(self) -> None:
+        """Make the penalty a float: 2 and 2.0 are the same spec."""
+        object.__setattr__(self, "penalty", float(self.penalty))
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_bits()

@@ -57,7 +57,7 @@ class Hyperplanes(Bits, LandmarkSpec):
     """Binary codes whose hyperplanes are weighted sums of landmarks.
 
     A bit is set where Σ w(i) K(x, yᵢ) > θ. The model has w as ``projection``, float32[M, B], and θ
-    as ``thresholds``, float32[B], unless all are zero.
+    as ``thresholds``, float32[B]; kpca-lsh has none, and its θ is 0.
     """
 
     def encoder(self, kernel: Kernel, model: Model) -> "Signs":

@@ -119,7 +119,7 @@ def _compare(both: Both, repeats: int) -> Row:
 
 
 def _encode(client: Client, made: Made, parts: int) -> Answer:
-    """Encode so many parts; return their checksums."""
+    """Encode the first ``parts`` parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
     store = create_or_resume(

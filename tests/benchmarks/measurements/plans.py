@@ -44,7 +44,7 @@ def measure(vectors: str, queries: str, folder: Path, source: str) -> list[Row]:
 
 
 def _cases(vectors: str, queries: str, folder: Path, source: str) -> Iterator[Case]:
-    """Yield the jobs, each of which may read what those before it wrote."""
+    """Yield the jobs in order: a job may read what an earlier one wrote."""
     chi2, made = ("--kernel", "chi2"), folder / "ingested"
     yield Case("ingest", ("ingest", source, made), made, ())
     for encoder in ("aska", "kpca-pq", "kpca-jl", *BOUNDS):

@@ -82,8 +82,10 @@ def scan_resident(
     *,
     passes: int = 1,
 ) -> TopK:
-    """Scan columns in memory on threads, each a contiguous share, so many times over; by distance
-    if they can."""
+    """Scan columns in memory ``passes`` times; each thread takes a contiguous share of the rows.
+
+    Columns with a residual are ranked by distance.
+    """
     metric = "distance" if "residual" in columns else "product"
     n, nq = len(columns["atoms"]), groups[-1].queries.stop
     edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
@@ -229,7 +231,7 @@ def _two_processes(contest: Contest) -> dict[str, float]:
 
 
 def _forked(contest: Contest, groups: list[QueryGroup], processes: int) -> float:
-    """Return the seconds until so many children have each scanned all, PASSES times."""
+    """Return the seconds in which ``processes`` children each scan all columns PASSES times."""
     began = time.perf_counter()
     children = []
     for _ in range(processes):

@@ -1,14 +1,18 @@
 """Hyperplanes of klsh, nystrom-lsh and rmmh against plain formulas in float64; features of rff."""
 
+import json
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mercore.jobs.encoder_options import spec_of_text
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec, Whitened
 from mercore.pipeline.encoders.hashing.rff import RffSpec
 from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.stores.errors import InputError
+from mercore.stores.spec import to_json
 from tests.independent import reference
 from tests.pipeline.encoders.test_kpca import (
     DIMS,
@@ -118,6 +122,11 @@ def test_margins_of_rmmh_are_the_widest(penalty: float, rows: NDArray[np.uint8])
             np.testing.assert_allclose(margins[alphas < penalty * (1 - 1e-6)], 1, atol=2e-3)
     assert len(np.unique(weights, axis=1).T) == BITS
     check_bits(spec, "chi2", rows, truth("chi2", rows, model["landmarks"]) @ weights + offset)
+
+
+def test_a_whole_penalty_is_the_same_spec() -> None:
+    assert to_json(RmmhSpec(penalty=2)) == to_json(spec_of_text("rmmh:penalty=2"))
+    assert json.dumps(to_json(RmmhSpec(penalty=2))) == json.dumps(to_json(RmmhSpec(penalty=2.0)))
 
 
 def test_bits_of_rff_differ_as_often_as_the_kernel_says() -> None:
