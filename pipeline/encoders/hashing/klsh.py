@@ -51,7 +51,8 @@ class Whitened(Hyperplanes):
         why = ", the landmarks"
         limits = (1, self.n_landmarks)
         check_range("subset", self.n_subset, limits, f"--subset {min(30, limits[1])}", why=why)
-        check_range("rank", self.rank, (ALL, self.n_landmarks), "leave --rank out.", why=why)
+        limits = (ALL, self.n_landmarks)
+        check_range("rank", self.rank, limits, "leave --rank out.", why=f"{why}; 0 keeps all")
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as the subset and the rank need."""
