@@ -128,7 +128,7 @@ def test_codes_find_neighbours(
 ) -> None:
     queries = data / "queries.npy"
     found = hits_of(stores[name], queries, "-k", K)
-    if name != "nystrom-lsh":  # without centring nearly all bits agree, as Jiang et al. say
+    if name != "nystrom-lsh":  # without centring nearly all bits agree
         true = exact[ENCODERS[name][0]].ids
         assert reference.k_recall(found.ids, true, K) > 0.1
         many = hits_of(stores[name], queries, "-k", 300).ids
