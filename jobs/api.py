@@ -19,6 +19,7 @@ from mercore.jobs.verbs.check import open_check
 from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, open_encode
 from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
 from mercore.jobs.verbs.export import ExportOptions, open_export
+from mercore.jobs.verbs.index import IndexOptions, open_index
 from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, open_ingest
 from mercore.jobs.verbs.inputs import KernelOptions
@@ -91,6 +92,36 @@ def encode(
     return open_encode(os.fspath(vectors), os.fspath(codes), options).run()
 
 
+def index(
+    codes: StrPath,
+    store: StrPath,
+    *,
+    epsilon: float | None = IndexOptions.epsilon,
+    orders: int | None = IndexOptions.orders,
+    random_state: int = IndexOptions.random_state,
+    part_rows: int | None = IndexOptions.part_rows,
+    workers: int | None = None,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    memory: Size = None,
+) -> Report:
+    """Sort binary codes into a store of orders, or those parts that are missing or wrong.
+
+    Raises
+    ------
+    MercoreError
+        If something does not exist, does not fit together, or exceeds the memory or the disk.
+    """
+    options = IndexOptions(
+        epsilon=epsilon,
+        orders=orders,
+        random_state=random_state,
+        part_rows=part_rows,
+        execution=_execution(workers, processes, scheduler, memory, option="workers"),
+    )
+    return open_index(os.fspath(codes), os.fspath(store), options).run()
+
+
 def search(
     store: StrPath,
     queries: Rows,
@@ -99,6 +130,7 @@ def search(
     rerank: int | None = SearchOptions.rerank,
     exact: bool = SearchOptions.exact,
     relaxed: float | None = SearchOptions.relaxed,
+    neighbours: int | None = SearchOptions.neighbours,
     vectors: StrPath | None = None,
     kernel: StrPath | None = None,
     gamma: float | None = None,
@@ -122,6 +154,7 @@ def search(
         rerank=rerank,
         exact=exact,
         relaxed=relaxed,
+        neighbours=neighbours,
         vectors=_path(vectors),
         kernel=_kernel(kernel, gamma, transform),
         batch=batch,

@@ -37,7 +37,13 @@ from mercore.jobs.options import (
 from mercore.jobs.planning.plan_verb import plan_of
 from mercore.jobs.resources.malloc import keep_freed_blocks
 
-COMPILING = ("encode", "search", "verify", "compare")  # verbs that run jitted functions for long
+COMPILING = (
+    "encode",
+    "index",
+    "search",
+    "verify",
+    "compare",
+)  # verbs that run jitted functions for long
 
 
 def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each verb has its own result
@@ -144,6 +150,48 @@ def encode(*, json: bool, **values: object) -> None:
 
 
 @main.command(
+    section=DATA,
+    examples=(
+        "mercore index codes.zarr orders.zarr",
+        "mercore index codes.zarr orders.zarr --epsilon 1.5 --orders 200",
+    ),
+)
+@click.argument("codes", type=READ)
+@click.argument("store", type=WRITTEN, metavar="ORDERS")
+@click.option(
+    "--epsilon",
+    type=FINITE,
+    metavar="E",
+    help="Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.",
+)
+@click.option(
+    "--orders",
+    type=int,
+    metavar="M",
+    help="Sort at most M orders. [default: 64 without --epsilon]",
+)
+@click.option("--random-state", type=int, help="The seed of the permutations of bits. [default: 0]")
+@click.option(
+    "--part-rows", type=int, help="Rows per part. [default: about 1/64 of the rows, at least 65536]"
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Number of threads. [default: one per core]"
+)
+@PROCESSES
+@SCHEDULER
+@MEMORY
+@as_json
+def index(*, json: bool, **values: object) -> None:
+    """Sort the binary codes CODES into ORDERS, for a search of few rows; run it again to resume.
+
+    Each order permutes the bits of all codes and sorts the rows by the permuted codes. A search
+    of ORDERS looks at the rows next to each query in every order, and scores only these. It takes
+    12 bytes per row and order.
+    """
+    _report("index", values, json=json)
+
+
+@main.command(
     section=SEARCH,
     examples=(
         "mercore search codes.zarr query.bvecs --rerank 1000 --out hits.npz",
@@ -172,10 +220,18 @@ def encode(*, json: bool, **values: object) -> None:
     "faster, approximate.",
 )
 @click.option(
+    "--neighbours",
+    type=int,
+    metavar="B",
+    help="Score B more rows on either side of a query in each order. STORE holds sorted orders. "
+    "[default: 0]",
+)
+@click.option(
     "--vectors",
     type=READ,
     metavar="STORE",
-    help="The new path of the encoded vectors, if they were moved. For --rerank and --exact.",
+    help="The new path of the encoded vectors, if they were moved. For --rerank, --exact and "
+    "sorted orders.",
 )
 @KERNEL(required=False)
 @BATCH
@@ -194,9 +250,10 @@ def encode(*, json: bool, **values: object) -> None:
 def search(*, json: bool, **values: object) -> None:
     """Find the k nearest rows of STORE for each of QUERIES.
 
-    STORE is a code store or a vector store. Codes give approximate scores, or true ones with
-    --rerank. Of vectors, every row is scored by the true kernel, which --kernel names. The command
-    prints query, rank, id and score, unless --out names a file.
+    STORE holds codes, vectors, or sorted orders. Codes give approximate scores, or true ones with
+    --rerank. Of vectors, every row is scored by the true kernel, which --kernel names. Of sorted
+    orders, the rows next to each query are. The command prints query, rank, id and score, unless
+    --out names a file.
     """
     from mercore.jobs import printing
 
@@ -455,6 +512,6 @@ def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) ->
     echo_json(report) if json else printing.print_demo(report)
 
 
-SUBMITTED = (ingest, encode, search, verify, compare, check, export)
+SUBMITTED = (ingest, encode, index, search, verify, compare, check, export)
 for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS, completion):
     main.add_command(verb)

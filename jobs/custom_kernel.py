@@ -12,6 +12,7 @@ from mercore.pipeline.kernels.custom import NORMALISED, CustomKernel, Declared
 from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_custom
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.orders import OrderStore
 from mercore.stores.vectors import Vectors, blocks
 
 MOST_ROUNDING = 2**53  # K is at most one
@@ -68,8 +69,8 @@ def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
     return kernel
 
 
-def custom_kernel_of(codes: CodeStore, name: str | None) -> CustomKernel | None:
-    """Return the custom kernel of codes from the file that --kernel names; None for other codes.
+def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomKernel | None:
+    """Return the custom kernel of codes or orders from the file that --kernel names, or None.
 
     Raises
     ------

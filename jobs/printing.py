@@ -71,6 +71,7 @@ def print_search(report: Report, hits: "Hits") -> None:
                 "\n".join(
                     f"{query}\t{rank}\t{row}\t{score:.9g}"
                     for rank, (row, score) in enumerate(zip(ids, scores, strict=True), 1)
+                    if row >= 0
                 )
             )
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
@@ -78,6 +79,9 @@ def print_search(report: Report, hits: "Hits") -> None:
     click.echo(f"{_work(report)}, {cost}{written}", err=True)
     if "rows_scored" in report:
         click.echo(_proof(report), err=True)
+    if "candidates_per_query" in report:
+        few = f"{report['candidates_per_query']:,.1f} ({report['share_of_rows']:.4%})"
+        click.echo(f"rows scored per query: {few}, from {report['orders']:,} orders", err=True)
 
 
 def print_verdicts(report: Report) -> None:
@@ -367,6 +371,8 @@ def _format(value: object) -> str:
 
 
 def hits_json(hits: "Hits") -> Report:
-    """Return hits as lists."""
+    """Return hits as lists; where a query has fewer hits, the id is −1 and the score None."""
     assert hits.scores is not None
-    return {"ids": hits.ids.tolist(), "scores": hits.scores.astype(float).tolist()}
+    scores = hits.scores.astype(object)
+    scores[hits.ids < 0] = None
+    return {"ids": hits.ids.tolist(), "scores": scores.tolist()}

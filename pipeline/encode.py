@@ -14,6 +14,7 @@ from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.errors import InputError
+from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import Vectors, VectorStore, blocks
@@ -180,15 +181,15 @@ def encode_part(
     return out
 
 
-def encoder_of(store: CodeStore, custom: CustomKernel | None = None) -> Encoder:
-    """Return the encoder whose codes a store holds.
+def encoder_of(store: CodeStore | OrderStore, custom: CustomKernel | None = None) -> Encoder:
+    """Return the encoder whose codes, or sorted orders of them, a store holds.
 
     ``custom`` is the user's kernel, for a store that was encoded with one.
     """
     return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, custom), store.model)
 
 
-def spec_of(store: CodeStore) -> EncoderSpec:
+def spec_of(store: CodeStore | OrderStore) -> EncoderSpec:
     """Return the parameters of the encoder whose codes a store holds."""
     return encoder_spec(store.spec.encoder, store.where)
 

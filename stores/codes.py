@@ -1,22 +1,19 @@
 """Code stores: the codes of a vector store, and the model that encoded them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from mercore.stores import derived
+from mercore.stores.derived import DerivedStore
 from mercore.stores.location.resolve import Where
-from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
-from mercore.stores.part_store.part_store import PartStore, create
-from mercore.stores.part_store.receipts import Receipt
+from mercore.stores.part_store.header import Header, Layout
+from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.spec import from_json, to_json
 
 KIND = "codes"
-UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
+FIX = "Fix: run the same mercore encode again: it redoes what is wrong, and only that."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,74 +28,13 @@ class CodeSpec:
     dims: int
 
 
-class CodeStore:
+class CodeStore(DerivedStore):
     """An open code store, finished or not."""
 
     def __init__(self, store: PartStore) -> None:
-        self.store = store
+        super().__init__(store)
         self.spec = from_json(CodeSpec, store.header.spec, store.where)
         self.rows = store.layout.rows
-        self.parts = store.layout.parts
-        self.where = store.where
-
-    @cached_property
-    def model(self) -> dict[str, NDArray[Any]]:
-        """The arrays of the encoder, every byte checked."""
-        return self.store.read_model()
-
-    @property
-    def dropped(self) -> NDArray[np.int64]:
-        """The source rows that ingest dropped, int64, ascending."""
-        return self.model.get("dropped", np.empty(0, np.int64))
-
-    @cached_property
-    def receipts(self) -> list[Receipt]:
-        """The receipts of all parts; raises ``IntegrityError`` unless all are done."""
-        return self.store.receipts()
-
-    @property
-    def source_path(self) -> str:
-        """The path or URL of the vector store when the codes were made."""
-        return str(self.store.header.notes["source_path"])
-
-    def undone_parts(self) -> dict[int, str]:
-        """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
-        reasons = self.store.each_part(self._why_undone)
-        return {part: reason for part, reason in enumerate(reasons) if reason is not None}
-
-    def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
-        """Write missing and damaged metadata and model files again; return their keys.
-
-        Parameters
-        ----------
-        fit : makes the model; it is called only if an array of the stored model is damaged
-
-        Raises
-        ------
-        IntegrityError
-            If ``fit`` makes another model than the stored one.
-        """
-        try:
-            model = self.model
-        except IntegrityError as error:
-            model = fit()
-            if model_entries(model) != self.store.layout.model:
-                raise IntegrityError(
-                    f"{self.where}: its model is damaged, and fitted again it is another: found "
-                    "different checksums, "
-                    "expected those of its header. Fix: restore the model from a copy, or "
-                    "encode to a new path."
-                ) from error
-        written = self.store.restore(model)
-        self.__dict__.pop("model", None)
-        return written
-
-    def _why_undone(self, part: int) -> str | None:
-        try:
-            receipt = self.store.receipt(part)
-        except (IntegrityError, FormatError) as error:
-            return str(error)
-        return "" if receipt is None else self.store.check_part(part)
 
 
 def create_or_resume(
@@ -116,21 +52,9 @@ def create_or_resume(
     ExistsError
         If something else lies at ``path``; the message names what differs.
     """
-    store = resume(path, spec, layout)
-    if store is not None:
-        return store
-    notes = {
-        "source_path": str(source_path),
-        "fix": "Fix: run the same mercore encode again: it redoes what is wrong, and only that.",
-    }
-    try:
-        return CodeStore(
-            create(path, Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes), model)
-        )
-    except ExistsError:  # another process has made a store there
-        store = resume(path, spec, layout)
-        assert store is not None
-        return store
+    notes = {"source_path": str(source_path), "fix": FIX}
+    header = Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes)
+    return CodeStore(derived.create_or_resume(path, header, model))
 
 
 def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
@@ -141,24 +65,8 @@ def resume(path: Where, spec: CodeSpec, layout: Layout) -> CodeStore | None:
     ExistsError
         If something else lies at ``path``; the message names what differs.
     """
-    try:
-        stored = open_header(path)
-    except NotFoundError:
-        return None
-    except FormatError:
-        raise ExistsError(
-            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, "
-            "or remove it."
-        ) from None
-    wanted = Header(
-        kind=KIND, spec=to_json(spec), layout=replace(layout, model=stored.layout.model)
-    )
-    if stored.spec_digest != wanted.spec_digest:
-        raise ExistsError(
-            f"{path} is another store: it differs in {_difference(stored, wanted)}. "
-            "Fix: give the options it was made with, or name another path."
-        )
-    return CodeStore(PartStore(path, stored))
+    store = derived.resume(path, Header(kind=KIND, spec=to_json(spec), layout=layout))
+    return None if store is None else CodeStore(store)
 
 
 def open_code_store(path: Where) -> CodeStore:
@@ -169,34 +77,4 @@ def open_code_store(path: Where) -> CodeStore:
     NotFoundError, FormatError
         If it does not exist or is something else.
     """
-    header = open_header(path)
-    if header.kind != KIND:
-        raise FormatError(
-            f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the code store."
-        )
-    return CodeStore(PartStore(path, header))
-
-
-def _difference(stored: Header, wanted: Header) -> str:
-    """Name the fields in which two headers differ, with both values."""
-    if stored.kind != wanted.kind:
-        return f"kind ({stored.kind}, not {wanted.kind})"
-    ours, theirs = _parameters(wanted), _parameters(stored)
-    differing = [
-        key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)
-    ]
-    values = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
-    return ", ".join(values) or "its columns"
-
-
-def _parameters(header: Header) -> dict[str, Any]:
-    """Return what ``info`` shows of a code store: source, kernel, encoder and counts."""
-    spec = header.spec
-    return {
-        "source": spec["source"],
-        "kernel": spec["kernel"],
-        "rows": header.layout.rows,
-        "part_rows": header.layout.part_rows,
-        "compressor": header.layout.columns[0]["compressor"],
-        **{f"encoder {key}": value for key, value in spec["encoder"].items()},
-    }
+    return CodeStore(derived.open_kind(path, KIND, "code store"))

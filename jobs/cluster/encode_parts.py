@@ -1,20 +1,18 @@
-"""Encoding with Dask: one future per part, in a sliding window; a worker loads the model once."""
+"""Encoding with Dask: one future per part; a worker loads the model once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, Future, Worker, WorkerPlugin, get_worker
+from distributed import Client, Worker, WorkerPlugin, get_worker
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.client import forget_plugin, losing, results, slots, wait_for
+from mercore.jobs.cluster.tasks import run_tasks
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import open_code_store
 from mercore.stores.rows import open_vectors
-
-FUTURES_PER_THREAD = 2
 
 
 @dataclass(frozen=True)
@@ -88,18 +86,4 @@ def encode_parts(
     """
     where = resolved(codes)
     plugin = EncoderPlugin(where, sources.resolved())
-    waiting = iter(parts)
-
-    def submit(count: int) -> set["Future[int]"]:
-        window = [part for _, part in zip(range(count), waiting, strict=False)]
-        return {client.submit(encode_one, where, part, pure=False) for part in window}
-
-    with losing(str(codes)):
-        client.register_plugin(plugin)
-        flow = submit(max(1, len(slots(client))) * FUTURES_PER_THREAD)
-        while flow:
-            wait_for(list(flow), client, first=True)
-            done = {future for future in flow if future.done()}
-            flow = (flow - done) | submit(len(done))
-            advance(sum(results(list(done), client)))
-    forget_plugin(client, plugin.name)
+    run_tasks(client, codes, plugin, (encode_one, ((where, part) for part in parts)), advance)

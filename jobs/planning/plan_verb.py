@@ -8,7 +8,7 @@ import click
 from mercore.jobs.help import SEARCH, VerbCommand, VerbGroup, examples_under
 from mercore.jobs.options import as_json, echo_json
 
-VERBS = ("ingest", "encode", "search")
+VERBS = ("ingest", "encode", "index", "search")
 
 
 def plan_of(verbs: click.Group) -> click.Group:

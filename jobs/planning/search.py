@@ -15,6 +15,7 @@ from mercore.jobs.planning.timing import Run, measure, on_cores, repeated
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.exact import ExactTask
+from mercore.jobs.verbs.search_orders import OrderTask
 from mercore.jobs.verbs.search_task import SearchTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders import Encoder
@@ -23,6 +24,7 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.part_reader import PartCache
@@ -76,7 +78,7 @@ def codes_runs(
 
 def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]:
     """Return the seconds of the whole command per number of cores."""
-    parts = search.scanned.parts
+    parts = search.orders.orders if isinstance(search, OrderTask) else search.scanned.parts
     timings = measure(_runs(search), parts, SECONDS, before={"streamed": partial(_forget, search)})
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
     batches = max(1.0, nq / size)
@@ -100,6 +102,8 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
 def _runs(search: SearchTask) -> dict[str, Run]:
     """Return functions that search parts: from memory, from the disk, and on one thread."""
     settings, queries = search.settings, search.batch
+    if isinstance(search, OrderTask):
+        return _order_runs(search, queries)
     if isinstance(search, ExactTask):
         return _exact_runs(search, queries)
     if search.codes is not None:
@@ -135,6 +139,18 @@ def _exact_runs(search: ExactTask, queries: NDArray[Any]) -> dict[str, Run]:
     return _three(run, search.settings.threads)
 
 
+def _order_runs(search: OrderTask, queries: NDArray[Any]) -> dict[str, Run]:
+    """Return functions that search the first orders for one batch."""
+    orders = search.open_orders()
+
+    def run(count: int, threads: int) -> None:
+        rows, of_query = orders.candidates(queries, threads=threads, orders=count)
+        executor = ThreadExecutor(kernel=search.kernel, threads=threads, vectors=search.vectors)
+        executor.batch(queries).scores(rows, of_query)
+
+    return _three(run, search.settings.threads)
+
+
 def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
     """Return a run from memory, from the disk (``_forget`` comes before), and on one thread."""
     return {
@@ -156,7 +172,10 @@ def _first_rows(search: SearchTask, parts: int) -> FirstRows:
 
 
 def _forget(search: SearchTask, parts: int) -> None:
-    """Drop the files of the first parts from the memory of the system."""
+    """Drop the files of the first parts, or orders, from the memory of the system."""
+    if isinstance(search, OrderTask):
+        forget(chunk_files(search.orders.store, range(parts * search.orders.order_parts)))
+        return
     if search.codes is not None:
         forget(chunk_files(search.codes.store, range(parts)))
     if search.vectors is not None and (isinstance(search, ExactTask) or search.codes is None):

@@ -1,10 +1,12 @@
 """Bytes of a store on disk, and the refusal of work that exceeds the free disk."""
 
 from mercore.pipeline.encode import EncodePlan
+from mercore.pipeline.orders.plan import OrderPlan
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
 from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.header import Header, Layout, column_fields
 from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes
 from mercore.stores.spec import to_json
@@ -12,7 +14,9 @@ from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import KIND as VECTORS
 
 
-def check_disk(verb: str, where: Where, needed: int) -> None:
+def check_disk(
+    verb: str, where: Where, needed: int, fix: str = "name a path on another disk"
+) -> None:
     """Refuse work that would write more bytes than are free at ``where``.
 
     Raises
@@ -25,7 +29,7 @@ def check_disk(verb: str, where: Where, needed: int) -> None:
         raise BudgetError(
             f"{verb} would write {needed / 2**30:.2f} GiB: expected at most {free / 2**30:.2f} "
             "GiB, "
-            f"which is free for {where}. Fix: free space there, or name a path on another disk."
+            f"which is free for {where}. Fix: free space there, or {fix}."
         )
 
 
@@ -35,6 +39,12 @@ def encoded_bytes(plan: EncodePlan) -> dict[str, int]:
     layout = plan.layout if fitted else plan.unfitted
     plain = all(fields["compressor"] == "none" for fields in layout.columns)
     return _sizes(Header(kind=CODES, spec=to_json(plan.spec), layout=layout), plain=plain)
+
+
+def order_store_bytes(plan: OrderPlan) -> dict[str, int]:
+    """Return the bytes of the files of sorted orders by content."""
+    header = Header(kind=ORDERS, spec=to_json(plan.spec), layout=plan.layout)
+    return _sizes(header, plain=True)
 
 
 def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[str, int]:

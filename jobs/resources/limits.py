@@ -8,6 +8,7 @@ import click
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
+from mercore.pipeline.orders.candidates import candidate_bytes
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.bounded import PARTS_AT_ONCE, window_rows
 from mercore.pipeline.search.collect import PairBudget
@@ -19,6 +20,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.distinct import CAPACITY
 from mercore.stores.errors import BudgetError
 from mercore.stores.formats.source import Source
+from mercore.stores.orders import OrderStore
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
 
@@ -69,9 +71,9 @@ def fitted(
     """
     smaller = settings
     for smaller in () if memory is None else _shrinking(settings, needs, keep):
-        if _fits(needs(smaller), memory):
+        if fits(needs(smaller), memory):
             break
-    if smaller != settings and _fits(needs(smaller), memory):
+    if smaller != settings and fits(needs(smaller), memory):
         window = "" if smaller.window is None else f", parts at once: {smaller.window}"
         allowed = f"queries per batch: {smaller.batch}, threads: {smaller.threads}{window}"
         click.echo(f"--memory allows no more than this: {allowed}", err=True)
@@ -105,9 +107,9 @@ def _shrinking(
 def workers_within(needs: Callable[[int], int], cores: int, memory: int | None) -> int:
     """Return the number of workers that fits ``memory``; print it if it is below ``cores``."""
     workers = cores
-    while workers > 1 and not _fits(needs(workers), memory):
+    while workers > 1 and not fits(needs(workers), memory):
         workers -= 1
-    if workers < cores and _fits(needs(workers), memory):
+    if workers < cores and fits(needs(workers), memory):
         click.echo(f"--memory allows no more than this: workers: {workers}", err=True)
     return workers
 
@@ -155,6 +157,23 @@ def search_bytes(
     return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
 
 
+def order_search_bytes(
+    orders: OrderStore, vectors: Vectors, options: SearchSettings, *, neighbours: int, queries: int
+) -> int:
+    """Return the bytes of a search of sorted orders beyond the interpreter.
+
+    It holds the candidates of a batch, a part of an order per thread, and reranks candidates.
+    """
+    batch = min(options.batch, queries)
+    candidates = candidate_bytes(batch, orders.orders, neighbours)
+    model = sum(values.nbytes for values in orders.model.values())
+    tables = batch * spec_of(orders).memory(orders.spec.dims).query
+    rows = vectors.part_rows * vectors.dims * (2 * vectors.dtype.itemsize + 24)
+    read = options.threads * max(12 * orders.part_rows, rows)
+    lists = (batch + 2 * queries) * options.k * 16
+    return int(4 * model + tables + lists + candidates + read)
+
+
 def exact_bytes(
     codes: CodeStore | None, vectors: Vectors, options: SearchSettings, *, queries: int
 ) -> int:
@@ -183,7 +202,7 @@ def exact_bytes(
     )
 
 
-def _fits(needed: int, memory: int | None) -> bool:
+def fits(needed: int, memory: int | None) -> bool:
     """Return whether the interpreter and ``needed`` bytes fit the memory, if that is limited."""
     return memory is None or INTERPRETER_BYTES + needed <= memory
 

@@ -7,6 +7,7 @@ from mercore.jobs.progress import progress
 from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import FormatError
+from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.vectors import KIND as VECTORS
@@ -29,7 +30,7 @@ class CheckTask(VerbTask):
 
 def open_check(store: str) -> CheckTask:
     """Open the header of a store; refuse anything without receipts."""
-    if kind_of(store) not in (CODES, VECTORS):
+    if kind_of(store) not in (CODES, ORDERS, VECTORS):
         raise FormatError(
             f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE"
         )

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import click
 import numpy as np
 
 from mercore.jobs.encoder_options import CHOOSE, option_names, refuse_options, spec_of_options
@@ -18,6 +17,7 @@ from mercore.jobs.resources.limits import check_budget, taken_at, workers_within
 from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
+from mercore.jobs.verbs.resuming import begun, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -172,15 +172,7 @@ def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
     StorageError
         If no store can be made there.
     """
-    store = resume(codes, plan.spec, plan.unfitted)
-    if store is None:
-        try:
-            location_of(codes).check_new()
-        except ExistsError:  # another process has just made it
-            store = resume(codes, plan.spec, plan.unfitted)
-            if store is None:
-                raise
-    return store
+    return begun(codes, lambda: resume(codes, plan.spec, plan.unfitted))
 
 
 def encode_missing(
@@ -192,7 +184,7 @@ def encode_missing(
 
     with exclusive(codes) as lease, connect(execution) as client:
         store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
-        undone = _restored(store, plan)
+        undone = restored(store, lambda: plan.model)
         if undone:
             lease.check()  # fitting may have taken long
             rows = sum(np.diff(store.store.bounds(part))[0] for part in undone)
@@ -232,22 +224,3 @@ def _created(codes: str, plan: EncodePlan) -> CodeStore:
         model = plan.model
     source = location_of(plan.vectors.where).resolved()
     return create_or_resume(codes, plan.spec, plan.layout, model, source_path=source)
-
-
-def _restored(store: CodeStore, plan: EncodePlan) -> list[int]:
-    """Restore the files beside the parts, print what is wrong, and return the parts to encode."""
-    store.store.sweep()
-    for key in store.restore(lambda: plan.model):
-        click.echo(f"writing {key} again: it was missing or damaged", err=True)
-    undone = store.undone_parts()
-    for part, reason in undone.items():
-        if reason:
-            click.echo(f"doing part {part} again: {reason}", err=True)
-    wrong = sum(map(bool, undone.values()))
-    if 0 < len(undone) < store.parts:
-        done = store.parts - len(undone)
-        click.echo(
-            f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong",
-            err=True,
-        )
-    return list(undone)

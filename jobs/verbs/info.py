@@ -7,6 +7,8 @@ from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
+from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.orders import OrderStore, open_order_store
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.vectors import VectorStore, open_vector_store
 
@@ -22,6 +24,8 @@ class InfoTask(VerbTask):
         """Return the description."""
         if self.kind == "codes":
             return describe_codes(open_code_store(self.path))
+        if self.kind == ORDERS:
+            return describe_orders(open_order_store(self.path))
         if self.kind == VECTORS:
             return describe_vectors(open_vector_store(self.path))
         source = open_source(self.path)
@@ -75,4 +79,24 @@ def describe_codes(codes: CodeStore) -> Report:
         "bytes_per_row": round(total / max(1, rows_done), 3),
         "columns": columns,
         "source": codes.source_path,
+    }
+
+
+def describe_orders(orders: OrderStore) -> Report:
+    """Return the description of sorted orders, which may be unfinished."""
+    columns = orders.store.stored_bytes
+    kernel = dict(orders.spec.kernel)
+    return {
+        "kind": ORDERS,
+        "path": orders.where,
+        "rows": orders.rows,
+        "orders": orders.orders,
+        "parts": orders.parts,
+        "parts_done": orders.store.parts_done,
+        "random_state": orders.spec.random_state,
+        "kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec(),
+        "encoder": orders.spec.encoder,
+        "bytes": sum(columns.values()),
+        "columns": columns,
+        "source": orders.source_path,
     }

@@ -9,7 +9,8 @@ from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import search_bytes
 from mercore.jobs.verbs.exact import open_exact
-from mercore.jobs.verbs.inputs import executor_for
+from mercore.jobs.verbs.inputs import executor_for, kind_of
+from mercore.jobs.verbs.search_orders import open_order_search
 from mercore.jobs.verbs.search_task import (
     SearchOptions,
     SearchTask,
@@ -24,6 +25,7 @@ from mercore.pipeline.search.batch_search import (
 )
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
+from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.results.hits import Hits, write_hits
 from mercore.stores.rows import open_rows
 
@@ -75,6 +77,9 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     """
     options.check()
     options.check_out(queries)
+    if kind_of(store) == ORDERS:
+        return open_order_search(store, queries, options)
+    refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     if options.with_bounds:
         return open_exact(store, queries, options)
     codes, vectors, kernel, custom = open_searched(store, options)

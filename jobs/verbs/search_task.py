@@ -12,17 +12,20 @@ from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, kind_of
 from mercore.pipeline.encode import check_domain
+from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
+from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors
 
 DEFAULT_BATCH = 1024
+MAX_NEIGHBOURS = 1 << 16  # on either side of a query in a sorted order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,7 @@ class SearchOptions(VerbOptions):
     rerank: int | None = None
     exact: bool = False
     relaxed: float | None = None
+    neighbours: int | None = None
     vectors: str | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
     batch: int | None = None
@@ -41,7 +45,9 @@ class SearchOptions(VerbOptions):
 
     def check(self, target: str | None = None) -> None:
         """Refuse contradictions, and a file of hits that cannot be written."""
-        check_whole(k=self.k, rerank=self.rerank, batch=self.batch)
+        check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
+        if self.neighbours is not None:
+            check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), "--neighbours 4")
         self.execution.check()
         self.check_out()
 
@@ -110,8 +116,8 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     return Opened(None, vectors, opened, None)
 
 
-def open_source_vectors(codes: CodeStore, moved: str | None) -> Vectors:
-    """Return the vectors that were encoded as ``codes``, from their old path or from ``moved``."""
+def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
+    """Return the vectors of codes or of sorted orders, from their old path or from ``moved``."""
     try:
         vectors = open_vectors(moved or codes.source_path)
     except NotFoundError as error:

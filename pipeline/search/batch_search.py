@@ -22,6 +22,7 @@ from mercore.pipeline.topk import TopK, top_k_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, ShapeError
 from mercore.stores.formats.source import Source
+from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import Vectors, original_ids
@@ -151,7 +152,7 @@ def search_vector_store(
     return _collect(queries, executor, (None, vectors.dropped), settings, advance)
 
 
-def check_source(vectors: Vectors, store: CodeStore) -> None:
+def check_source(vectors: Vectors, store: CodeStore | OrderStore) -> None:
     """Refuse vectors that are not the source of a code store.
 
     Raises
@@ -180,7 +181,7 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
         raise ShapeError(
             f"{queries.name} holds no query: expected at least one. Fix: check the file."
         )
-    for start, batch in _batches(queries, 4096):
+    for start, batch in query_batches(queries, 4096):
         kernel.prepare(batch, first=start, label="query")
 
 
@@ -201,7 +202,9 @@ def _collect(
         return answer(executor.batch(raw), parts, settings.k, settings.rerank)
 
     for top_k in in_order(
-        (raw for _, raw in _batches(queries, settings.batch)), work, executor.concurrent_batches
+        (raw for _, raw in query_batches(queries, settings.batch)),
+        work,
+        executor.concurrent_batches,
     ):
         answers.append(top_k)
         advance(len(top_k.ids))
@@ -226,7 +229,7 @@ def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int |
     )
 
 
-def _batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:
+def query_batches(queries: Source, size: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield (number of the first query, block of at most ``size`` queries)."""
     for start in range(0, queries.shape[0], size):
         yield start, queries.read(start, min(start + size, queries.shape[0]))

@@ -1,6 +1,7 @@
 """A store of parts: a Zarr v3 group with an array per column, a model, and a receipt per part."""
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -53,12 +54,18 @@ class PartStore:
         """Return the file that holds a part of a column."""
         return self.location / column.chunk_key(part)
 
-    def write_part(self, part: int, columns: Mapping[str, NDArray[Any]]) -> Receipt:
+    def write_part(
+        self,
+        part: int,
+        columns: Mapping[str, NDArray[Any]],
+        facts: Mapping[str, int] = MappingProxyType({}),
+    ) -> Receipt:
         """Publish every chunk of a part, then its receipt; writing a part again is harmless.
 
         Parameters
         ----------
         columns : dtype[rows of the part(, width)] per column
+        facts : numbers that the receipt states
 
         Raises
         ------
@@ -74,7 +81,12 @@ class PartStore:
             self.chunk_file(column, part).publish(data)
             chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
         receipt = Receipt(
-            part=part, start=start, stop=stop, job=self.header.spec_digest, chunks=chunks
+            part=part,
+            start=start,
+            stop=stop,
+            job=self.header.spec_digest,
+            chunks=chunks,
+            facts=dict(facts),
         )
         self.receipt_file(part).publish(receipt_bytes(receipt, self.layout.parts))
         return receipt

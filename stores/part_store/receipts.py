@@ -8,7 +8,7 @@ import numpy as np
 
 from mercore.stores.errors import FormatError
 from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
-from mercore.stores.spec import canonical_json, from_json, to_json
+from mercore.stores.spec import ABSENT, canonical_json, from_json, to_json
 
 RECEIPT_BYTES = 1024
 
@@ -18,7 +18,8 @@ class Receipt:
     """The proof that a part, rows ``start`` to ``stop``, is done.
 
     ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
-    part's file and the crc32c of all but its last four bytes.
+    part's file and the crc32c of all but its last four bytes. ``facts`` are numbers that a reader
+    can use before it reads the part.
     """
 
     name: str = field(default="mercore-receipt", init=True)
@@ -28,6 +29,7 @@ class Receipt:
     stop: int
     job: str
     chunks: dict[str, dict[str, Any]]
+    facts: dict[str, int] = field(default_factory=dict, metadata={ABSENT: {}})
 
 
 def receipts_column(parts: int) -> Column:

@@ -152,6 +152,34 @@ def cluster(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None
 
 
 @main.command()
+@_pair("--sift", "Descriptors in bytes, .bvecs.")
+@_pair("--gist", "Descriptors, .npy; float16 stays float16.")
+@_pair("--bow", "Counts of visual words, scipy's sparse .npz.")
+@_pair("--gist-labels", "Labels of both, .npy.")
+@_pair("--bow-labels", "Labels of both, .npy.")
+@_words("--kernels", "chi2,intersection", "Kernels")
+@_number("--queries", 2000, "Queries, evenly drawn.")
+@_number("--seeds", 10, "Seeds of the first section.")
+@_number("--fewer-seeds", 3, "Seeds of the other sections.")
+@_number("--order-rows", 1_000_000, "Jittered rows of sorted orders; 0 leaves the section out.")
+@_number("--orders", 64, "Orders of these rows.")
+@report_options
+def hashing(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
+    """Binary codes by hyperplanes and Fourier features, and sorted orders of them."""
+    from tests.benchmarks.hashing import REPORT
+    from tests.benchmarks.hashing import Setup as HashingSetup
+
+    named = {name: options.pop(name) for name in ("sift", "gist", "bow")}
+    labels = {name: options.pop(f"{name}_labels") for name in ("gist", "bow")}
+    files, label_files = (
+        {name.upper(): pair for name, pair in pairs.items() if pair} for pairs in (named, labels)
+    )
+    with TemporaryDirectory() as folder:
+        setup = HashingSetup(files=files, label_files=label_files, folder=Path(folder), **options)
+        produce(REPORT, setup, only, path)
+
+
+@main.command()
 @click.argument("base")
 @click.argument("out")
 @_number("--rows", 10_000_000, "Rows to write.")

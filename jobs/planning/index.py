@@ -1,0 +1,68 @@
+"""The plan of sorted orders: bytes, memory, and the time of a sample order on sample rows."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.options import Report
+from mercore.jobs.planning.report import process_seconds, times
+from mercore.jobs.planning.samples import FirstParts
+from mercore.jobs.planning.timing import measure
+from mercore.jobs.progress import waiting
+from mercore.jobs.resources.disk import order_store_bytes
+from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.resources.limits import INTERPRETER_BYTES
+from mercore.jobs.verbs.index import IndexTask
+from mercore.pipeline.orders.build import OrderBuilder, Run
+from mercore.pipeline.orders.plan import plan_orders
+from mercore.stores.location.resolve import location_of
+from mercore.stores.orders import create_or_resume
+
+SECONDS = 0.6  # per repeat of a measurement
+
+
+def plan(task: IndexTask, cores: int | None) -> Report:
+    """Return the plan of sorted orders; only temporary files are written."""
+    loaded, execution = process_seconds(), task.execution
+    sizes, location = order_store_bytes(task.plan), location_of(task.store)
+    parts = task.parts_at_once(execution)
+    orders, layout = task.plan.spec.orders, task.plan.unfitted
+    with threadpool_limits(1), waiting("measuring a sample"):
+        order = _order_seconds(task) * -(-task.plan.order_parts // parts)
+    here = execution.processes or execution.thread_count
+
+    def seconds(count: int) -> dict[str, float]:
+        return {"seconds": loaded + order * orders / min(count, orders)}
+
+    return {
+        "path": task.store,
+        "bytes": sum(sizes.values()),
+        "bytes_of": sizes,
+        "bytes_there": location.stored_bytes(),
+        "free": location.free_bytes(),
+        "memory": INTERPRETER_BYTES + task.needed(execution, parts),
+        "rows": task.plan.codes.rows,
+        "orders": orders,
+        "parts": layout.parts,
+        "times": times(min(here, available_cores()), cores, seconds),
+    }
+
+
+def _order_seconds(task: IndexTask) -> float:
+    """Return the seconds to sort and write one order, from sorts of the first codes."""
+    codes = task.plan.codes
+
+    with TemporaryDirectory(prefix="mercore-plan-") as folder:
+
+        def run(parts: int) -> None:
+            first = FirstParts(codes, parts)
+            small = plan_orders(first, 1, part_rows=min(first.rows, task.plan.unfitted.part_rows))
+            store = create_or_resume(
+                Path(folder) / str(parts), small.spec, small.layout, small.model, source_path=""
+            )
+            everything = range(store.order_parts)
+            OrderBuilder(first, store).write(Run(0, everything), everything)
+
+        timing = measure({"one": run}, codes.parts, SECONDS)["one"]
+    return timing.of(codes.parts)

@@ -1,0 +1,142 @@
+"""``mercore index``: sorted orders of binary codes; parts that are there already are kept."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from mercore.jobs.options import Report, check_whole
+from mercore.jobs.progress import progress
+from mercore.jobs.resources.disk import check_disk, order_store_bytes
+from mercore.jobs.resources.execution import Execution
+from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
+from mercore.jobs.verbs.info import describe_orders
+from mercore.jobs.verbs.inputs import VerbOptions, exclusive
+from mercore.jobs.verbs.resuming import begun, restored
+from mercore.pipeline.orders.build import Run, runs_of, sort_bytes
+from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
+from mercore.stores.codes import open_code_store
+from mercore.stores.location.resolve import location_of
+from mercore.stores.orders import OrderStore, create_or_resume, resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions(VerbOptions):
+    """The options of an index: ε, the most orders, and the seed of the permutations."""
+
+    epsilon: float | None = None
+    orders: int | None = None
+    random_state: int = 0
+    part_rows: int | None = None
+    execution: Execution = Execution(threads_option="workers")  # noqa: RUF009 - it is frozen
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, object]) -> Self:
+        """Return the options of a command line."""
+        return super().from_values({"workers": None, **values})
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse numbers out of range, and a path at which no store can be made."""
+        check_whole(orders=self.orders, random_state=self.random_state, part_rows=self.part_rows)
+        order_count(1, self.epsilon, self.orders)
+        self.execution.check()
+        if target is not None and not location_of(target).exists():
+            location_of(target).check_new()
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexTask:
+    """An index that is open and checked."""
+
+    plan: OrderPlan
+    store: str
+    options: IndexOptions
+
+    @property
+    def execution(self) -> Execution:
+        """The execution, with as many threads as the memory allows."""
+        execution = self.options.execution
+        if execution.remote or execution.threads is not None:
+            return execution
+        threads = workers_within(
+            lambda count: count * self.run_bytes(1), execution.thread_count, execution.memory
+        )
+        return replace(execution, threads=threads)
+
+    def run_bytes(self, parts: int) -> int:
+        """Return the memory that a worker takes to sort ``parts`` parts of an order."""
+        codes = self.plan.codes.store.layout
+        code_part = codes.column("code").chunk_bytes
+        return sort_bytes(self.plan.unfitted.part_rows, parts, code_part)
+
+    def needed(self, execution: Execution, parts: int) -> int:
+        """Return the memory that sorting takes, ``parts`` parts at a time on every worker."""
+        one = self.run_bytes(parts)
+        return taken_at(execution, one) if execution.remote else execution.thread_count * one
+
+    def parts_at_once(self, execution: Execution) -> int:
+        """Return the parts of an order that a worker sorts at once: all if the memory allows it."""
+        parts = self.plan.order_parts
+        while parts > 1 and not fits(self.needed(execution, parts), execution.memory):
+            parts = -(-parts // 2)
+        return parts
+
+    def check_limits(self) -> None:
+        """Refuse an index that exceeds the memory or the free disk."""
+        execution = self.execution
+        size = sum(order_store_bytes(self.plan).values())
+        there = location_of(self.store).stored_bytes()
+        check_disk("indexing", self.store, size - there, "name fewer --orders")
+        needed = self.needed(execution, 1)
+        check_budget("indexing", needed, execution.memory, "fewer --part-rows" + execution.or_fewer)
+
+    def run(self) -> Report:
+        """Sort the parts that are missing or wrong; return a description of the orders."""
+        from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
+        from mercore.jobs.cluster.sort_orders import sort_orders
+
+        self.check_limits()
+        began, plan, execution = time.perf_counter(), self.plan, self.execution
+        with exclusive(self.store) as lease, connect(execution) as client:
+            store = resume(self.store, plan.spec, plan.unfitted) or self._created()
+            undone = restored(store, lambda: plan.model)
+            if undone:
+                with progress("index", len(undone), "parts") as advance:
+                    stores = str(self.store), str(plan.codes.where)
+                    runs = self._runs(undone, self.parts_at_once(execution))
+                    sort_orders(client, stores, runs, lease.checked(advance))
+                store.store.sweep()  # killed workers leave scratch files
+        seconds = round(time.perf_counter() - began, 3)
+        return {**describe_orders(store), "parts_done_now": len(undone), "seconds": seconds}
+
+    def _runs(self, undone: Sequence[int], most: int) -> list[tuple[Run, list[int]]]:
+        """Return the runs to sort, each with the parts of the store to write."""
+        runs = []
+        for run in runs_of(undone, self.plan.order_parts, most):
+            first = run.order * self.plan.order_parts
+            start, stop = first + run.parts.start, first + run.parts.stop
+            here = slice(bisect_left(undone, start), bisect_left(undone, stop))
+            runs.append((run, list(undone[here])))
+        return runs
+
+    def _created(self) -> OrderStore:
+        """Make an empty store of the orders."""
+        location_of(self.store).check_new()
+        plan = self.plan
+        source = plan.codes.source_path
+        return create_or_resume(self.store, plan.spec, plan.layout, plan.model, source_path=source)
+
+
+def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
+    """Open the codes; refuse codes that are not binary, and a path that is taken."""
+    options.check()
+    opened = open_code_store(codes)
+    plan = plan_orders(
+        opened,
+        order_count(opened.rows, options.epsilon, options.orders),
+        random_state=options.random_state,
+        part_rows=options.part_rows,
+    )
+    begun(store, lambda: resume(store, plan.spec, plan.unfitted))
+    return IndexTask(plan=plan, store=store, options=options)

@@ -1,0 +1,173 @@
+"""Stores that are made part by part from another store, with a model: codes, and sorted orders."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
+from mercore.stores.location.resolve import Where
+from mercore.stores.part_store.header import Header, model_entries, open_header
+from mercore.stores.part_store.part_store import PartStore, create
+from mercore.stores.part_store.receipts import Receipt
+
+UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
+
+
+class DerivedStore:
+    """An open store with a model, finished or not."""
+
+    def __init__(self, store: PartStore) -> None:
+        self.store = store
+        self.parts = store.layout.parts
+        self.where = store.where
+
+    @cached_property
+    def model(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the model, every byte checked."""
+        return self.store.read_model()
+
+    @property
+    def dropped(self) -> NDArray[np.int64]:
+        """The source rows that ingest dropped, int64, ascending."""
+        return self.model.get("dropped", np.empty(0, np.int64))
+
+    @cached_property
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all parts; raises ``IntegrityError`` unless all are done."""
+        return self.store.receipts()
+
+    @property
+    def source_path(self) -> str:
+        """The path or URL of the vector store when the codes were made."""
+        return str(self.store.header.notes["source_path"])
+
+    def undone_parts(self) -> dict[int, str]:
+        """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
+        reasons = self.store.each_part(self._why_undone)
+        return {part: reason for part, reason in enumerate(reasons) if reason is not None}
+
+    def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
+        """Write missing and damaged metadata and model files again; return their keys.
+
+        Parameters
+        ----------
+        fit : makes the model; it is called only if an array of the stored model is damaged
+
+        Raises
+        ------
+        IntegrityError
+            If ``fit`` makes another model than the stored one.
+        """
+        try:
+            model = self.model
+        except IntegrityError as error:
+            model = fit()
+            if model_entries(model) != self.store.layout.model:
+                raise IntegrityError(
+                    f"{self.where}: its model is damaged, and fitted again it is another: found "
+                    "different checksums, "
+                    "expected those of its header. Fix: restore the model from a copy, or "
+                    "write the store to a new path."
+                ) from error
+        written = self.store.restore(model)
+        self.__dict__.pop("model", None)
+        return written
+
+    def _why_undone(self, part: int) -> str | None:
+        try:
+            receipt = self.store.receipt(part)
+        except (IntegrityError, FormatError) as error:
+            return str(error)
+        return "" if receipt is None else self.store.check_part(part)
+
+
+def create_or_resume(path: Where, header: Header, model: dict[str, NDArray[Any]]) -> PartStore:
+    """Open the store of this kind, spec and layout at ``path``, or create it.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies at ``path``; the message names what differs.
+    """
+    store = resume(path, header)
+    if store is not None:
+        return store
+    try:
+        return create(path, header, model)
+    except ExistsError:  # another process has made a store there
+        store = resume(path, header)
+        assert store is not None
+        return store
+
+
+def resume(path: Where, header: Header) -> PartStore | None:
+    """Open the store of this kind, spec and layout, but any model; None if nothing is at ``path``.
+
+    Raises
+    ------
+    ExistsError
+        If something else lies at ``path``; the message names what differs.
+    """
+    try:
+        stored = open_header(path)
+    except NotFoundError:
+        return None
+    except FormatError:
+        raise ExistsError(
+            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, "
+            "or remove it."
+        ) from None
+    wanted = replace(header, layout=replace(header.layout, model=stored.layout.model))
+    if stored.spec_digest != wanted.spec_digest:
+        raise ExistsError(
+            f"{path} is another store: it differs in {_difference(stored, wanted)}. "
+            "Fix: give the options it was made with, or name another path."
+        )
+    return PartStore(path, stored)
+
+
+def open_kind(path: Where, kind: str, what: str) -> PartStore:
+    """Open a store of a kind; ``what`` is its name in the message.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        If it does not exist or is something else.
+    """
+    header = open_header(path)
+    if header.kind != kind:
+        raise FormatError(
+            f"{path} is a store of {header.kind}: expected one of {kind}. Fix: name the {what}."
+        )
+    return PartStore(path, header)
+
+
+def _difference(stored: Header, wanted: Header) -> str:
+    """Name the fields in which two headers differ, with both values."""
+    if stored.kind != wanted.kind:
+        return f"kind ({stored.kind}, not {wanted.kind})"
+    ours, theirs = _parameters(wanted), _parameters(stored)
+    differing = [
+        key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)
+    ]
+    values = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
+    return ", ".join(values) or "its columns"
+
+
+def _parameters(header: Header) -> dict[str, Any]:
+    """Return what decides a store: the fields of its spec, those of its encoder, and counts."""
+    spec = dict(header.spec)
+    encoder = spec.pop("encoder", {})
+    first: dict[str, Any] = {key: spec.pop(key) for key in ("source", "kernel") if key in spec}
+    return {
+        **first,
+        "rows": header.layout.rows,
+        "part_rows": header.layout.part_rows,
+        "compressor": header.layout.columns[0]["compressor"],
+        **{key: value for key, value in spec.items() if key not in ("name", "version", "dims")},
+        **{f"encoder {key}": value for key, value in encoder.items()},
+    }

@@ -1,0 +1,202 @@
+"""Hashing encoders: hyperplanes, hashed neighbours, sorted orders, and the cost of encoding."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs import api
+from mercore.pipeline.encode import lay_out
+from mercore.pipeline.encoders.hashing.klsh import KlshSpec
+from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.measures.recognition import Classifier
+from mercore.stores.codes import open_code_store
+from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_vectors
+from tests.benchmarks.measurements.timing import interleaved
+from tests.benchmarks.reporting.tables import Row
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Named:
+    """A set of vectors: its store, its queries, and the labels of both if they are known."""
+
+    name: str
+    store: str
+    queries: str
+    classes: Classifier | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return open_vectors(self.store).rows
+
+
+def hyperplanes(rows: NDArray[Any], p: int, draws: int, each: int) -> dict[str, Floats]:
+    """Return hyperplanes of three kinds, float64[draws · each, d], for the linear kernel.
+
+    Those of KLSH are Σ w(i) x(i) with the weights that the encoder learns from p rows. ``random
+    weights`` are Σ g(i) x(i) with Gaussian g. ``Gaussian`` are Gaussian themselves.
+    """
+    points = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    vectors, kernel = _InMemory(rows), make_kernel("cosine")
+    found: dict[str, list[Floats]] = {"KLSH": [], "random weights": [], "Gaussian": []}
+    rng = np.random.default_rng(p)
+    for seed in range(draws):
+        spec = KlshSpec(n_landmarks=p, n_subset=p // 5, n_bits=each, random_state=seed)
+        model = spec.fit(vectors, kernel)  # type: ignore[arg-type]
+        drawn = points[model["landmark_rows"]]
+        found["KLSH"].append(model["projection"].astype(np.float64).T @ drawn)
+        found["random weights"].append(rng.standard_normal((each, p)) @ drawn)
+        found["Gaussian"].append(rng.standard_normal((each, rows.shape[1])))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+@dataclass(frozen=True)
+class _InMemory:
+    """Rows in memory, as far as a fit reads them."""
+
+    values: NDArray[Any]
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def dims(self) -> int:
+        return int(self.values.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    @property
+    def part_rows(self) -> int:
+        return len(self.values)
+
+    def read_part(self, _part: int) -> NDArray[Any]:
+        return self.values
+
+    def bounds(self, _part: int) -> tuple[int, int]:
+        return 0, len(self.values)
+
+
+def recall_of(hits: Hits, truth: Hits, rank: int) -> float:
+    """Return the share of queries whose true nearest row is among the first ``rank`` hits."""
+    return float((hits.ids[:, :rank] == truth.ids[:, :1]).any(axis=1).mean())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Searches:
+    """Two ways to search binary codes: every code with reranking, and sorted orders."""
+
+    codes: str
+    orders: str
+    queries: str
+    truth: Hits
+    k: int
+
+    def every_code(self, rerank: int) -> Hits:
+        """Scan all codes on one thread, and score the best again."""
+        return api.search(self.codes, self.queries, k=self.k, rerank=rerank, threads=1)[1]
+
+    def sorted_orders(self, neighbours: int) -> tuple[Row, Hits]:
+        """Search the orders on one thread."""
+        return api.search(self.orders, self.queries, k=self.k, neighbours=neighbours, threads=1)
+
+
+def orders_beside_scan(
+    searches: Searches, neighbours: Iterable[int], reranks: Iterable[int], repeats: int
+) -> list[Row]:
+    """Return a row per ``--neighbours``: its time beside the fastest scan of equal recall@1."""
+    nq, truth = len(searches.truth.ids), searches.truth
+    scans = {count: recall_of(searches.every_code(count), truth, 1) for count in reranks}
+    orders = {count: searches.sorted_orders(count) for count in neighbours}
+    rows = []
+    for count, (report, hits) in orders.items():
+        found = recall_of(hits, truth, 1)
+        equal = next((r for r, recall in scans.items() if recall >= found), None)
+        if equal is None:
+            continue
+        tasks = {
+            "orders": partial(searches.sorted_orders, count),
+            "scan": partial(searches.every_code, equal),
+        }
+        times = interleaved(tasks, repeats)
+        rows.append(
+            {
+                "neighbours": count,
+                "rows scored": float(report["candidates_per_query"]),
+                "share, %": 100 * float(report["share_of_rows"]),
+                "R@1": found,
+                "reranked by the scan": equal,
+                "R@1 of the scan": scans[equal],
+                "orders, µs per query": times["orders"] / nq * 1e6,
+                "scan, µs per query": times["scan"] / nq * 1e6,
+                "scan / orders": times["scan"] / times["orders"],
+            }
+        )
+    return rows
+
+
+def encode_cost(store: str, kernel: Kernel, specs: Mapping[str, Any], rows: int) -> list[Row]:
+    """Return the time of encoding a row beside its block of kernel values, on one thread."""
+    vectors = open_vectors(store)
+    some = np.concatenate(
+        [vectors.read_part(part) for part in range(-(-rows // vectors.part_rows))]
+    )[:rows]
+    lines = []
+    for name, spec in specs.items():
+        plan = lay_out(vectors, kernel, spec)
+        encoder, landmarks = spec.encoder(kernel, plan.model), plan.model["landmarks"]
+        prepared = kernel.prepare(landmarks).astype(np.float32)
+        block = partial(_score, kernel, kernel.packed(np.ascontiguousarray(prepared.T)))
+        blocks = [some[at : at + encoder.block_rows] for at in range(0, rows, encoder.block_rows)]
+        tasks = {
+            "block": partial(_each, block, blocks),
+            "encode": partial(_each, encoder.encode, blocks),
+        }
+        with threadpool_limits(1):
+            times = {each: seconds / rows * 1e6 for each, seconds in interleaved(tasks, 5).items()}
+        lines.append(
+            {
+                "encoder": name,
+                "kernel": kernel.spec()["name"],
+                "block, µs": times["block"],
+                "encode, µs": times["encode"],
+                "encode / block": times["encode"] / times["block"],
+            }
+        )
+    return lines
+
+
+def _score(kernel: Kernel, landmarks: Any, rows: NDArray[Any]) -> None:
+    """Compute the block of kernel values of raw rows and packed landmarks."""
+    kernel.block(kernel.prepare(rows).astype(np.float32), landmarks)
+
+
+def _each(function: Callable[[Any], object], blocks: Iterable[NDArray[Any]]) -> None:
+    for block in blocks:
+        function(block)
+
+
+def bytes_of(store: str) -> int:
+    """Return the bytes of a store's columns."""
+    return int(api.info(store)["bytes"])
+
+
+def searched(
+    data: Named, kernel: Mapping[str, Any], encoder: str, folder: Path, k: int
+) -> tuple[Hits, int]:
+    """Encode, and search the codes; return the hits and the bits of a code."""
+    codes = folder / "codes"
+    api.encode(data.store, codes, encoder=encoder, **kernel)
+    bits = int(open_code_store(codes).spec.encoder["n_bits"])
+    return api.search(codes, data.queries, k=k)[1], bits
