@@ -94,13 +94,20 @@ def print_verdicts(report: Report) -> None:
 
 
 def print_evaluation(report: Report) -> None:
-    """Print the recalls as a table: definition, rank, value."""
+    """Print the recalls as a table: definition, rank, value; "–" stands for no value.
+
+    The number of pairs of an overlap goes to stderr.
+    """
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
     for row in report["recall"]:
-        table.add_row(row["definition"], str(row["rank"]), f"{row['value']:.4f}")
+        value = "–" if row["value"] is None else f"{row['value']:.4f}"
+        table.add_row(row["definition"], str(row["rank"]), value)
     _print_table(table)
+    for row in report["recall"]:
+        if "pairs" in row:
+            click.echo(_pairs(row), err=True)
 
 
 def print_comparison(report: Report) -> None:
@@ -325,6 +332,13 @@ def _work(report: Report) -> str:
         f"{report['queries']:,} queries × {report['rows']:,} rows in "
         f"{format_seconds(report['seconds'])}"
     )
+
+
+def _pairs(row: Report) -> str:
+    """Return how many pairs an overlap counts, and how many queries may have more."""
+    cut = row["queries_cut"]
+    more = f"; {cut:,} queries may have more of them: search with a greater -k" if cut else ""
+    return f"{row['definition']}: {row['pairs']:,} pairs of a query and a near hit{more}"
 
 
 def _proof(report: Report) -> str:

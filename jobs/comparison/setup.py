@@ -14,7 +14,7 @@ from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.recall_checks import DEFAULT_RANKS
+from mercore.pipeline.measures.checks import DEFAULT_RANKS
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.stores.errors import ExistsError, FormatError, StorageError
 from mercore.stores.formats.source import content_digest

@@ -26,7 +26,7 @@ from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, EncodeTask, op
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.recall import evaluate
+from mercore.pipeline.measures.recall import evaluate
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
     search_code_store,
