@@ -259,9 +259,13 @@ def compare(
     workers: int | None = CompareOptions.workers,
     threads: int | None = CompareOptions.threads,
     memory: Size = None,
+    labels: Labels | None = None,
+    query_labels: Labels | None = None,
     out: StrPath | None = None,
 ) -> Report:
     """Compare encoders by recall, bytes and time; return the runs and their summary.
+
+    ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
 
     Raises
     ------
@@ -281,6 +285,7 @@ def compare(
         workers=workers,
         threads=threads,
         memory=_bytes(memory),
+        labelling=LabelOptions(labels=_path(labels), query_labels=_path(query_labels)),
         out=_path(out),
     )
     return open_compare(os.fspath(vectors), os.fspath(queries), options).run()

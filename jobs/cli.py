@@ -435,6 +435,16 @@ def export(*, json: bool, **values: object) -> None:
 @THREADS
 @MEMORY
 @click.option(
+    "--labels",
+    type=READ,
+    metavar="NPY",
+    help="Labels of the rows, one whole number per row id: also measure the accuracy of "
+    "classification by 5 neighbours.",
+)
+@click.option(
+    "--query-labels", type=READ, metavar="NPY", help="Labels of the queries, for --labels."
+)
+@click.option(
     "--out",
     type=WRITTEN,
     metavar="FOLDER",

@@ -113,7 +113,8 @@ def print_evaluation(report: Report) -> None:
 def print_comparison(report: Report) -> None:
     """Print one table per kernel.
 
-    Times are ns per row and query, tables included, and µs per encoded row, fitting included.
+    Times are ns per row and query, tables included, and µs per encoded row, fitting included. The
+    accuracy is shown if the comparison had labels.
     """
     kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
     for number, kernel in enumerate(kernels):
@@ -122,7 +123,8 @@ def print_comparison(report: Report) -> None:
         )
         click.echo("\n" * bool(number) + f"{kernel}: {data}")
         ranks = [f"R@{rank}" for rank in report["ranks"]]
-        table = _table("encoder", "bytes per row", *ranks, "search ns", "encode µs")
+        accuracy = ["accuracy"] if "accuracy_mean" in report["summary"][0] else []
+        table = _table("encoder", "bytes per row", *ranks, *accuracy, "search ns", "encode µs")
         for entry in report["summary"]:
             if entry["kernel"] == kernel:
                 table.add_row(*_comparison_cells(entry, report["ranks"]))
@@ -318,12 +320,13 @@ def _print_table(table: Table, *, err: bool = False) -> None:
 def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
     """Return the cells of an encoder's line in the table of a comparison."""
     figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
+    shown = [(mean, std) for rank, mean, std in figures if rank in ranks]
+    if "accuracy_mean" in entry:
+        shown.append((entry["accuracy_mean"], entry["accuracy_std"]))
     spread = entry["seeds"] > 1
-    recall = [
-        f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks
-    ]
+    shares = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for mean, std in shown]
     speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
-    return [encoder_label(entry), str(entry["bytes_per_row"]), *recall, *speed]
+    return [encoder_label(entry), str(entry["bytes_per_row"]), *shares, *speed]
 
 
 def _work(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from mercore.pipeline.measures.checks import Ids, checked_ids, checked_ranks, qu
 from mercore.pipeline.measures.counts import first_mentions
 from mercore.pipeline.measures.recall import Recall
 from mercore.stores.errors import InputError, ShapeError
+from mercore.stores.spec import digest
 
 NEIGHBOURS = 5  # Davis et al. 2014, §3.2
 
@@ -59,6 +61,11 @@ class Classifier:
                 "Fix: give one label per row of the vectors that were searched."
             )
         return ids[:, : self.neighbours]
+
+    def fingerprint(self) -> str:
+        """Return a digest of the labels and of K."""
+        labels = blake2b(self.labels.tobytes() + self.query_labels.tobytes(), digest_size=16)
+        return digest([len(self.labels), self.neighbours, labels.hexdigest()])
 
 
 def recognition_rate(returned: Ids, classifier: Classifier, r: int) -> float:

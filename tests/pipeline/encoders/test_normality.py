@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ def slow_statistic(values: list[float]) -> float:
     """A² = −n − Σ (2i − 1) [ln Φ(zᵢ) + ln(1 − Φ(z_{n+1−i}))] / n."""
     n, mean, deviation = len(values), fmean(values), stdev(values)
     z = sorted((value - mean) / deviation for value in values)
-    below = [math.log(NormalDist().cdf(each)) for each in z]
-    above = [math.log(NormalDist().cdf(-each)) for each in z]
+    below = [math.log(math.erfc(-each / math.sqrt(2)) / 2) for each in z]
+    above = [math.log(math.erfc(each / math.sqrt(2)) / 2) for each in z]
     terms = ((2 * i + 1) * (below[i] + above[n - 1 - i]) for i in range(n))
     return -n - math.fsum(terms) / n
 
