@@ -23,16 +23,19 @@ from mercore.jobs.verbs.index import IndexOptions, open_index
 from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, open_ingest
 from mercore.jobs.verbs.inputs import KernelOptions
+from mercore.jobs.verbs.labels import LabelOptions
 from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.jobs.verbs.verify import VerifyOptions, open_verify
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.stores.formats import Sliced
+from mercore.stores.formats.labels import AnyLabels
 from mercore.stores.results.hits import AnyHits, Hits
 
 StrPath = str | Path
 Rows = StrPath | Sliced
 Claims = Path | AnyHits
+Labels = Path | AnyLabels
 Size = int | str | None  # bytes, or a text such as 1.5GB
 T = TypeVar("T")
 
@@ -207,10 +210,22 @@ def evaluate(
     kernel: StrPath | None = None,
     gamma: float | None = None,
     transform: float | None = None,
+    labels: Labels | None = None,
+    query_labels: Labels | None = None,
+    neighbours: int | None = LabelOptions.neighbours,
+    coverage: str | Iterable[int] | None = EvaluateOptions.coverage,
+    overlap: int | None = EvaluateOptions.overlap,
+    codes: StrPath | None = None,
 ) -> Report:
     """Compare hits with the true neighbours by every definition of recall.
 
     ``vectors``, ``queries`` and ``kernel`` are given to score the hits again by the true kernel.
+    ``labels`` and ``query_labels``, ``coverage``, and ``overlap`` with ``codes`` add the measures
+    of the papers.
+
+    Parameters
+    ----------
+    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq]
 
     Raises
     ------
@@ -222,6 +237,12 @@ def evaluate(
         vectors=_path(vectors),
         queries=_path(queries),
         kernel=_kernel(kernel, gamma, transform),
+        labelling=LabelOptions(
+            labels=_path(labels), query_labels=_path(query_labels), neighbours=neighbours
+        ),
+        coverage=coverage,
+        overlap=overlap,
+        codes=_path(codes),
     )
     return open_evaluate(_path(hits), _path(truth), options).run()
 
@@ -271,9 +292,13 @@ def compare(
     workers: int | None = CompareOptions.workers,
     threads: int | None = CompareOptions.threads,
     memory: Size = None,
+    labels: Labels | None = None,
+    query_labels: Labels | None = None,
     out: StrPath | None = None,
 ) -> Report:
     """Compare encoders by recall, bytes and time; return the runs and their summary.
+
+    ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
 
     Raises
     ------
@@ -293,6 +318,7 @@ def compare(
         workers=workers,
         threads=threads,
         memory=_bytes(memory),
+        labelling=LabelOptions(labels=_path(labels), query_labels=_path(query_labels)),
         out=_path(out),
     )
     return open_compare(os.fspath(vectors), os.fspath(queries), options).run()

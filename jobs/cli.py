@@ -305,6 +305,8 @@ def verify(*, json: bool, **values: object) -> None:
         "mercore evaluate hits.npz truth.npz",
         "mercore evaluate hits.npz truth.npz --ranks 1,10 --kernel chi2 \\\n"
         "    --vectors base.zarr --queries query.bvecs",
+        "mercore evaluate hits.npz truth.npz --coverage 10,20,30 \\\n"
+        "    --labels labels.npy --query-labels query_labels.npy",
     ),
 )
 @click.argument("hits", type=READ)
@@ -323,6 +325,36 @@ def verify(*, json: bool, **values: object) -> None:
     "--queries", type=READ, metavar="FILE", help="The queries of the hits, for --vectors."
 )
 @KERNEL(required=False)
+@click.option(
+    "--labels",
+    type=READ,
+    metavar="NPY",
+    help="Labels of the rows, one whole number per row id: report the share of queries whose label "
+    "is among the R most frequent ones of their first hits.",
+)
+@click.option(
+    "--query-labels", type=READ, metavar="NPY", help="Labels of the queries, for --labels."
+)
+@click.option("--neighbours", type=int, metavar="K", help="Hits that vote on a label. [default: 5]")
+@click.option(
+    "--coverage",
+    metavar="N,N,…",
+    help="Report the share of the first N hits that are among the true first R, for N such as "
+    "10,20,30.",
+)
+@click.option(
+    "--overlap",
+    type=int,
+    metavar="H",
+    help="Report the share of true neighbours among hits within the Hamming distance H. Needs "
+    "--codes and --vectors.",
+)
+@click.option(
+    "--codes",
+    type=READ,
+    metavar="STORE",
+    help="The binary codes that gave the hits, for --overlap.",
+)
 @as_json
 def evaluate(*, json: bool, **values: object) -> None:
     """Compare HITS with TRUTH, the true neighbours, by every definition of recall in use."""
@@ -459,6 +491,16 @@ def export(*, json: bool, **values: object) -> None:
 )
 @THREADS
 @MEMORY
+@click.option(
+    "--labels",
+    type=READ,
+    metavar="NPY",
+    help="Labels of the rows, one whole number per row id: also measure the accuracy of "
+    "classification by 5 neighbours.",
+)
+@click.option(
+    "--query-labels", type=READ, metavar="NPY", help="Labels of the queries, for --labels."
+)
 @click.option(
     "--out",
     type=WRITTEN,

@@ -149,15 +149,46 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
     InputError
         If one is not a rank.
     """
-    text = ranks if isinstance(ranks, str) else ",".join(map(str, ranks))
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
+    text = _joined(ranks)
+    numbers = _numbers(text, most)
+    if numbers is None:
         expected = (
             "numbers above 0"
             if most is None
             else f"numbers from 1 to {most}, the rows of the store,"
         )
         raise InputError(f"ranks are {expected} with commas: found {text!r}. Fix: --ranks 1,10,100")
+    return numbers
+
+
+def parse_counts(option: str, counts: str | Iterable[int], *, most: int, why: str) -> list[int]:
+    """Return the ascending counts of a list or a text such as 10,20,30; ``why`` explains ``most``.
+
+    Raises
+    ------
+    InputError
+        If one is not a number from 1 to ``most``.
+    """
+    text = _joined(counts)
+    numbers = _numbers(text, most)
+    if numbers is None:
+        raise InputError(
+            f"{option} takes numbers from 1 to {most}, {why}, with commas: found {text!r}. "
+            f"Fix: --{option} {most}"
+        )
+    return numbers
+
+
+def _joined(given: str | Iterable[int]) -> str:
+    """Return numbers as one text with commas."""
+    return given if isinstance(given, str) else ",".join(map(str, given))
+
+
+def _numbers(text: str, most: int | None) -> list[int] | None:
+    """Return the ascending numbers of a text; None if one is no number from 1 to ``most``."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
+        return None
     return sorted({int(word) for word in words})
 
 

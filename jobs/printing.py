@@ -98,19 +98,27 @@ def print_verdicts(report: Report) -> None:
 
 
 def print_evaluation(report: Report) -> None:
-    """Print the recalls as a table: definition, rank, value."""
+    """Print the recalls as a table: definition, rank, value; "–" stands for no value.
+
+    The number of pairs of an overlap goes to stderr.
+    """
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     for justify in ("left", "right", "right"):
         table.add_column(justify=justify)
     for row in report["recall"]:
-        table.add_row(row["definition"], str(row["rank"]), f"{row['value']:.4f}")
+        value = "–" if row["value"] is None else f"{row['value']:.4f}"
+        table.add_row(row["definition"], str(row["rank"]), value)
     _print_table(table)
+    for row in report["recall"]:
+        if "pairs" in row:
+            click.echo(_pairs(row), err=True)
 
 
 def print_comparison(report: Report) -> None:
     """Print one table per kernel.
 
-    Times are ns per row and query, tables included, and µs per encoded row, fitting included.
+    Times are ns per row and query, tables included, and µs per encoded row, fitting included. The
+    accuracy is shown if the comparison had labels.
     """
     kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
     for number, kernel in enumerate(kernels):
@@ -119,7 +127,8 @@ def print_comparison(report: Report) -> None:
         )
         click.echo("\n" * bool(number) + f"{kernel}: {data}")
         ranks = [f"R@{rank}" for rank in report["ranks"]]
-        table = _table("encoder", "bytes per row", *ranks, "search ns", "encode µs")
+        accuracy = ["accuracy"] if "accuracy_mean" in report["summary"][0] else []
+        table = _table("encoder", "bytes per row", *ranks, *accuracy, "search ns", "encode µs")
         for entry in report["summary"]:
             if entry["kernel"] == kernel:
                 table.add_row(*_comparison_cells(entry, report["ranks"]))
@@ -315,12 +324,13 @@ def _print_table(table: Table, *, err: bool = False) -> None:
 def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
     """Return the cells of an encoder's line in the table of a comparison."""
     figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
+    shown = [(mean, std) for rank, mean, std in figures if rank in ranks]
+    if "accuracy_mean" in entry:
+        shown.append((entry["accuracy_mean"], entry["accuracy_std"]))
     spread = entry["seeds"] > 1
-    recall = [
-        f"{mean:.3f}" + f" ± {std:.3f}" * spread for rank, mean, std in figures if rank in ranks
-    ]
+    shares = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for mean, std in shown]
     speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
-    return [encoder_label(entry), str(entry["bytes_per_row"]), *recall, *speed]
+    return [encoder_label(entry), str(entry["bytes_per_row"]), *shares, *speed]
 
 
 def _work(report: Report) -> str:
@@ -329,6 +339,13 @@ def _work(report: Report) -> str:
         f"{report['queries']:,} queries × {report['rows']:,} rows in "
         f"{format_seconds(report['seconds'])}"
     )
+
+
+def _pairs(row: Report) -> str:
+    """Return how many pairs an overlap counts, and how many queries may have more."""
+    cut = row["queries_cut"]
+    more = f"; {cut:,} queries may have more of them: search with a greater -k" if cut else ""
+    return f"{row['definition']}: {row['pairs']:,} pairs of a query and a near hit{more}"
 
 
 def _proof(report: Report) -> str:

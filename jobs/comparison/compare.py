@@ -31,6 +31,7 @@ from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
+from mercore.pipeline.measures.recognition import recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import InputError
 from mercore.stores.formats.npy import write_npy
@@ -231,10 +232,12 @@ def _search(
 
 
 def _recall(setup: Setup, codes: str, truth: Hits, *, rerank: int | None = None) -> Report:
-    """Search codes for all queries; return the time and every definition of recall."""
+    """Search codes for all queries; return the time, every definition of recall, the accuracy."""
     figures, hits = _search(setup, codes, setup.queries, rerank)
     recall = recalls(hits, truth, setup.recorded, exact_scores=rerank is not None)
     kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
+    if setup.classifier is not None:
+        kept["accuracy"] = recognition_rate(hits.ids, setup.classifier, 1)
     return {**kept, **({"rerank": rerank} if rerank else {}), "recall": recall}
 
 

@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from mercore.jobs.comparison.candidates import Similarity, parse_kernels
 from mercore.jobs.options import Report, check_whole, parse_ranks
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import VerbOptions
+from mercore.jobs.verbs.labels import LabelOptions
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.recall_checks import DEFAULT_RANKS
+from mercore.pipeline.measures.checks import DEFAULT_RANKS
+from mercore.pipeline.measures.recognition import Classifier
 from mercore.pipeline.search.batch_search import SearchSettings
-from mercore.stores.errors import ExistsError, FormatError, StorageError
+from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.publish import exists, storage_errors
@@ -24,7 +28,7 @@ from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import check_hits_path
 from mercore.stores.rows import open_rows
 from mercore.stores.spec import digest, to_json
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import Vectors, original_ids
 
 RECORDS = {"name": "mercore-compare", "version": 1}
 RECORDED = "compare.json"
@@ -49,6 +53,7 @@ class CompareOptions(VerbOptions):
     workers: int | None = None
     threads: int | None = None
     memory: int | None = None
+    labelling: LabelOptions = LabelOptions()  # noqa: RUF009 - it is frozen
     out: str | None = None
 
     def check(self, target: str | None = None) -> None:
@@ -56,6 +61,7 @@ class CompareOptions(VerbOptions):
         check_whole(
             bytes=self.bytes, operations=self.operations, seeds=self.seeds, rerank=self.rerank
         )
+        self.labelling.check()
         self.similarities()
         self.search_execution().check()
         self.encode_execution().check()
@@ -97,6 +103,7 @@ class Setup:
     seeds: int
     search: Execution
     encode: Execution
+    classifier: Classifier | None = None
 
     @property
     def k(self) -> int:
@@ -119,7 +126,9 @@ class Setup:
 
     def run_key(self, kernel: Kernel, spec: EncoderSpec) -> str:
         """Return the digest of the inputs of a run, on which its recall depends."""
-        searched = {"ranks": self.recorded, "rerank": self.rerank}
+        searched: Report = {"ranks": self.recorded, "rerank": self.rerank}
+        if self.classifier is not None:
+            searched["labels"] = self.classifier.fingerprint()
         return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
 
     def _data(self, kernel: Kernel) -> Report:
@@ -202,15 +211,40 @@ def open_setup(vectors: str, queries: str, store: Vectors, options: CompareOptio
     SearchSettings(k=ranks[-1], rerank=options.rerank, threads=search.thread_count).check(
         store.rows
     )
+    query_count = open_rows(queries).shape[0]
     return Setup(
         vectors=vectors,
         queries=queries,
         rows=store.rows,
-        query_count=open_rows(queries).shape[0],
+        query_count=query_count,
         fingerprint=store.fingerprint,
         ranks=ranks,
         rerank=options.rerank,
         seeds=options.seeds,
         search=replace(search, threads=search.thread_count),
         encode=replace(encode, threads=encode.thread_count),
+        classifier=_open_classifier(options.labelling, store, query_count, ranks[-1]),
     )
+
+
+def _open_classifier(
+    labelling: LabelOptions, store: Vectors, query_count: int, k: int
+) -> Classifier | None:
+    """Open the labels, if there are any; refuse labels of other rows or queries, or a small k."""
+    classifier = labelling.open()
+    if classifier is None:
+        return None
+    last = int(original_ids(np.array([store.rows - 1]), store.dropped)[0])
+    labelled = len(classifier.labels), len(classifier.query_labels)
+    if labelled[0] <= last or labelled[1] != query_count:
+        raise InputError(
+            f"the labels do not fit: found {labelled[0]} of rows and {labelled[1]} of queries, "
+            f"expected at least {last + 1} and {query_count}. Fix: give one label per row of the "
+            "vectors, and one per query."
+        )
+    if k < classifier.neighbours:
+        raise InputError(
+            f"--labels classifies by {classifier.neighbours} neighbours: found {k}, the greatest "
+            f"rank. Fix: --ranks 1,{classifier.neighbours}"
+        )
+    return classifier

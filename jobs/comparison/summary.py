@@ -56,8 +56,18 @@ def _summary(runs: Sequence[Report], way: str) -> Report:
         "ranks": list(recalls[0]),
         "recall_mean": values.mean(axis=0).tolist(),
         "recall_std": deviations.tolist(),
+        **_accuracy([record[way] for record in runs]),
         "search_ns_per_row_and_query": float(
             np.mean([record[way]["ns_per_row_and_query"] for record in runs])
         ),
         "encode_us_per_row": float(np.mean([record["encode_us_per_row"] for record in runs])),
     }
+
+
+def _accuracy(searches: Sequence[Report]) -> Report:
+    """Return the mean and the sample standard deviation of the accuracy, if there are labels."""
+    if "accuracy" not in searches[0]:
+        return {}
+    values = np.array([search["accuracy"] for search in searches])
+    deviation = values.std(ddof=1) if len(values) > 1 else 0.0
+    return {"accuracy_mean": float(values.mean()), "accuracy_std": float(deviation)}

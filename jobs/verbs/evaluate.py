@@ -1,25 +1,23 @@
-"""``mercore evaluate``: the recall of hits by each definition in use."""
+"""``mercore evaluate``: the recall of hits by each definition in use, and the papers' measures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from mercore.jobs.options import Report, parse_ranks, refuse_unused
-from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.options import Report, check_whole, parse_counts, parse_ranks, refuse_unused
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
-from mercore.pipeline import recall as definitions
-from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.search.batch_search import check_queries
-from mercore.pipeline.search.rerank import true_scores
+from mercore.jobs.verbs.labels import LabelOptions
+from mercore.jobs.verbs.rescoring import Rescoring, open_near_pairs, open_rescoring
+from mercore.pipeline.measures import recall as definitions
+from mercore.pipeline.measures.checks import checked_pair
+from mercore.pipeline.measures.coverage import coverages
+from mercore.pipeline.measures.overlap import NearPairs, overlap
+from mercore.pipeline.measures.recall import Recall
+from mercore.pipeline.measures.recognition import Classifier, recognition_rates
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
-from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import AnyHits, Hits, open_hits
-from mercore.stores.rows import open_rows, open_vectors
-from mercore.stores.vectors import Vectors, original_ids, stored_rows
 
-BATCH = 4096  # queries that are scored at once
+TRUTH = "recognition-of-truth"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,65 +28,75 @@ class EvaluateOptions(VerbOptions):
     vectors: str | None = None
     queries: str | Sliced | None = None
     kernel: KernelOptions = KernelOptions()  # noqa: RUF009 - it is frozen
+    labelling: LabelOptions = LabelOptions()  # noqa: RUF009 - it is frozen
+    coverage: str | Iterable[int] | None = None
+    overlap: int | None = None
+    codes: str | None = None
 
     def check(self, target: str | None = None) -> None:
-        """Refuse options of scoring again if one of them is missing."""
+        """Refuse options of scoring again, of labels or of overlap if one of them is missing."""
         kernel = self.kernel
         if self.vectors is None:
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
             because = "it says how to re-score the hits from --vectors"
-            refuse_unused(because, queries=self.queries, **unused)
+            if self.overlap is None:
+                refuse_unused(because, queries=self.queries, **unused)
         elif self.queries is None or kernel.name is None:
             raise InputError(
                 "--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both."
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rescoring:
-    """Hits to be scored by the true kernel: stored ``rows`` int64[nq, k] of the vectors."""
-
-    vectors: Vectors
-    queries: Source
-    kernel: Kernel
-    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-
-    def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the true scores, float64[nq, k]."""
-        nq = len(self.rows)
-        batches = []
-        for start in range(0, nq, BATCH):
-            queries, rows = (
-                self.queries.read(start, min(start + BATCH, nq)),
-                self.rows[start : start + BATCH],
+        self.labelling.check()
+        check_whole(overlap=self.overlap)
+        if self.overlap is None:
+            refuse_unused("it gives the bits of codes for --overlap", codes=self.codes)
+        elif self.codes is None or self.vectors is None:
+            raise InputError(
+                "--overlap compares codes with the true kernel: it needs --codes, --vectors, "
+                "--queries and --kernel. Fix: name all four."
             )
-            batches.append(
-                true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
-            )
-        return np.concatenate(batches)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateTask(VerbTask):
-    """An evaluation with both sets of hits open."""
+    """An evaluation with both sets of hits open, and the labels and codes if there are any."""
 
     returned: Hits
     truth: Hits
     ranks: list[int] | None
     rescoring: Rescoring | None
+    classifier: Classifier | None
+    coverage: list[int]
+    near: NearPairs | None
     names: Report
 
     def run(self) -> Report:
-        """Return every definition of recall at every rank."""
+        """Return every definition of recall at every rank, and the measures that were asked for."""
         returned = self.returned
         if self.rescoring is not None:
             returned = Hits(scores=self.rescoring.scores(), ids=returned.ids)
         recall = recalls(returned, self.truth, self.ranks, exact_scores=self.rescoring is not None)
+        recall += [vars(row) for row in [*self._coverages(), *self._recognition_rates()]]
+        if self.near is not None:
+            recall.append(vars(overlap(returned, self.near)))
         return {**self.names, "queries": len(returned.ids), "recall": recall}
+
+    def _coverages(self) -> list[Recall]:
+        """Return how deep the truth covers the first hits."""
+        return coverages(self.returned.ids, self.truth.ids, self.coverage, self.ranks)
+
+    def _recognition_rates(self) -> list[Recall]:
+        """Return the recognition rates of the hits, and of the truth if it is wide enough."""
+        classifier = self.classifier
+        if classifier is None:
+            return []
+        rates = recognition_rates(self.returned.ids, classifier, self.ranks)
+        if self.truth.ids.shape[1] >= classifier.neighbours:
+            rates += recognition_rates(self.truth.ids, classifier, self.ranks, definition=TRUTH)
+        return rates
 
 
 def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> EvaluateTask:
-    """Open both sets of hits, and the inputs to score them again.
+    """Open both sets of hits, the inputs to score them again, labels and codes.
 
     Raises
     ------
@@ -96,13 +104,19 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
         If an input does not exist, or does not fit the others.
     """
     options.check()
-    returned = open_hits(hits)
+    returned, true = open_hits(hits), open_hits(truth)
+    checked_pair(returned.ids, true.ids)
+    ranks = None if options.ranks is None else parse_ranks(options.ranks)
+    rescoring = _open_rescoring(returned, options)
     named = {"hits": hits, "truth": truth}
     return EvaluateTask(
         returned=returned,
-        truth=open_hits(truth),
-        ranks=None if options.ranks is None else parse_ranks(options.ranks),
-        rescoring=_open_rescoring(returned, options) if options.vectors is not None else None,
+        truth=true,
+        ranks=ranks,
+        rescoring=rescoring,
+        classifier=_open_classifier(options.labelling, returned, true, ranks),
+        coverage=_open_coverage(options, returned, true, ranks),
+        near=_open_near_pairs(options, returned, true, rescoring),
         names={name: value for name, value in named.items() if isinstance(value, str)},
     )
 
@@ -115,23 +129,56 @@ def recalls(
     return [vars(row) for row in result.recalls]
 
 
-def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring:
-    """Open the vectors and queries of hits; refuse those of other hits."""
-    assert options.vectors is not None
-    assert options.queries is not None
-    vectors, queries = open_vectors(options.vectors), open_rows(options.queries)
-    kernel, nq = options.kernel.open(vectors), queries.shape[0]
-    if len(hits.ids) != nq:
+def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring | None:
+    """Open the inputs that score hits again, if there are any."""
+    if options.vectors is None or options.queries is None:
+        return None
+    return open_rescoring(
+        hits, vectors=options.vectors, queries=options.queries, kernel=options.kernel
+    )
+
+
+def _open_classifier(
+    labelling: LabelOptions, returned: Hits, truth: Hits, ranks: Sequence[int] | None
+) -> Classifier | None:
+    """Open the labels, if there are any; refuse labels of other rows or queries."""
+    classifier = labelling.open()
+    if classifier is not None:
+        classifier.check(returned.ids)
+        if truth.ids.shape[1] >= classifier.neighbours:
+            classifier.check(truth.ids, "true")
+        _refuse_ranks("labels", ranks, classifier.neighbours, "the neighbours that vote")
+    return classifier
+
+
+def _open_coverage(
+    options: EvaluateOptions, returned: Hits, truth: Hits, ranks: Sequence[int] | None
+) -> list[int]:
+    """Return the numbers of hits to cover; refuse those that the hits or the ranks do not have."""
+    if options.coverage is None:
+        return []
+    width = returned.ids.shape[1]
+    counts = parse_counts("coverage", options.coverage, most=width, why="the hits of a query")
+    _refuse_ranks("coverage", ranks, truth.ids.shape[1], "the true neighbours of a query")
+    return counts
+
+
+def _open_near_pairs(
+    options: EvaluateOptions, returned: Hits, truth: Hits, rescoring: Rescoring | None
+) -> NearPairs | None:
+    """Open the codes, if there are any."""
+    if options.codes is None or options.overlap is None or rescoring is None:
+        return None
+    vectors = rescoring.vectors
+    return open_near_pairs(
+        returned, truth, codes=options.codes, radius=options.overlap, vectors=vectors
+    )
+
+
+def _refuse_ranks(option: str, ranks: Sequence[int] | None, most: int, why: str) -> None:
+    """Refuse ranks that are all too great for the measure of an option."""
+    if ranks is not None and ranks[0] > most:
         raise InputError(
-            f"{queries.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. "
-            "Fix: name their queries."
+            f"--{option} has no use here: the least rank is {ranks[0]}, expected at most {most}, "
+            f"{why}. Fix: --ranks 1,{ranks[0]}"
         )
-    stored = stored_rows(hits.ids, vectors.dropped)
-    if stored.max(initial=-1) >= vectors.rows:
-        last = original_ids(np.array([vectors.rows - 1]), vectors.dropped)[0]
-        raise InputError(
-            f"the hits name row {hits.ids.max()}: expected at most {last}, the last row of "
-            f"{options.vectors}. Fix: name the vectors that were searched."
-        )
-    check_queries(queries, kernel, vectors.dims, options.vectors)
-    return Rescoring(vectors=vectors, queries=queries, kernel=kernel, rows=stored)

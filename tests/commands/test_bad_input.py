@@ -725,6 +725,41 @@ def vectors_without_such_ids(folder: Path) -> Words:
     return [*words, "--queries", folder / "good/queries.npy"]
 
 
+def labels(folder: Path, values: Any) -> Words:
+    """Return the words that evaluate hits with these labels of rows, and good ones of queries."""
+    np.save(folder / "labels.npy", values)
+    np.save(folder / "query_labels.npy", np.zeros(12, np.int64))
+    names = ("--labels", folder / "labels.npy", "--query-labels", folder / "query_labels.npy")
+    return [*evaluate(folder), *names, "--neighbours", "3"]
+
+
+@case(2, "float64[60], expected labels, int64[n]")
+def labels_that_are_no_integers(folder: Path) -> Words:
+    return labels(folder, np.zeros(60))
+
+
+@case(2, "int64[60, 1], expected labels, int64[n]")
+def labels_of_two_dimensions(folder: Path) -> Words:
+    return labels(folder, np.zeros((60, 1), np.int64))
+
+
+@case(2, "a returned id has no label: found row 35, expected a row below 35")
+def labels_of_fewer_rows(folder: Path) -> Words:
+    return labels(folder, np.zeros(35, np.int64))
+
+
+@case(2, "expected 608 for the header's (60,) of int64")
+def labels_that_are_cut_off(folder: Path) -> Words:
+    words = labels(folder, np.zeros(60, np.int64))
+    os.truncate(folder / "labels.npy", 600)
+    return words
+
+
+@case(2, "coverage takes numbers from 1 to 3, the hits of a query, with commas: found '2,4'")
+def coverage_beyond_the_hits(folder: Path) -> Words:
+    return evaluate(folder, "--coverage", "2,4")
+
+
 @case(2, "does not exist: expected a store")
 def check_no_store(folder: Path) -> Words:
     return ["check", folder / "nothing"]

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from mercore.jobs.printing import format_seconds, format_size, print_jobs, print_verdicts
+from mercore.jobs.printing import (
+    format_seconds,
+    format_size,
+    print_evaluation,
+    print_jobs,
+    print_verdicts,
+)
 from tests.support.cases import loop_over
 
 
@@ -77,3 +83,20 @@ def test_verdicts_are_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
         "query\tverdict\trank\tclaimed\tbetter\tscore\n0\tproved\t\t\t\t\n1\trefuted\t2\t7\t5\t0.25\n"
     )
     assert printed.err == "2 queries × 1,000 rows in 0.5 s: 1 proved, 0 tied, 1 refuted\n"
+
+
+@loop_over(
+    ("value", "cut", "cell", "more"),
+    [
+        (None, 0, "–", ""),
+        (0.25, 1200, "0.2500", "; 1,200 queries may have more of them: search with a greater -k"),
+    ],
+)
+def test_an_overlap_has_its_pairs_on_stderr(
+    value: float | None, cut: int, cell: str, more: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"definition": "overlap-3", "rank": 50, "value": value, "pairs": 4000, "queries_cut": cut}
+    print_evaluation({"recall": [row]})
+    printed = capsys.readouterr()
+    assert printed.out.split() == ["overlap-3", "50", cell]
+    assert printed.err == f"overlap-3: 4,000 pairs of a query and a near hit{more}\n"

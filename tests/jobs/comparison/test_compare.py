@@ -26,7 +26,7 @@ from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, EncodeTask, op
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.recall import evaluate
+from mercore.pipeline.measures.recall import evaluate
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
     search_code_store,
@@ -36,7 +36,7 @@ from mercore.stores.errors import BudgetError, FormatError, InputError, MercoreE
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import open_vector_store
-from tests.independent import reference
+from tests.independent import measures, reference
 from tests.support.cases import loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors
 
@@ -206,6 +206,43 @@ def test_the_table_shows_the_summary(
             f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")
         ]
         assert line.split() == f"{name} {entry['bytes_per_row']} {recall} {' '.join(speed)}".split()
+
+
+def test_labels_add_the_accuracy(
+    run: Run,
+    folder: Path,
+    tmp_path: Path,
+    encoded: list[tuple[str, int]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    labels, query_labels = np.arange(ROWS) % 3, np.arange(QUERIES) % 3
+    options = {"encoders": [LSH], "rerank": 60, "labels": labels, "query_labels": query_labels}
+    report = run(**options, out=str(tmp_path / "out"))
+    vectors, kernel = open_vector_store(folder / "vectors"), make_kernel("chi2")
+    codes = make_codes(
+        folder / "labelled", vectors, kernel, parse_encoders([LSH], DIMS, {})[0].spec
+    )
+    queries = Rows(histograms(QUERIES, DIMS, seed=1))
+    accuracies = []
+    for entry, rerank in zip(report["summary"], (None, 60), strict=True):
+        settings = SearchSettings(k=30, rerank=rerank)
+        hits = search_code_store(codes, queries, settings, vectors=vectors)
+        accuracies.append(
+            measures.recognition_rate(
+                hits.ids.tolist(), labels.tolist(), query_labels.tolist(), k=5, r=1
+            )
+        )
+        assert entry["accuracy_mean"] == pytest.approx(accuracies[-1])
+        assert entry["accuracy_std"] == 0
+    capsys.readouterr()
+    print_comparison(report)
+    _, header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[-5:] == ["accuracy", "search", "ns", "encode", "µs"]
+    assert [line.split()[-3] for line in lines[:2]] == [f"{each:.3f}" for each in accuracies]
+    run(**options, out=str(tmp_path / "out"))
+    assert len(encoded) == 1
+    run(**{**options, "labels": labels + 1}, out=str(tmp_path / "out"))
+    assert len(encoded) == 2
 
 
 def test_the_truth_is_kept(whole: tuple[Path, dict[str, Any]]) -> None:
@@ -453,6 +490,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "workers": (
         {"workers": -1},
         "workers is out of range: found -1, expected 1 to 4096. Fix: leave --workers out.",
+    ),
+    "labels of rows alone": (
+        {"labels": np.zeros(ROWS, int)},
+        "--labels and --query-labels go together: found one of them. Fix: name both, or neither.",
+    ),
+    "too few labels": (
+        {"labels": np.zeros(ROWS - 1, int), "query_labels": np.zeros(QUERIES, int)},
+        "the labels do not fit: found 599 of rows and 40 of queries, expected at least 600 and 40. "
+        "Fix: give one label per row of the vectors, and one per query.",
+    ),
+    "labels and low ranks": (
+        {
+            "labels": np.zeros(ROWS, int),
+            "query_labels": np.zeros(QUERIES, int),
+            "ranks": "1,4",
+        },
+        "--labels classifies by 5 neighbours: found 4, the greatest rank. Fix: --ranks 1,5",
     ),
     "seeds": ({"seeds": 0}, "seeds is out of range: found 0, expected 1 to 1000. Fix: --seeds 2"),
 }

@@ -67,6 +67,22 @@ def test_evaluate(folder: Path, option: str) -> None:
         api.evaluate(hits, hits, **{option: "chi2"})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("option", "because"),
+    [
+        ({"neighbours": 3}, "--neighbours has no use here: it says how many hits vote on a label."),
+        ({"codes": "x"}, "--codes has no use here: it gives the bits of codes for --overlap."),
+    ],
+)
+def test_evaluate_without_labels_or_overlap(
+    folder: Path, option: dict[str, Any], because: str
+) -> None:
+    hits = str(folder / "hits.npz")
+    with pytest.raises(InputError) as error:
+        api.evaluate(hits, hits, **option)
+    assert str(error.value) == f"{because} Fix: leave --{next(iter(option))} out."
+
+
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
     vectors, new = str(folder / "vectors"), str(folder / "new")
     with pytest.raises(

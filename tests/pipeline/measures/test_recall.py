@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline import recall_checks
-from mercore.pipeline.recall import (
+from mercore.pipeline.measures import checks
+from mercore.pipeline.measures.recall import (
     Evaluation,
     Recall,
     aska_recall,
@@ -218,7 +218,7 @@ def test_the_size_of_a_block_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     arguments = Found(ids=returned, scores=theirs), Found(ids=order, scores=best), range(1, 9)
     whole = evaluate(*arguments, exact_scores=True)
     for cells in (1, 20, 50):
-        monkeypatch.setattr(recall_checks, "BLOCK_IDS", cells)
+        monkeypatch.setattr(checks, "BLOCK_IDS", cells)
         assert evaluate(*arguments, exact_scores=True) == whole
 
 
@@ -379,7 +379,7 @@ def test_scores_that_are_missing_or_misshapen_are_refused() -> None:
 def test_a_score_that_is_not_finite_is_refused_with_its_place(
     value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
+    monkeypatch.setattr(checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     bad = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.5, value]]))
     message = (
@@ -392,7 +392,7 @@ def test_a_score_that_is_not_finite_is_refused_with_its_place(
 def test_distances_in_place_of_scores_are_refused_with_their_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recall_checks, "BLOCK_IDS", 2)
+    monkeypatch.setattr(checks, "BLOCK_IDS", 2)
     good = Found(ids=ids([1, 2], [3, 4]), scores=np.full((2, 2), 0.5))
     rising = Found(ids=good.ids, scores=np.array([[0.5, 0.5], [0.25, 0.75]]))
     message = (

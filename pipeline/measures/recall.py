@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mercore.pipeline.recall_checks import (
+from mercore.pipeline.measures.checks import (
     Ids,
     Scores,
     check_descending,
@@ -16,6 +16,7 @@ from mercore.pipeline.recall_checks import (
     checked_scores,
     query_blocks,
 )
+from mercore.pipeline.measures.counts import count_shared, first_mentions
 
 
 class Neighbours(Protocol):
@@ -34,7 +35,7 @@ class Neighbours(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:
-    """The recall at ``rank`` by one ``definition``, over all queries."""
+    """The value at ``rank`` of a measure, named by its ``definition``, over all queries."""
 
     definition: str
     rank: int
@@ -130,7 +131,7 @@ def k_recall(returned: Ids, true: Ids, k: int) -> float:
     returned, true = checked_pair(returned, true)
     check_rank(k, returned=returned, true=true)
     hits = sum(
-        _count_shared(returned[rows, :k], true[rows, :k]) for rows in query_blocks(len(true), 2 * k)
+        count_shared(returned[rows, :k], true[rows, :k]) for rows in query_blocks(len(true), 2 * k)
     )
     return hits / (len(true) * k)
 
@@ -244,24 +245,6 @@ def _count_found(first: Ids, among: Ids) -> int:
     )
 
 
-def _count_shared(returned: Ids, true: Ids) -> int:
-    """Count the distinct ids that the rows of one side share with those of the other."""
-    merged = np.sort(np.concatenate([_distinct(returned), _distinct(true)], axis=1), axis=1)
-    return int(((merged[:, 1:] == merged[:, :-1]) & (merged[:, 1:] >= 0)).sum())
-
-
-def _distinct(ids: Ids) -> Ids:
-    """Return each row sorted, with −1 in place of repeated ids."""
-    ordered = np.sort(ids, axis=1)
-    repeated = ordered[:, 1:] == ordered[:, :-1]
-    ordered[:, 1:][repeated] = -1
-    return ordered
-
-
 def _count_reaching(ids: Ids, scores: Scores, threshold: Scores) -> int:
     """Count the distinct present ids whose first score reaches the threshold of their row."""
-    order = np.argsort(ids, axis=1, kind="stable")
-    ordered = np.take_along_axis(ids, order, axis=1)
-    counted = (np.take_along_axis(scores, order, axis=1) >= threshold) & (ordered >= 0)
-    counted[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    return int(counted.sum())
+    return int((first_mentions(ids) & (scores >= threshold)).sum())

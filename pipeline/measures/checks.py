@@ -17,7 +17,7 @@ Scores = NDArray[np.floating[Any]]
 
 def checked_pair(returned: Ids, true: Ids) -> tuple[Ids, Ids]:
     """Return the ids of both sides as int64; refuse those that cannot be compared."""
-    returned, true = _checked_ids(returned, "returned"), _checked_ids(true, "true")
+    returned, true = checked_ids(returned, "returned"), checked_ids(true, "true")
     if len(returned) != len(true):
         raise ShapeError(
             f"the two sides answer different numbers of queries: found {len(returned)} returned "
@@ -27,7 +27,7 @@ def checked_pair(returned: Ids, true: Ids) -> tuple[Ids, Ids]:
     return returned, true
 
 
-def _checked_ids(ids: Ids, side: str) -> Ids:
+def checked_ids(ids: Ids, side: str) -> Ids:
     """Return the ids of one side as int64; refuse anything but a table of row numbers."""
     if ids.ndim != 2 or ids.size == 0:
         raise ShapeError(

@@ -1,0 +1,98 @@
+"""Hits that evaluate scores again by the true kernel, and their Hamming distances."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.verbs.inputs import KernelOptions
+from mercore.pipeline.encode import spec_of
+from mercore.pipeline.encoders.encoder import check_range
+from mercore.pipeline.encoders.hashing.signs import Bits
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.measures.overlap import NearPairs, hamming_distances, threshold_score
+from mercore.pipeline.search.batch_search import check_queries, check_source
+from mercore.pipeline.search.rerank import true_scores
+from mercore.stores.codes import open_code_store
+from mercore.stores.errors import InputError
+from mercore.stores.formats import Sliced
+from mercore.stores.formats.source import Source
+from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_rows, open_vectors
+from mercore.stores.vectors import Vectors, original_ids, stored_rows
+
+BATCH = 4096  # queries that are scored at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescoring:
+    """Hits to be scored by the true kernel: stored ``rows`` int64[nq, k] of the vectors."""
+
+    vectors: Vectors
+    queries: Source
+    kernel: Kernel
+    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+    def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        """Return the true scores, float64[nq, k]."""
+        nq = len(self.rows)
+        batches = []
+        for start in range(0, nq, BATCH):
+            queries, rows = (
+                self.queries.read(start, min(start + BATCH, nq)),
+                self.rows[start : start + BATCH],
+            )
+            batches.append(
+                true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
+            )
+        return np.concatenate(batches)
+
+
+def open_rescoring(
+    hits: Hits, *, vectors: str, queries: str | Sliced, kernel: KernelOptions
+) -> Rescoring:
+    """Open the vectors and queries of hits; refuse those of other hits."""
+    store, rows = open_vectors(vectors), open_rows(queries)
+    opened, nq = kernel.open(store), rows.shape[0]
+    if len(hits.ids) != nq:
+        raise InputError(
+            f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. "
+            "Fix: name their queries."
+        )
+    stored = stored_rows(hits.ids, store.dropped)
+    if stored.max(initial=-1) >= store.rows:
+        last = original_ids(np.array([store.rows - 1]), store.dropped)[0]
+        raise InputError(
+            f"the hits name row {hits.ids.max()}: expected at most {last}, the last row of "
+            f"{vectors}. Fix: name the vectors that were searched."
+        )
+    check_queries(rows, opened, store.dims, vectors)
+    return Rescoring(vectors=store, queries=rows, kernel=opened, rows=stored)
+
+
+def open_near_pairs(
+    hits: Hits, truth: Hits, *, codes: str, radius: int, vectors: Vectors
+) -> NearPairs:
+    """Open the codes of hits; return the Hamming distances of the hits and the threshold.
+
+    Raises
+    ------
+    InputError
+        If the codes are not binary or not of these vectors, the radius is beyond their bits, or the
+        scores of the hits are not of such codes.
+    """
+    store = open_code_store(codes)
+    spec = spec_of(store)
+    if not isinstance(spec, Bits):
+        raise InputError(
+            f"{codes} holds codes of {spec.name}: expected binary codes, which have a Hamming "
+            "distance. Fix: name codes of an encoder such as klsh, or leave --overlap out."
+        )
+    check_source(vectors, store)
+    check_range("overlap", radius, (0, spec.n_bits), "--overlap 3", why=", the bits of a code")
+    return NearPairs(
+        distances=hamming_distances(hits, spec.n_bits),
+        radius=radius,
+        threshold=threshold_score(truth),
+        rows=store.rows,
+    )

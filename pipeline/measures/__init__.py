@@ -1,0 +1,1 @@
+"""Measures of hits: recall, recognition, coverage and overlap, by named definitions of papers."""
