@@ -61,6 +61,7 @@ def encode(
     kernel: StrPath,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
     part_rows: int | None = EncodeOptions.part_rows,
     compressor: str = EncodeOptions.compressor,
@@ -82,7 +83,7 @@ def encode(
         If something does not exist, does not fit together, or exceeds the memory or the disk.
     """
     options = EncodeOptions(
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         encoder=_encoder(encoder),
         part_rows=part_rows,
         compressor=compressor,
@@ -103,6 +104,7 @@ def search(
     kernel: StrPath | None = None,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     batch: int | None = SearchOptions.batch,
     threads: int | None = None,
     processes: int | None = None,
@@ -123,7 +125,7 @@ def search(
         exact=exact,
         relaxed=relaxed,
         vectors=_path(vectors),
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         batch=batch,
         execution=_execution(threads, processes, scheduler, memory),
         out=_path(out),
@@ -139,6 +141,7 @@ def verify(
     kernel: StrPath,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     bounds: StrPath | None = None,
     k: int | None = VerifyOptions.k,
     batch: int | None = VerifyOptions.batch,
@@ -155,7 +158,7 @@ def verify(
         If something does not exist, does not fit together, or exceeds the memory.
     """
     options = VerifyOptions(
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         bounds=_path(bounds),
         k=k,
         batch=batch,
@@ -174,6 +177,7 @@ def evaluate(
     kernel: StrPath | None = None,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
 ) -> Report:
     """Compare hits with the true neighbours by every definition of recall.
 
@@ -188,7 +192,7 @@ def evaluate(
         ranks=ranks,
         vectors=_path(vectors),
         queries=_path(queries),
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
     )
     return open_evaluate(_path(hits), _path(truth), options).run()
 
@@ -274,8 +278,15 @@ def _bytes(memory: Size) -> int | None:
     return parse_bytes(memory) if isinstance(memory, str) else memory
 
 
-def _kernel(name: StrPath | None, gamma: float | None, transform: float | None) -> KernelOptions:
-    return KernelOptions(name=_path(name), gamma=gamma, transform=transform)
+def _kernel(
+    name: StrPath | None,
+    gamma: float | None,
+    transform: float | None,
+    linear_map: StrPath | None,
+) -> KernelOptions:
+    return KernelOptions(
+        name=_path(name), gamma=gamma, transform=transform, linear_map=_path(linear_map)
+    )
 
 
 def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:

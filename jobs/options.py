@@ -196,6 +196,12 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
             metavar="S",
             help="Use exp(S (κ − 1)) in place of the kernel κ.",
         ),
+        click.option(
+            "--linear-map",
+            type=READ,
+            metavar="L.npy",
+            help="Use L x in place of every row and query x: a learned metric under any kernel.",
+        ),
     )
     return lambda verb: apply_options(options, verb)
 

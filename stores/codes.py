@@ -16,6 +16,7 @@ from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import from_json, to_json
 
 KIND = "codes"
+LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
@@ -50,6 +51,12 @@ class CodeStore:
     def dropped(self) -> NDArray[np.int64]:
         """The source rows that ingest dropped, int64, ascending."""
         return self.model.get("dropped", np.empty(0, np.int64))
+
+    @cached_property
+    def linear_map(self) -> NDArray[np.float32] | None:
+        """The matrix of the linear map that the rows were encoded with, every byte checked."""
+        store = self.store
+        return store.read_model_array(LINEAR_MAP) if LINEAR_MAP in store.layout.model else None
 
     @cached_property
     def receipts(self) -> list[Receipt]:

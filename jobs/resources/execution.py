@@ -87,19 +87,26 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """The stores that each worker opens by path, and the kernel by its spec and custom file."""
+    """The stores that each worker opens by path, and the kernel by its spec and custom file.
+
+    ``linear_map`` is the file of the linear map of vectors; codes hold their own.
+    """
 
     kernel: dict[str, Any]
     codes: str | None = None
     vectors: str | None = None
     custom: str | None = None
+    linear_map: str | None = None
 
     def resolved(self) -> "Stores":
         """Return the stores with paths that are valid in any folder."""
-        codes, vectors, custom = (
-            path and resolved(path) for path in (self.codes, self.vectors, self.custom)
+        codes, vectors, custom, linear_map = (
+            path and resolved(path)
+            for path in (self.codes, self.vectors, self.custom, self.linear_map)
         )
-        return Stores(kernel=self.kernel, codes=codes, vectors=vectors, custom=custom)
+        return Stores(
+            kernel=self.kernel, codes=codes, vectors=vectors, custom=custom, linear_map=linear_map
+        )
 
 
 class Load(NamedTuple):

@@ -23,6 +23,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.linear_map import mapped_vectors
 from mercore.pipeline.search.choose_bound import choose_bytes
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
@@ -146,7 +147,7 @@ class EncodeTask:
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
-    rows = open_vectors(vectors)
+    rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     kernel = options.kernel.open(rows)
     encoder = options.encoder
     if isinstance(encoder, BoundChoice):

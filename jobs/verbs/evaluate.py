@@ -10,6 +10,7 @@ from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
 from mercore.pipeline import recall as definitions
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.linear_map import mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import check_queries
 from mercore.pipeline.search.rerank import true_scores
 from mercore.stores.errors import InputError
@@ -37,7 +38,7 @@ class EvaluateOptions(VerbOptions):
         if self.vectors is None:
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
             because = "it says how to re-score the hits from --vectors"
-            refuse_unused(because, queries=self.queries, **unused)
+            refuse_unused(because, queries=self.queries, **unused, linear_map=kernel.linear_map)
         elif self.queries is None or kernel.name is None:
             raise InputError(
                 "--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both."
@@ -119,7 +120,9 @@ def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring:
     """Open the vectors and queries of hits; refuse those of other hits."""
     assert options.vectors is not None
     assert options.queries is not None
-    vectors, queries = open_vectors(options.vectors), open_rows(options.queries)
+    linear_map = options.kernel.open_map()
+    vectors = mapped_vectors(open_vectors(options.vectors), linear_map)
+    queries = mapped_source(open_rows(options.queries), linear_map)
     kernel, nq = options.kernel.open(vectors), queries.shape[0]
     if len(hits.ids) != nq:
         raise InputError(

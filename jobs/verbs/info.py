@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from mercore.jobs.options import Report
 from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
+from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
 from mercore.stores.vectors import KIND as VECTORS
@@ -62,7 +63,10 @@ def describe_codes(codes: CodeStore) -> Report:
     columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
     total = sum(columns.values())
     rows_done = min(codes.rows, parts_done * codes.store.layout.part_rows)
-    kernel = dict(codes.spec.kernel)
+    kernel, linear_map = dict(codes.spec.kernel), map_of(codes)
+    mapped: Report = {}
+    if linear_map is not None:
+        mapped = {"shape": list(linear_map.matrix.shape), "digest": linear_map.digest}
     return {
         "kind": "codes",
         "path": codes.where,
@@ -70,6 +74,7 @@ def describe_codes(codes: CodeStore) -> Report:
         "parts": codes.parts,
         "parts_done": parts_done,
         "kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec(),
+        **({"linear_map": mapped} if mapped else {}),
         "encoder": codes.spec.encoder,
         "bytes": total,
         "bytes_per_row": round(total / max(1, rows_done), 3),
