@@ -60,7 +60,7 @@ def encode(
     *,
     kernel: StrPath,
     gamma: float | None = None,
-    transform: float | None = None,
+    transform: float | str | None = None,
     linear_map: StrPath | None = None,
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
     part_rows: int | None = EncodeOptions.part_rows,
@@ -76,6 +76,7 @@ def encode(
     ----------
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
+    transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
 
     Raises
     ------
@@ -281,7 +282,7 @@ def _bytes(memory: Size) -> int | None:
 def _kernel(
     name: StrPath | None,
     gamma: float | None,
-    transform: float | None,
+    transform: float | str | None,
     linear_map: StrPath | None,
 ) -> KernelOptions:
     return KernelOptions(

@@ -77,13 +77,13 @@ class EncodedSample:
 def plan(task: EncodeTask, cores: int | None) -> Report:
     """Return the plan of an encode; only temporary files are written."""
     loaded, began = process_seconds(), time.perf_counter()
-    task = task.with_bound()
+    task = task.with_choice()
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
     begun = begun_codes(work, codes)
     with connect(execution) as client:
         here = sum(client.nthreads().values())
-    loaded += time.perf_counter() - began  # the job also chooses a bound and connects
+    loaded += time.perf_counter() - began  # the job also chooses and connects
     memory = INTERPRETER_BYTES + encode_bytes(work, here)
     if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too
         size = sum(encoded_bytes(work).values())

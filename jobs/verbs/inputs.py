@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, cast, get_type_hints
 import click
 
 from mercore.jobs.custom_kernel import checked_custom, load_custom
-from mercore.jobs.options import names_file
+from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.linear_map import LinearMap
@@ -56,11 +56,12 @@ class KernelOptions:
     """The kernel that a user names: a built-in one, or a file that declares one.
 
     ``linear_map`` is the file of a matrix that maps all rows and queries before the kernel.
+    ``transform`` is a number, or ``auto`` for an encode that is to choose it.
     """
 
     name: str | None = None
     gamma: float | None = None
-    transform: float | None = None
+    transform: float | str | None = None
     linear_map: str | None = None
 
     @classmethod
@@ -93,7 +94,8 @@ class KernelOptions:
     def _make(self, custom: Any) -> Kernel:  # noqa: ANN401
         if not self.name:
             raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
-        return make_kernel(self.name, gamma=self.gamma, transform=self.transform, custom=custom)
+        scale = scale_of(self.transform)
+        return make_kernel(self.name, gamma=self.gamma, transform=scale, custom=custom)
 
 
 def kind_of(store: str) -> str:

@@ -229,6 +229,7 @@ def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: 
         ("encode", "base", "aska", *ASKA),
         ("encode", "base", "new", *CHI2, "--encoder", "bound"),
         ("encode", "base", "bounds", *CHI2, "--encoder", "bound"),
+        ("encode", "base", "new", *PQ, "--transform", "auto"),
         ("search", "aska", "q.npy", "-k", 3, "--out", "hits.npz"),
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--bounds", "bounds"),
         ("compare", "base", "q.npy", *COMPARE, "--out", "no/new"),

@@ -263,7 +263,9 @@ def test_rows_that_a_kernel_does_not_take_once_mapped_are_refused(
     np.save(tmp_path / "one.npy", np.abs(np.load(folder / "base.npy")))
     succeed("ingest", tmp_path / "one.npy", tmp_path / "one")
     with pytest.raises(InputError, match="has a negative value"):
-        api.encode(tmp_path / "one", tmp_path / "codes", kernel="chi2", linear_map=folder / "map.npy")
+        api.encode(
+            tmp_path / "one", tmp_path / "codes", kernel="chi2", linear_map=folder / "map.npy"
+        )
     assert not (tmp_path / "codes").exists()
     square = bad(tmp_path, "positive.npy", np.abs(np.load(folder / "map.npy")))
     assert (np.load(folder / "base.npy") < 0).any()
