@@ -118,47 +118,52 @@ class EncodeTask:
     @property
     def execution(self) -> Execution:
         """The execution, with as many threads as the memory allows."""
-        execution, plan = self.options.execution, self.plan
-        if execution.remote or execution.threads is not None or plan is None:
+        execution = self.options.execution
+        if execution.remote or execution.threads is not None or self._chooses_bound:
             return execution
-        threads = workers_within(
-            lambda n: encode_bytes(plan, n), execution.thread_count, execution.memory
-        )
+        threads = workers_within(self._bytes, execution.thread_count, execution.memory)
         return replace(execution, threads=threads)
+
+    @property
+    def _chooses_bound(self) -> bool:
+        return self.plan is None and isinstance(self.options.encoder, BoundChoice)
+
+    def _bytes(self, workers: int) -> int:
+        """Return the memory that encoding takes, or the choice that comes before it."""
+        if self.plan is not None:
+            return encode_bytes(self.plan, workers)
+        if isinstance(self.options.encoder, BoundChoice):
+            return choose_bytes(self.vectors, self.kernel)
+        return choose_transform_bytes(self.vectors, self.options.encoder, workers)
 
     def check_limits(self) -> None:
         """Refuse an encode that exceeds the memory or the free disk."""
         self._check_limits(self.execution)
 
     def _check_limits(self, execution: Execution) -> None:
-        if self.plan is None:
-            self._check_choice(execution.memory)
-            return
-        size = sum(encoded_bytes(self.plan).values())
-        check_disk("encoding", self.codes, size - location_of(self.codes).stored_bytes())
-        needed = taken_at(execution, encode_bytes(self.plan, execution.thread_count))
-        check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
-
-    def _check_choice(self, memory: int | None) -> None:
-        """Refuse a choice of a bound or a transform that exceeds the memory."""
-        encoder, vectors = self.options.encoder, self.vectors
-        if isinstance(encoder, BoundChoice):
-            needed = choose_bytes(vectors, self.kernel)
+        needed, memory = self._bytes(execution.thread_count), execution.memory
+        if self._chooses_bound:
             check_budget("choosing a bound", needed, memory, "name an --encoder")
-            return
-        needed = choose_transform_bytes(vectors, encoder, self.execution.thread_count)
-        check_budget("choosing a transform", needed, memory, "--transform 1, or a smaller model")
+        elif self.plan is None:
+            fix = "--transform 1, or a smaller model"
+            check_budget("choosing a transform", needed, memory, fix)
+        else:
+            size = sum(encoded_bytes(self.plan).values())
+            check_disk("encoding", self.codes, size - location_of(self.codes).stored_bytes())
+            fix = "a smaller model" + execution.or_fewer
+            check_budget("encoding", taken_at(execution, needed), memory, fix)
 
     def with_choice(self) -> "EncodeTask":
         """Return the task with its bound and transform; what is not known yet is chosen."""
         if self.plan is not None:
             return self
-        self.check_limits()
+        execution = self.execution
+        self._check_limits(execution)
         vectors, kernel, spec = self.vectors, self.kernel, self.options.encoder
         if isinstance(spec, BoundChoice):
             spec = chosen_bound(vectors, kernel, random_state=spec.random_state)
         else:
-            threads = self.execution.thread_count
+            threads = execution.thread_count
             kernel = Transformed(kernel, chosen_transform(vectors, kernel, spec, threads=threads))
         plan = _laid_out(vectors, kernel, spec, self.options)
         return replace(self, kernel=kernel, plan=plan)

@@ -195,7 +195,7 @@ def test_a_plan_takes_the_map(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "codes").exists()
 
 
-def bad(folder: Path, name: str, values: NDArray[Any]) -> Path:
+def saved(folder: Path, name: str, values: NDArray[Any]) -> Path:
     np.save(folder / name, values)
     return folder / name
 
@@ -204,13 +204,13 @@ def test_maps_that_do_not_fit_are_refused_before_any_work(folder: Path, tmp_path
     eye = np.eye(DIMS)
     cases: dict[Path, tuple[type[MercoreError], str]] = {
         tmp_path / "absent.npy": (NotFoundError, "absent.npy"),
-        bad(tmp_path, "flat.npy", eye[0]): (FormatError, "expected a matrix of two dimensions"),
-        bad(tmp_path, "whole.npy", eye.astype(int)): (
+        saved(tmp_path, "flat.npy", eye[0]): (FormatError, "expected a matrix of two dimensions"),
+        saved(tmp_path, "whole.npy", eye.astype(int)): (
             FormatError,
             "expected float32 or float64",
         ),
-        bad(tmp_path, "nan.npy", eye * np.nan): (InputError, "expected a finite float32"),
-        bad(tmp_path, "narrow.npy", eye[:, 1:]): (
+        saved(tmp_path, "nan.npy", eye * np.nan): (InputError, "expected a finite float32"),
+        saved(tmp_path, "narrow.npy", eye[:, 1:]): (
             ShapeError,
             r"narrow\.npy has shape \(12, 11\): expected 12 columns, the dimension of .*base\. Fix:",
         ),
@@ -262,18 +262,10 @@ def test_rows_that_a_kernel_does_not_take_once_mapped_are_refused(
     """They are mapped first: ingest's counts of rows before the map decide nothing."""
     np.save(tmp_path / "one.npy", np.abs(np.load(folder / "base.npy")))
     succeed("ingest", tmp_path / "one.npy", tmp_path / "one")
+    given: Any = {"kernel": "chi2", "encoder": "aska:atoms=16,sparsity=2"}
     with pytest.raises(InputError, match="has a negative value"):
-        api.encode(
-            tmp_path / "one", tmp_path / "codes", kernel="chi2", linear_map=folder / "map.npy"
-        )
+        api.encode(tmp_path / "one", tmp_path / "codes", **given, linear_map=folder / "map.npy")
     assert not (tmp_path / "codes").exists()
-    square = bad(tmp_path, "positive.npy", np.abs(np.load(folder / "map.npy")))
-    assert (np.load(folder / "base.npy") < 0).any()
-    report = api.encode(
-        tmp_path / "one",
-        tmp_path / "codes",
-        kernel="chi2",
-        encoder="aska:atoms=16,sparsity=2",
-        linear_map=square,
-    )
+    positive = saved(tmp_path, "positive.npy", np.abs(np.load(folder / "map.npy")))
+    report = api.encode(tmp_path / "one", tmp_path / "codes", **given, linear_map=positive)
     assert report["parts_done"] == 1
