@@ -64,7 +64,8 @@ def encode(
     *,
     kernel: StrPath,
     gamma: float | None = None,
-    transform: float | None = None,
+    transform: float | str | None = None,
+    linear_map: StrPath | None = None,
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
     part_rows: int | None = EncodeOptions.part_rows,
     compressor: str = EncodeOptions.compressor,
@@ -79,6 +80,7 @@ def encode(
     ----------
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
+    transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
 
     Raises
     ------
@@ -86,7 +88,7 @@ def encode(
         If something does not exist, does not fit together, or exceeds the memory or the disk.
     """
     options = EncodeOptions(
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         encoder=_encoder(encoder),
         part_rows=part_rows,
         compressor=compressor,
@@ -138,6 +140,7 @@ def search(
     kernel: StrPath | None = None,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     batch: int | None = SearchOptions.batch,
     threads: int | None = None,
     processes: int | None = None,
@@ -159,7 +162,7 @@ def search(
         relaxed=relaxed,
         neighbours=neighbours,
         vectors=_path(vectors),
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         batch=batch,
         execution=_execution(threads, processes, scheduler, memory),
         out=_path(out),
@@ -175,6 +178,7 @@ def verify(
     kernel: StrPath,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     bounds: StrPath | None = None,
     k: int | None = VerifyOptions.k,
     batch: int | None = VerifyOptions.batch,
@@ -191,7 +195,7 @@ def verify(
         If something does not exist, does not fit together, or exceeds the memory.
     """
     options = VerifyOptions(
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         bounds=_path(bounds),
         k=k,
         batch=batch,
@@ -210,6 +214,7 @@ def evaluate(
     kernel: StrPath | None = None,
     gamma: float | None = None,
     transform: float | None = None,
+    linear_map: StrPath | None = None,
     labels: Labels | None = None,
     query_labels: Labels | None = None,
     neighbours: int | None = LabelOptions.neighbours,
@@ -236,7 +241,7 @@ def evaluate(
         ranks=ranks,
         vectors=_path(vectors),
         queries=_path(queries),
-        kernel=_kernel(kernel, gamma, transform),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
         labelling=LabelOptions(
             labels=_path(labels), query_labels=_path(query_labels), neighbours=neighbours
         ),
@@ -333,8 +338,15 @@ def _bytes(memory: Size) -> int | None:
     return parse_bytes(memory) if isinstance(memory, str) else memory
 
 
-def _kernel(name: StrPath | None, gamma: float | None, transform: float | None) -> KernelOptions:
-    return KernelOptions(name=_path(name), gamma=gamma, transform=transform)
+def _kernel(
+    name: StrPath | None,
+    gamma: float | None,
+    transform: float | str | None,
+    linear_map: StrPath | None,
+) -> KernelOptions:
+    return KernelOptions(
+        name=_path(name), gamma=gamma, transform=transform, linear_map=_path(linear_map)
+    )
 
 
 def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:

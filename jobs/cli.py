@@ -25,6 +25,7 @@ from mercore.jobs.options import (
     MEMORY,
     PROCESSES,
     READ,
+    SCALE,
     SCHEDULER,
     THREADS,
     WRITTEN,
@@ -133,7 +134,7 @@ def ingest(*, json: bool, **values: object) -> None:
 )
 @click.argument("vectors", type=READ)
 @click.argument("codes", type=WRITTEN)
-@KERNEL(required=True)
+@KERNEL(required=True, chooses=True)
 @ENCODER
 @click.option("--part-rows", type=int, help="Rows per part. [default: about 1/64 of the rows]")
 @COMPRESSOR
@@ -447,7 +448,7 @@ def export(*, json: bool, **values: object) -> None:
 )
 @click.option("--gamma", type=FINITE, help="γ of the kernels rbf and exp_chi2.")
 @click.option(
-    "--transform", type=FINITE, metavar="S", help="Use exp(S (κ − 1)) in place of every kernel κ."
+    "--transform", type=SCALE, metavar="S", help="Use exp(S (κ − 1)) in place of every kernel κ."
 )
 @click.option(
     "--encoder",

@@ -72,6 +72,18 @@ class Finite(click.types.FloatParamType):
 
 
 FINITE = Finite()
+AUTO = "auto"  # in place of the number of --transform: encode chooses it on a sample
+
+
+class Scale(Finite):
+    """A finite number, or ``auto``; the verb refuses ``auto`` if it does not choose."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the number, or ``auto``."""
+        return value if value == AUTO else super().convert(value, param, ctx)
+
+
+SCALE = Scale()
 UNITS = {
     "": 1,
     "k": 10**3,
@@ -205,8 +217,26 @@ def echo_json(report: object) -> None:
 KERNEL_BLOCK = ("Kernels", [(kind.name, kind.description) for kind in KINDS.values()])
 
 
-def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
-    """Add the options that name a kernel."""
+def scale_of(transform: float | str | None) -> float | None:
+    """Return the number of ``--transform``.
+
+    Raises
+    ------
+    InputError
+        If it is ``auto``, or another text.
+    """
+    if isinstance(transform, str):
+        why = " here, as only mercore encode chooses one" if transform == AUTO else ""
+        raise InputError(
+            f"transform is {transform!r}: expected a number{why}. Fix: --transform 1, or leave "
+            "--transform out."
+        )
+    return transform
+
+
+def KERNEL(*, required: bool, chooses: bool = False) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
+    """Add the options that name a kernel; a verb that ``chooses`` takes ``--transform auto``."""
+    auto = " With auto, a sample decides on S: 1, 3, 5, 7 or 9." if chooses else ""
     takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
     gammas = " and ".join(
         f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items()
@@ -223,9 +253,15 @@ def KERNEL(*, required: bool) -> Callable[[Verb], Verb]:  # noqa: N802 - reads a
         click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
         click.option(
             "--transform",
-            type=FINITE,
-            metavar="S",
-            help="Use exp(S (κ − 1)) in place of the kernel κ.",
+            type=SCALE,
+            metavar="S|auto" if chooses else "S",
+            help=f"Use exp(S (κ − 1)) in place of the kernel κ.{auto}",
+        ),
+        click.option(
+            "--linear-map",
+            type=READ,
+            metavar="L.npy",
+            help="Use L x in place of every row and query x: a learned metric under any kernel.",
         ),
     )
     return lambda verb: apply_options(options, verb)

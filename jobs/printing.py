@@ -9,6 +9,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from mercore.pipeline.search.choose_bound import Measured
+    from mercore.pipeline.search.choose_transform import TransformChoice
     from mercore.stores.results.hits import Hits
 
 Report = dict[str, Any]
@@ -176,6 +177,16 @@ def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, ba
         )
     table.add_row("every row", "", "", "100%", f"{every_row:.2f}")
     _print_table(table, err=True)
+
+
+def print_transforms(choice: "TransformChoice") -> None:
+    """Print on stderr the chosen s of a transform, and the recall of codes with each s."""
+    recalls = ", ".join(f"{recall:.3f} with {s:g}" for s, recall in choice.recalls.items())
+    click.echo(
+        f"chosen: --transform {choice.scale:g}; R@{choice.rank} of {choice.queries:,} queries in "
+        f"a sample of {choice.rows:,} rows: {recalls}",
+        err=True,
+    )
 
 
 def print_plan(report: Report) -> None:

@@ -12,7 +12,9 @@ from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
 from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
+from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
+from mercore.stores.derived import LINEAR_MAP
 from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
@@ -47,13 +49,18 @@ class EncodePlan:
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
-        """The encoder's arrays, and the rows that ingest dropped.
+        """The encoder's arrays, the rows that ingest dropped, and the linear map of the rows.
 
         The fit runs on one thread, so that sums come in one order.
         """
         with threadpool_limits(1):
             model = self.encoder.fit(self.vectors, self.kernel)
-        return {**model, "dropped": self.vectors.dropped} if self.vectors.dropped.size else model
+        vectors = self.vectors
+        if vectors.dropped.size:
+            model = {**model, "dropped": vectors.dropped}
+        if isinstance(vectors, MappedVectors):
+            model = {**model, LINEAR_MAP: vectors.linear_map.matrix}
+        return model
 
     @cached_property
     def layout(self) -> Layout:
@@ -200,8 +207,9 @@ def encode_bytes(plan: EncodePlan, workers: int) -> int:
     row, memory = row_bytes(plan.unfitted.columns), plan.encoder.memory(dims, vectors.rows)
     first, last = vectors.bounds(0)
     chunk = (last - first) * dims * vectors.dtype.itemsize
-    worker = 3.5 * plan.unfitted.part_rows * row + 2 * chunk + plan.encoder.block_rows * memory.row
-    return int(max(memory.fit + 2 * chunk, memory.shared + workers * worker))
+    read = 2 * chunk + vectors.read_bytes
+    worker = 3.5 * plan.unfitted.part_rows * row + read + plan.encoder.block_rows * memory.row
+    return int(vectors.open_bytes + max(memory.fit + read, memory.shared + workers * worker))
 
 
 def _accepts(kernel: Kernel, rows: NDArray[np.float64]) -> bool:

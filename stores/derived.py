@@ -14,6 +14,7 @@ from mercore.stores.part_store.header import Header, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
 
+LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
@@ -34,6 +35,12 @@ class DerivedStore:
     def dropped(self) -> NDArray[np.int64]:
         """The source rows that ingest dropped, int64, ascending."""
         return self.model.get("dropped", np.empty(0, np.int64))
+
+    @cached_property
+    def linear_map(self) -> NDArray[np.float32] | None:
+        """The matrix of the linear map that the rows were encoded with, every byte checked."""
+        store = self.store
+        return store.read_model_array(LINEAR_MAP) if LINEAR_MAP in store.layout.model else None
 
     @cached_property
     def receipts(self) -> list[Receipt]:

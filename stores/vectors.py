@@ -49,6 +49,8 @@ class Vectors(ABC):
     """Rows that are read part by part, by any number of threads.
 
     ``dropped`` are the source rows that ingest dropped, int64, ascending: see ``original_ids``.
+    ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
+    reading a part takes beyond its rows.
     """
 
     rows: int
@@ -58,6 +60,8 @@ class Vectors(ABC):
     fingerprint: str
     part_rows: int
     dropped: NDArray[np.int64]
+    open_bytes: int = 0
+    read_bytes: int = 0
 
     @property
     def parts(self) -> int:
@@ -81,6 +85,7 @@ class WrappedVectors(Vectors):
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+        self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes
 
 
 class WatchedVectors(WrappedVectors):
@@ -210,6 +215,13 @@ class VectorStore(Vectors):
             If a byte differs from the ingested one.
         """
         return self.store.read_chunk(self._receipts[part], "vectors")
+
+
+def store_of(vectors: Vectors) -> VectorStore | None:
+    """Return the vector store that vectors are read from, or None if they are foreign."""
+    while isinstance(vectors, WrappedVectors):
+        vectors = vectors.vectors
+    return vectors if isinstance(vectors, VectorStore) else None
 
 
 def open_vector_store(path: Where) -> VectorStore:

@@ -11,6 +11,7 @@ from mercore.jobs.cluster.tasks import run_tasks
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
+from mercore.pipeline.linear_map import map_of, mapped_vectors
 from mercore.stores.codes import open_code_store
 from mercore.stores.rows import open_vectors
 
@@ -37,7 +38,9 @@ class EncoderPlugin(WorkerPlugin):
         """Open the stores and prepare the encoder; limit BLAS to one thread per task."""
         self.limits = threadpool_limits(1)
         self.code_store = open_code_store(self.codes)
-        self.vector_store = open_vectors(self.sources.vectors)
+        self.vector_store = mapped_vectors(
+            open_vectors(self.sources.vectors), map_of(self.code_store)
+        )
         self.encoder = encoder_of(
             self.code_store, load_custom(self.sources.kernel) if self.sources.kernel else None
         )

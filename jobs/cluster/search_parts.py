@@ -21,6 +21,7 @@ from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.linear_map import LinearMap, map_of, mapped_vectors
 from mercore.pipeline.search.answers import ExactAnswers
 from mercore.pipeline.search.batch_search import answer
 from mercore.pipeline.search.collect import Collected, PairBudget, merge_collected
@@ -33,6 +34,8 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadBatch, ThreadExecutor
 from mercore.pipeline.topk import TopK, merge
 from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.formats.linear_map import read_linear_map
+from mercore.stores.orders import open_order_store
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import Vectors, WatchedVectors
@@ -97,11 +100,17 @@ class SearchPlugin(WorkerPlugin):
         self.lock = Lock()
         stores = self.stores
         custom = load_custom(stores.custom) if stores.custom else None
-        codes = None
+        codes = linear_map = vectors = None
         if stores.codes:
             opened = open_code_store(stores.codes)
             codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.cache_bytes))
-        vectors = WatchedVectors(open_vectors(stores.vectors)) if stores.vectors else None
+            linear_map = map_of(opened)
+        elif stores.orders:
+            linear_map = map_of(open_order_store(stores.orders))
+        elif stores.linear_map:
+            linear_map = LinearMap(read_linear_map(stores.linear_map), stores.linear_map)
+        if stores.vectors:
+            vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
         kernel = kernel_from_spec(stores.kernel, custom)
         self.executor = WorkerExecutor(
             kernel=kernel, vectors=vectors, codes=codes, window=self.load.window

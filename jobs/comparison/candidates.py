@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mercore.jobs.encoder_options import parse_spec
-from mercore.jobs.options import names_file
+from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import KERNELS, KINDS, Kernel, make_kernel
@@ -29,21 +29,23 @@ class Similarity:
     @property
     def label(self) -> str:
         """The kernel's name, and its parameters if it has any."""
-        given = {"gamma": self.options.gamma, "transform": self.options.transform}
+        given = {"gamma": self.options.gamma, "transform": scale_of(self.options.transform)}
         parameters = [f"{key} {value:g}" for key, value in given.items() if value is not None]
         return ", ".join([str(self.options.name), *parameters])
 
 
 def parse_kernels(
-    names: Sequence[str], *, gamma: float | None, transform: float | None
+    names: Sequence[str], *, gamma: float | None, transform: float | str | None
 ) -> list[Similarity]:
     """Return kernels by name; all get the ``transform``, and those that take one the ``gamma``.
 
     Raises
     ------
     InputError
-        If a kernel is named twice or is unknown, or none takes the gamma.
+        If a kernel is named twice or is unknown, none takes the gamma, or the transform is no
+        number.
     """
+    scale = scale_of(transform)
     _refuse_twice("--kernel", names)
     for name in filter(names_file, names):
         raise InputError(
@@ -57,12 +59,12 @@ def parse_kernels(
             f"--gamma has no use here: it belongs to {', '.join(takers)}. Fix: leave --gamma out."
         )
     options = [
-        KernelOptions(name=name, gamma=gamma if name in takers else None, transform=transform)
+        KernelOptions(name=name, gamma=gamma if name in takers else None, transform=scale)
         for name in names
     ]
     return [
         Similarity(
-            options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=transform)
+            options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=scale)
         )
         for each in options
     ]

@@ -44,7 +44,7 @@ class CompareOptions(VerbOptions):
     kernels: tuple[str, ...]
     encoders: tuple[str, ...]
     gamma: float | None = None
-    transform: float | None = None
+    transform: float | str | None = None
     bytes: int | None = None
     operations: int | None = None
     seeds: int = 1

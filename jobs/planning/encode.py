@@ -30,7 +30,7 @@ from mercore.stores.codes import CodeStore, create_or_resume
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.sizes import chunk_files, forget
-from mercore.stores.vectors import Vectors, VectorStore, gather
+from mercore.stores.vectors import Vectors, VectorStore, gather, store_of
 
 SECONDS = 0.6  # per repeat of a measurement
 BLOCKS = 64  # the most that are encoded
@@ -77,13 +77,13 @@ class EncodedSample:
 def plan(task: EncodeTask, cores: int | None) -> Report:
     """Return the plan of an encode; only temporary files are written."""
     loaded, began = process_seconds(), time.perf_counter()
-    task = task.with_bound()
+    task = task.with_choice()
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
     begun = begun_codes(work, codes)
     with connect(execution) as client:
         here = sum(client.nthreads().values())
-    loaded += time.perf_counter() - began  # the job also chooses a bound and connects
+    loaded += time.perf_counter() - began  # the job also chooses and connects
     memory = INTERPRETER_BYTES + encode_bytes(work, here)
     if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too
         size = sum(encoded_bytes(work).values())
@@ -165,8 +165,9 @@ def _around(sample: EncodedSample) -> dict[str, Any]:
 
 def _read(vectors: Vectors, part: int) -> float:
     """Return the seconds to read a part from the disk."""
-    if isinstance(vectors, VectorStore):
-        forget(chunk_files(vectors.store, [part]))
+    stored = store_of(vectors)
+    if stored is not None:
+        forget(chunk_files(stored.store, [part]))
     began = time.perf_counter()
     vectors.read_part(part)
     return time.perf_counter() - began

@@ -29,7 +29,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
-from mercore.stores.vectors import VectorStore
+from mercore.stores.vectors import store_of
 
 SECONDS = 0.5  # per repeat of a measurement
 CACHE_BYTES = 1 << 30  # of a sample
@@ -179,9 +179,9 @@ def _forget(search: SearchTask, parts: int) -> None:
     if search.codes is not None:
         forget(chunk_files(search.codes.store, range(parts)))
     if search.vectors is not None and (isinstance(search, ExactTask) or search.codes is None):
-        first = _first_rows(search, parts)
-        if isinstance(search.vectors, VectorStore):
-            forget(chunk_files(search.vectors.store, range(first.parts)))
+        first, stored = _first_rows(search, parts), store_of(search.vectors)
+        if stored is not None:
+            forget(chunk_files(stored.store, range(first.parts)))
 
 
 def _kept(search: SearchTask) -> float:

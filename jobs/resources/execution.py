@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, cast
 
 from mercore.jobs.options import check_whole, refuse_unused
@@ -87,19 +87,24 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """The stores that each worker opens by path, and the kernel by its spec and custom file."""
+    """The stores that each worker opens by path, and the kernel by its spec and custom file.
+
+    ``linear_map`` is the file of the linear map of vectors; codes and sorted orders hold their own.
+    """
 
     kernel: dict[str, Any]
     codes: str | None = None
+    orders: str | None = None
     vectors: str | None = None
     custom: str | None = None
+    linear_map: str | None = None
 
     def resolved(self) -> "Stores":
         """Return the stores with paths that are valid in any folder."""
-        codes, vectors, custom = (
-            path and resolved(path) for path in (self.codes, self.vectors, self.custom)
-        )
-        return Stores(kernel=self.kernel, codes=codes, vectors=vectors, custom=custom)
+        paths = ("codes", "orders", "vectors", "custom", "linear_map")
+        given: dict[str, str | None] = {name: getattr(self, name) for name in paths}
+        whole: dict[str, Any] = {name: path and resolved(path) for name, path in given.items()}
+        return replace(self, **whole)
 
 
 class Load(NamedTuple):

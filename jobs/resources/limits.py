@@ -143,6 +143,7 @@ def search_bytes(
     if reranked is not None:
         rows = reranked.part_rows * reranked.dims
         lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
+        lists += reranked.open_bytes + options.threads * reranked.read_bytes
     if isinstance(store, CodeStore):
         row = sum(store.store.stored_bytes.values()) / store.rows
         plain = all(
@@ -154,7 +155,8 @@ def search_bytes(
         return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
     block = block_rows(store.dims) * (store.dims * 24 + batch * 8)
-    return batch * store.dims * 20 + lists + options.threads * (3 * chunk + block)
+    thread = 3 * chunk + block + store.read_bytes
+    return batch * store.dims * 20 + lists + store.open_bytes + options.threads * thread
 
 
 def order_search_bytes(

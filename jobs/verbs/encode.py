@@ -9,12 +9,13 @@ from typing import Any, Self
 import numpy as np
 
 from mercore.jobs.encoder_options import CHOOSE, option_names, refuse_options, spec_of_options
-from mercore.jobs.options import Report, check_whole
+from mercore.jobs.options import AUTO, Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import check_disk, encoded_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, taken_at, workers_within
 from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
+from mercore.jobs.verbs.choose_transform import begun_transform, chosen_transform
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, restored
@@ -23,7 +24,10 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.transform import Transformed
+from mercore.pipeline.linear_map import mapped_vectors
 from mercore.pipeline.search.choose_bound import choose_bytes
+from mercore.pipeline.search.choose_transform import SCALES, choose_transform_bytes
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.resolve import location_of
@@ -67,10 +71,24 @@ class EncodeOptions(VerbOptions):
         """Refuse an unknown kernel or compressor, and a path that holds something else."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
-        self.kernel.check()
+        if self.chooses_transform and (
+            isinstance(self.encoder, BoundChoice) or self.encoder.bounds
+        ):
+            refuse_unused("bounds are the same under any transform", transform=AUTO)
+        self.plain_kernel.check()
         self.execution.check()
         if target is not None:
             _check_target(target)
+
+    @property
+    def chooses_transform(self) -> bool:
+        """Whether the transform is to be chosen on a sample."""
+        return self.kernel.transform == AUTO
+
+    @property
+    def plain_kernel(self) -> KernelOptions:
+        """The kernel, without its transform if that is to be chosen."""
+        return replace(self.kernel, transform=None) if self.chooses_transform else self.kernel
 
 
 def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec | BoundChoice:
@@ -85,7 +103,11 @@ def encoder_from_values(name: str, values: Mapping[str, object]) -> EncoderSpec 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeTask:
-    """An encode that is open and checked; ``plan`` is None until a bound is chosen."""
+    """An encode that is open and checked.
+
+    ``plan`` is None until a bound or a transform is chosen; ``kernel`` is without the transform
+    until then.
+    """
 
     vectors: Vectors
     kernel: Kernel
@@ -96,43 +118,60 @@ class EncodeTask:
     @property
     def execution(self) -> Execution:
         """The execution, with as many threads as the memory allows."""
-        execution, plan = self.options.execution, self.plan
-        if execution.remote or execution.threads is not None or plan is None:
+        execution = self.options.execution
+        if execution.remote or execution.threads is not None or self._chooses_bound:
             return execution
-        threads = workers_within(
-            lambda n: encode_bytes(plan, n), execution.thread_count, execution.memory
-        )
+        threads = workers_within(self._bytes, execution.thread_count, execution.memory)
         return replace(execution, threads=threads)
+
+    @property
+    def _chooses_bound(self) -> bool:
+        return self.plan is None and isinstance(self.options.encoder, BoundChoice)
+
+    def _bytes(self, workers: int) -> int:
+        """Return the memory that encoding takes, or the choice that comes before it."""
+        if self.plan is not None:
+            return encode_bytes(self.plan, workers)
+        if isinstance(self.options.encoder, BoundChoice):
+            return choose_bytes(self.vectors, self.kernel)
+        return choose_transform_bytes(self.vectors, self.options.encoder, workers)
 
     def check_limits(self) -> None:
         """Refuse an encode that exceeds the memory or the free disk."""
         self._check_limits(self.execution)
 
     def _check_limits(self, execution: Execution) -> None:
-        if self.plan is None:
-            needed = choose_bytes(self.vectors, self.kernel)
-            check_budget("choosing a bound", needed, execution.memory, "name an --encoder")
-            return
-        size = sum(encoded_bytes(self.plan).values())
-        check_disk("encoding", self.codes, size - location_of(self.codes).stored_bytes())
-        needed = taken_at(execution, encode_bytes(self.plan, execution.thread_count))
-        check_budget("encoding", needed, execution.memory, "a smaller model" + execution.or_fewer)
+        needed, memory = self._bytes(execution.thread_count), execution.memory
+        if self._chooses_bound:
+            check_budget("choosing a bound", needed, memory, "name an --encoder")
+        elif self.plan is None:
+            fix = "--transform 1, or a smaller model"
+            check_budget("choosing a transform", needed, memory, fix)
+        else:
+            size = sum(encoded_bytes(self.plan).values())
+            check_disk("encoding", self.codes, size - location_of(self.codes).stored_bytes())
+            fix = "a smaller model" + execution.or_fewer
+            check_budget("encoding", taken_at(execution, needed), memory, fix)
 
-    def with_bound(self) -> "EncodeTask":
-        """Return the task with its bound, which is chosen on a sample if it is not known yet."""
+    def with_choice(self) -> "EncodeTask":
+        """Return the task with its bound and transform; what is not known yet is chosen."""
         if self.plan is not None:
             return self
-        assert isinstance(self.options.encoder, BoundChoice)
-        self.check_limits()
-        spec = chosen_bound(
-            self.vectors, self.kernel, random_state=self.options.encoder.random_state
-        )
-        return replace(self, plan=_laid_out(self.vectors, self.kernel, spec, self.options))
+        execution = self.execution
+        self._check_limits(execution)
+        vectors, kernel, spec = self.vectors, self.kernel, self.options.encoder
+        if isinstance(spec, BoundChoice):
+            spec = chosen_bound(vectors, kernel, random_state=spec.random_state)
+        else:
+            threads = execution.thread_count
+            kernel = Transformed(kernel, chosen_transform(vectors, kernel, spec, threads=threads))
+        plan = _laid_out(vectors, kernel, spec, self.options)
+        return replace(self, kernel=kernel, plan=plan)
 
     def run(self) -> Report:
         """Encode the parts that are missing or wrong; return a description of the codes."""
-        began = time.perf_counter()  # choosing a bound is a part of the work
-        task = self.with_bound()
+        began = time.perf_counter()  # choosing is a part of the work
+        task = self.with_choice()
         assert task.plan is not None
         if not isinstance(task.vectors, VectorStore):
             check_every_row(task.vectors, task.kernel)
@@ -146,9 +185,17 @@ class EncodeTask:
 def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
-    rows = open_vectors(vectors)
-    kernel = options.kernel.open(rows)
+    rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
+    kernel = options.plain_kernel.open(rows)
     encoder = options.encoder
+    if options.chooses_transform:
+        assert not isinstance(encoder, BoundChoice)
+        scale = begun_transform(codes)
+        if scale is None:
+            location_of(codes).check_new()
+            _laid_out(rows, Transformed(kernel, SCALES[0]), encoder, options)  # refuses parameters
+            return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
+        kernel = Transformed(kernel, scale)
     if isinstance(encoder, BoundChoice):
         begun = begun_bound(codes, encoder.random_state)
         if begun is None:

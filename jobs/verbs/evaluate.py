@@ -40,6 +40,7 @@ class EvaluateOptions(VerbOptions):
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
             because = "it says how to re-score the hits from --vectors"
             if self.overlap is None:
+                unused["linear_map"] = kernel.linear_map
                 refuse_unused(because, queries=self.queries, **unused)
         elif self.queries is None or kernel.name is None:
             raise InputError(

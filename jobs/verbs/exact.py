@@ -41,7 +41,6 @@ from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
 from mercore.stores.results.partial_answers import Answers
-from mercore.stores.rows import open_rows
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
 
 
@@ -145,7 +144,8 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         refuse_unused(
             "relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed
         )
-    codes, vectors, kernel, custom = open_searched(store, options)
+    opened = open_searched(store, options)
+    codes, vectors = opened.codes, opened.vectors
     if codes is not None:
         check_bounds(codes)
         vectors = open_source_vectors(codes, options.vectors)
@@ -155,11 +155,12 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         store=store,
         codes=codes,
         vectors=vectors,
-        kernel=kernel,
-        queries=open_rows(queries),
-        settings=options.settings(custom),
+        kernel=opened.kernel,
+        queries=opened.open_queries(queries),
+        settings=options.settings(opened.custom),
         execution=options.execution,
         custom_file=options.kernel.file,
+        map_file=options.kernel.linear_map,
         out=options.out,
         relaxed=options.relaxed,
     )

@@ -17,6 +17,7 @@ from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, FormatError, InputError
@@ -128,7 +129,7 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
         )
     queries = None
     if options.queries is not None and options.points is not None:
-        queries = open_rows(options.queries)
+        queries = mapped_source(open_rows(options.queries), map_of(store))
         check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
         _check_points(
             options.points,

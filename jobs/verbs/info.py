@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from mercore.jobs.options import Report
 from mercore.jobs.verbs.inputs import VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
+from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
 from mercore.stores.orders import KIND as ORDERS
@@ -66,14 +67,13 @@ def describe_codes(codes: CodeStore) -> Report:
     columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
     total = sum(columns.values())
     rows_done = min(codes.rows, parts_done * codes.store.layout.part_rows)
-    kernel = dict(codes.spec.kernel)
     return {
         "kind": "codes",
         "path": codes.where,
         "rows": codes.rows,
         "parts": codes.parts,
         "parts_done": parts_done,
-        "kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec(),
+        **_scoring(codes),
         "encoder": codes.spec.encoder,
         "bytes": total,
         "bytes_per_row": round(total / max(1, rows_done), 3),
@@ -85,7 +85,6 @@ def describe_codes(codes: CodeStore) -> Report:
 def describe_orders(orders: OrderStore) -> Report:
     """Return the description of sorted orders, which may be unfinished."""
     columns = orders.store.stored_bytes
-    kernel = dict(orders.spec.kernel)
     return {
         "kind": ORDERS,
         "path": orders.where,
@@ -94,9 +93,21 @@ def describe_orders(orders: OrderStore) -> Report:
         "parts": orders.parts,
         "parts_done": orders.store.parts_done,
         "random_state": orders.spec.random_state,
-        "kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec(),
+        **_scoring(orders),
         "encoder": orders.spec.encoder,
         "bytes": sum(columns.values()),
         "columns": columns,
         "source": orders.source_path,
     }
+
+
+def _scoring(store: CodeStore | OrderStore) -> Report:
+    """Return the kernel of a store, and the linear map of its rows if it has one."""
+    kernel, linear_map = dict(store.spec.kernel), map_of(store)
+    report: Report = {"kernel": kernel if is_custom(kernel) else kernel_from_spec(kernel).spec()}
+    if linear_map is not None:
+        report["linear_map"] = {
+            "shape": list(linear_map.matrix.shape),
+            "digest": linear_map.digest,
+        }
+    return report

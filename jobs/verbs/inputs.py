@@ -9,11 +9,13 @@ from typing import Any, Protocol, Self, cast, get_type_hints
 import click
 
 from mercore.jobs.custom_kernel import checked_custom, load_custom
-from mercore.jobs.options import names_file
+from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.linear_map import LinearMap
 from mercore.pipeline.search.executor import Executor
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.header import open_header
@@ -51,19 +53,24 @@ class VerbTask(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelOptions:
-    """The kernel that a user names: a built-in one, or a file that declares one."""
+    """The kernel that a user names: a built-in one, or a file that declares one.
+
+    ``linear_map`` is the file of a matrix that maps all rows and queries before the kernel.
+    ``transform`` is a number, or ``auto`` for an encode that is to choose it.
+    """
 
     name: str | None = None
     gamma: float | None = None
-    transform: float | None = None
+    transform: float | str | None = None
+    linear_map: str | None = None
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Return the kernel that the options of a command name."""
-        name, gamma, transform = (
-            cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform")
+        name, gamma, transform, linear_map = (
+            cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform", "linear_map")
         )
-        return cls(name=name, gamma=gamma, transform=transform)
+        return cls(name=name, gamma=gamma, transform=transform, linear_map=linear_map)
 
     @property
     def file(self) -> str | None:
@@ -71,17 +78,24 @@ class KernelOptions:
         return self.name if self.name and names_file(self.name) else None
 
     def check(self) -> None:
-        """Refuse a kernel that does not exist; no rows are read."""
+        """Refuse a kernel or a linear map that does not exist; no rows are read."""
         self._make(load_custom(self.file) if self.file else None)
+        self.open_map()
+
+    def open_map(self) -> LinearMap | None:
+        """Return the linear map of rows and queries, or None."""
+        path = self.linear_map
+        return None if path is None else LinearMap(read_linear_map(path), path)
 
     def open(self, vectors: Vectors) -> Kernel:
-        """Return the kernel; a custom one is tested on rows of ``vectors``."""
+        """Return the kernel; a custom one is tested on rows of ``vectors``, which are mapped."""
         return self._make(checked_custom(self.file, vectors) if self.file else None)
 
     def _make(self, custom: Any) -> Kernel:  # noqa: ANN401
         if not self.name:
             raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
-        return make_kernel(self.name, gamma=self.gamma, transform=self.transform, custom=custom)
+        scale = scale_of(self.transform)
+        return make_kernel(self.name, gamma=self.gamma, transform=scale, custom=custom)
 
 
 def kind_of(store: str) -> str:

@@ -10,6 +10,7 @@ from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.linear_map import mapped_source, mapped_vectors
 from mercore.pipeline.measures.overlap import NearPairs, hamming_distances, threshold_score
 from mercore.pipeline.search.batch_search import check_queries, check_source
 from mercore.pipeline.search.rerank import true_scores
@@ -52,7 +53,9 @@ def open_rescoring(
     hits: Hits, *, vectors: str, queries: str | Sliced, kernel: KernelOptions
 ) -> Rescoring:
     """Open the vectors and queries of hits; refuse those of other hits."""
-    store, rows = open_vectors(vectors), open_rows(queries)
+    linear_map = kernel.open_map()
+    store = mapped_vectors(open_vectors(vectors), linear_map)
+    rows = mapped_source(open_rows(queries), linear_map)
     opened, nq = kernel.open(store), rows.shape[0]
     if len(hits.ids) != nq:
         raise InputError(

@@ -27,7 +27,6 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.results.hits import Hits, write_hits
-from mercore.stores.rows import open_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,8 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     if options.with_bounds:
         return open_exact(store, queries, options)
-    codes, vectors, kernel, custom = open_searched(store, options)
+    opened = open_searched(store, options)
+    codes, vectors, kernel = opened.codes, opened.vectors, opened.kernel
     if codes is None:
         if options.rerank:
             raise InputError(
@@ -97,10 +97,11 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
         codes=codes,
         vectors=vectors,
         kernel=kernel,
-        queries=open_rows(queries),
-        settings=options.settings(custom),
+        queries=opened.open_queries(queries),
+        settings=options.settings(opened.custom),
         execution=options.execution,
         custom_file=options.kernel.file,
+        map_file=options.kernel.linear_map,
         out=options.out,
     )
     task.settings.check(task.scanned.rows)

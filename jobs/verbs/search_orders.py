@@ -9,11 +9,13 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
+from mercore.jobs.resources.execution import Stores
 from mercore.jobs.resources.limits import order_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_source_vectors
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.kernels import kernel_from_spec
+from mercore.pipeline.kernels import Kernel, kernel_from_spec
+from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
@@ -33,6 +35,10 @@ class OrderTask(SearchTask):
     orders: OrderStore
     vectors: Vectors
     neighbours: int
+
+    def stores(self, kernel: Kernel) -> Stores:
+        """Return the stores that each remote worker opens."""
+        return replace(super().stores(kernel), orders=self.orders.where)
 
     @property
     def scanned_bytes(self) -> int:
@@ -101,6 +107,7 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         f"{store} has its kernel already",
         gamma=options.kernel.gamma,
         transform=options.kernel.transform,
+        linear_map=options.kernel.linear_map,
     )
     orders = open_order_store(store)
     custom = custom_kernel_of(orders, options.kernel.name)
@@ -112,7 +119,7 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         vectors=open_source_vectors(orders, options.vectors),
         neighbours=options.neighbours or 0,
         kernel=kernel,
-        queries=open_rows(queries),
+        queries=mapped_source(open_rows(queries), map_of(orders)),
         settings=replace(options.settings(custom), batch=options.batch or BATCH),
         execution=options.execution,
         custom_file=options.kernel.file,

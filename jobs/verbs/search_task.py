@@ -14,6 +14,7 @@ from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, kind_of
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
+from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, NotFoundError
@@ -21,7 +22,7 @@ from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
-from mercore.stores.rows import open_vectors
+from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 
 DEFAULT_BATCH = 1024
@@ -80,12 +81,17 @@ def batch_size(given: int | None) -> int:
 
 
 class Opened(NamedTuple):
-    """A store that is open for a search: codes, or vectors; and the kernel."""
+    """A store that is open for a search: codes, or vectors; the kernel, and the map of rows."""
 
     codes: CodeStore | None
     vectors: Vectors | None
     kernel: Kernel
     custom: CustomKernel | None
+    linear_map: LinearMap | None
+
+    def open_queries(self, queries: str | Sliced) -> Source:
+        """Return the queries, mapped as the rows of the store are."""
+        return mapped_source(open_rows(queries), self.linear_map)
 
 
 def open_searched(store: str, options: SearchOptions) -> Opened:
@@ -101,11 +107,16 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
         codes = open_code_store(store)
         custom = custom_kernel_of(codes, kernel.name)
         refuse_unused(
-            f"{store} has its kernel already", gamma=kernel.gamma, transform=kernel.transform
+            f"{store} has its kernel already",
+            gamma=kernel.gamma,
+            transform=kernel.transform,
+            linear_map=kernel.linear_map,
         )
-        return Opened(codes, None, kernel_from_spec(codes.spec.kernel, custom), custom)
+        of_codes = kernel_from_spec(codes.spec.kernel, custom)
+        return Opened(codes, None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
-    vectors = open_vectors(store)
+    linear_map = kernel.open_map()
+    vectors = mapped_vectors(open_vectors(store), linear_map)
     if not kernel.name:
         raise InputError(
             f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found "
@@ -113,17 +124,21 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
-    return Opened(None, vectors, opened, None)
+    return Opened(None, vectors, opened, None, linear_map)
 
 
 def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
-    """Return the vectors of codes or of sorted orders, from their old path or from ``moved``."""
+    """Return the vectors of codes or of sorted orders, from their old path or from ``moved``.
+
+    Their rows are mapped if those of the codes were.
+    """
     try:
         vectors = open_vectors(moved or codes.source_path)
     except NotFoundError as error:
         raise NotFoundError(
             f"{error} {codes.where} was encoded from it: name its new path with --vectors."
         ) from None
+    vectors = mapped_vectors(vectors, map_of(codes))
     check_source(vectors, codes)
     return vectors
 
@@ -132,8 +147,9 @@ def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vec
 class SearchTask(ABC):
     """A search with all its stores open, whose settings fit the memory.
 
-    ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``needed`` is
-    the memory in bytes beyond the interpreter.
+    ``codes`` is None if vectors are scanned, ``vectors`` is None if none are read. ``map_file`` is
+    the file of the linear map of vectors that are scanned. ``needed`` is the memory in bytes beyond
+    the interpreter.
     """
 
     store: str
@@ -144,6 +160,7 @@ class SearchTask(ABC):
     settings: SearchSettings
     execution: Execution
     custom_file: str | None = None
+    map_file: str | None = None
     out: str | None = None
     needed: int = field(default=0)
 
@@ -214,6 +231,7 @@ class SearchTask(ABC):
             codes=self.codes.where if self.codes else None,
             vectors=self.vectors.where if self.vectors else None,
             custom=self.custom_file,
+            linear_map=self.map_file,
         )
 
     @property

@@ -17,6 +17,7 @@ from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.search_task import batch_size
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.kernels import CustomKernel, Kernel
+from mercore.pipeline.linear_map import mapped_source, mapped_vectors
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
@@ -129,11 +130,12 @@ def open_verify(
     options.check()
     name = hits if isinstance(hits, str) else "the array of hits"
     claimed = _first(open_hits(hits), options.k, name)
-    rows = open_vectors(vectors)
+    linear_map = options.kernel.open_map()
+    rows = mapped_vectors(open_vectors(vectors), linear_map)
     kernel = options.kernel.open(rows)
     check_domain(rows, kernel)
     codes = _bounds(options.bounds, rows, kernel)
-    source = open_rows(queries)
+    source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):
         raise InputError(
             f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as "
@@ -155,6 +157,7 @@ def open_verify(
         settings=settings,
         execution=options.execution,
         custom_file=options.kernel.file,
+        map_file=options.kernel.linear_map,
     )
     return VerifyTask(
         search=fit_exact(search, batch=options.batch),

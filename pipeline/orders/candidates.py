@@ -119,4 +119,4 @@ def candidate_bytes(queries: int, orders: int, neighbours: int) -> int:
 
 def _chunk_bytes(store: OrderStore) -> int:
     """Return the bytes of the largest file of a part."""
-    return max(max(each["bytes"] for each in one.chunks.values()) for one in store.receipts)
+    return max(int(each["bytes"]) for one in store.receipts for each in one.chunks.values())

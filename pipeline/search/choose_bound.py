@@ -75,7 +75,8 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     )
     block = max(spec.block_rows * spec.memory(dims).row for spec in specs)
     fit = max(spec.memory(dims, rows).fit for spec in specs)
-    return sample + kpca.memory(dims).shared + fit + block
+    read = vectors.open_bytes + vectors.read_bytes
+    return sample + kpca.memory(dims).shared + fit + block + read
 
 
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:

@@ -249,7 +249,28 @@ class PartStore:
         IntegrityError
             If an array is missing or differs by a bit.
         """
-        return {name: self._read_model_array(name) for name in self.layout.model}
+        return {name: self.read_model_array(name) for name in self.layout.model}
+
+    def read_model_array(self, name: str) -> NDArray[Any]:
+        """Read one array of the model and check every byte: see ``read_model``."""
+        entry = self.layout.model[name]
+        column = model_column(name, entry)
+        file = self.location / f"model/{column.chunk_key(0)}"
+        try:
+            data = file.read()
+        except NotFoundError:
+            data = b""
+        checksum = payload_checksum(data)
+        if (
+            checksum is None
+            or f"{checksum:08x}" != entry["crc32c"]
+            or len(data) != column.chunk_bytes + 4
+        ):
+            raise IntegrityError(
+                f"{self.where}: model array {name} is missing or damaged: "
+                f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
+            )
+        return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
     @property
     def stored_bytes(self) -> dict[str, int]:
@@ -311,26 +332,6 @@ class PartStore:
             raise self.fault(
                 receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}"
             )
-
-    def _read_model_array(self, name: str) -> NDArray[Any]:
-        entry = self.layout.model[name]
-        column = model_column(name, entry)
-        file = self.location / f"model/{column.chunk_key(0)}"
-        try:
-            data = file.read()
-        except NotFoundError:
-            data = b""
-        checksum = payload_checksum(data)
-        if (
-            checksum is None
-            or f"{checksum:08x}" != entry["crc32c"]
-            or len(data) != column.chunk_bytes + 4
-        ):
-            raise IntegrityError(
-                f"{self.where}: model array {name} is missing or damaged: "
-                f"expected crc32c {entry['crc32c']} at {file}. {self.fix}"
-            )
-        return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
 
 def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:

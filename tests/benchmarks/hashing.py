@@ -237,7 +237,7 @@ def _overlap(setup: Setup, name: str, encoder: str, seed: int) -> tuple[float | 
         np.save(folder / "queries.npy", drawn[1000:])
         api.ingest(folder / "rows.npy", folder / "vectors")
         data = Named(name=name, store=str(folder / "vectors"), queries=str(folder / "queries.npy"))
-        kernel = {"kernel": "rbf", "gamma": _gamma(drawn)}
+        kernel: Row = {"kernel": "rbf", "gamma": _gamma(drawn)}
         _, truth = api.search(data.store, data.queries, k=1000, **kernel)
         hits, bits = hashing.searched(data, kernel, f"{encoder},random-state={seed}", folder, 1000)
         assert truth.scores is not None
@@ -265,7 +265,7 @@ def _coverage(setup: Setup) -> list[Table]:
     depths = (10, 20, 30, 50, 100, 200, 500, 1000)
     for data in setup.sets.values():
         gamma = _gamma(exactness.read_rows(setup.files[data.name][0], 1000))
-        kernel = {"kernel": "rbf", "gamma": gamma}
+        kernel: Row = {"kernel": "rbf", "gamma": gamma}
         _, truth = api.search(data.store, data.queries, k=max(depths), **kernel)
         with TemporaryDirectory() as folder:
             hits, _ = hashing.searched(data, kernel, "klsh", Path(folder), 30)

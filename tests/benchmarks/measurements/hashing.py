@@ -125,7 +125,7 @@ def orders_beside_scan(
         equal = next((r for r, recall in scans.items() if recall >= found), None)
         if equal is None:
             continue
-        tasks = {
+        tasks: dict[str, Callable[[], object]] = {
             "orders": partial(searches.sorted_orders, count),
             "scan": partial(searches.every_code, equal),
         }

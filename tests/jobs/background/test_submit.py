@@ -143,6 +143,14 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
         "no does not exist: expected a vector store. Fix: check the path, or mercore ingest "
         "SOURCE {}/no",
     ),
+    "a linear map that is missing": (
+        ("encode", "base", "new", *ASKA, "--linear-map", "no.npy"),
+        "{}/no.npy: no such file",
+    ),
+    "a linear map of other vectors": (
+        ("encode", "base", "new", *ASKA, "--linear-map", "wide.npy"),
+        "wide.npy: the numbers are uint8, expected float32 or float64.",
+    ),
     "a kernel to verify by that is none": (
         ("verify", "base", "q.npy", "hits.npz", "--kernel", "chi3"),
         "unknown kernel",
@@ -221,6 +229,7 @@ def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: 
         ("encode", "base", "aska", *ASKA),
         ("encode", "base", "new", *CHI2, "--encoder", "bound"),
         ("encode", "base", "bounds", *CHI2, "--encoder", "bound"),
+        ("encode", "base", "new", *PQ, "--transform", "auto"),
         ("search", "aska", "q.npy", "-k", 3, "--out", "hits.npz"),
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--bounds", "bounds"),
         ("compare", "base", "q.npy", *COMPARE, "--out", "no/new"),
@@ -365,6 +374,14 @@ def test_what_is_written_once_stays_done(
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert "was done: " in invoke("submit", *words).err
+
+
+def test_a_linear_map_is_a_source_with_a_whole_path(folder: Path) -> None:
+    np.save("map.npy", np.eye(4, DIMS))
+    succeed("submit", "encode", "base", "new", *ASKA, "--linear-map", "map.npy")
+    (job,) = queued()
+    assert job.options["linear_map"] == str(folder / "map.npy")
+    assert str(folder / "map.npy") in job.sources
 
 
 def test_a_number_that_is_not_finite_ends_in_one_paragraph(folder: Path) -> None:

@@ -65,9 +65,12 @@ def test_processes_count_with_their_interpreters() -> None:
 
 def test_workers_are_told_whole_paths(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told = Stores(kernel={"name": "chi2"}, codes="codes", vectors="../vectors").resolved()
+    told = Stores(
+        kernel={"name": "chi2"}, codes="codes", vectors="../vectors", linear_map="map.npy"
+    ).resolved()
     assert told == Stores(
         kernel={"name": "chi2"},
         codes=str(tmp_path / "codes"),
         vectors=str(tmp_path.parent / "vectors"),
+        linear_map=str(tmp_path / "map.npy"),
     )

@@ -1,0 +1,62 @@
+"""The choice of ``--transform auto``: codes of a sample are made and searched for each s."""
+
+import click
+
+from mercore.jobs.printing import print_transforms
+from mercore.jobs.progress import waiting
+from mercore.pipeline.encode import check_every_row
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.transform import Transformed
+from mercore.pipeline.search.choose_transform import choose_transform
+from mercore.stores.codes import open_code_store
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.vectors import Vectors, VectorStore
+
+
+def chosen_transform(
+    vectors: Vectors, kernel: Kernel, encoder: EncoderSpec, *, threads: int
+) -> float:
+    """Return the s with the greatest recall on a sample; print the recalls of all.
+
+    Raises
+    ------
+    InputError
+        If a row is outside the kernel's domain.
+    """
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)  # errors of a sample would name other row numbers
+    with waiting("measuring transforms on a sample"):
+        choice = choose_transform(vectors, kernel, encoder, threads=threads)
+    print_transforms(choice)
+    return choice.scale
+
+
+def begun_transform(codes: str) -> float | None:
+    """Return the s of existing ``codes``, or None if there are none.
+
+    The s is not chosen again: another version of mercore may choose another.
+
+    Raises
+    ------
+    ExistsError
+        If something else exists there, or codes without a transform.
+    """
+    try:
+        kernel = open_code_store(codes).spec.kernel
+    except NotFoundError:
+        return None
+    except FormatError:
+        raise ExistsError(
+            f"{codes} exists and holds no codes: expected codes that are begun, or a new path. "
+            "Fix: name another."
+        ) from None
+    if kernel["name"] != Transformed.name:
+        raise ExistsError(
+            f"{codes} holds codes of kernel {kernel['name']} without a transform: expected codes "
+            "that are begun with one, or a new path. Fix: leave --transform out, or name another "
+            "path."
+        )
+    scale = float(kernel["configuration"]["scale"])
+    click.echo(f"{codes} is begun with --transform {scale:g}: going on with that", err=True)
+    return scale

@@ -1,0 +1,101 @@
+"""The matrix of a linear map is read from either order, and a file that is none is refused."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
+from mercore.stores.formats.linear_map import read_linear_map
+
+MATRIX = np.random.default_rng(0).standard_normal((3, 5))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_matrix_of_any_order_is_read_as_float32(tmp_path: Path, dtype: str, order: Any) -> None:
+    np.save(tmp_path / "map.npy", np.asarray(MATRIX, dtype, order=order))
+    matrix = read_linear_map(str(tmp_path / "map.npy"))
+    np.testing.assert_array_equal(matrix, MATRIX.astype(np.float32), strict=True)
+    assert matrix.flags.c_contiguous
+
+
+def changed(value: float) -> NDArray[Any]:
+    matrix = MATRIX.copy()
+    matrix[1, 4] = value
+    return matrix
+
+
+BAD: dict[str, tuple[NDArray[Any], type[MercoreError], str]] = {
+    "one dimension": (
+        MATRIX[0],
+        FormatError,
+        "an array of shape (5,), expected a matrix of two dimensions, (d', d). Fix: reshape it.",
+    ),
+    "three dimensions": (
+        MATRIX[None],
+        FormatError,
+        "an array of shape (1, 3, 5), expected a matrix of two dimensions, (d', d). Fix: reshape "
+        "it.",
+    ),
+    "integers": (
+        MATRIX.astype(np.int32),
+        FormatError,
+        "the numbers are int32, expected float32 or float64. Fix: numpy.save(path, "
+        "matrix.astype(numpy.float32)).",
+    ),
+    "half precision": (
+        MATRIX.astype(np.float16),
+        FormatError,
+        "the numbers are float16, expected float32 or float64. Fix: numpy.save(path, "
+        "matrix.astype(numpy.float32)).",
+    ),
+    "no row": (
+        MATRIX[:0],
+        FormatError,
+        "a matrix of shape (0, 5), expected at least one row. Fix: save it again.",
+    ),
+    "NaN": (
+        changed(np.nan),
+        InputError,
+        "row 1, column 4 holds nan, expected a finite float32. Fix: correct the matrix.",
+    ),
+    "infinity": (
+        changed(-np.inf),
+        InputError,
+        "row 1, column 4 holds -inf, expected a finite float32. Fix: correct the matrix.",
+    ),
+    "beyond float32": (
+        changed(1e39),
+        InputError,
+        "row 1, column 4 holds 1e+39, expected a finite float32. Fix: correct the matrix.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_matrix_is_refused(tmp_path: Path, name: str) -> None:
+    array, error, message = BAD[name]
+    path = tmp_path / "map.npy"
+    np.save(path, array)
+    with pytest.raises(error, match=f"^{re.escape(f'{path}: {message}')}$"):
+        read_linear_map(str(path))
+
+
+def test_files_that_are_missing_cut_or_of_another_format_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "map.npy"
+    with pytest.raises(NotFoundError, match=re.escape(str(path))):
+        read_linear_map(str(path))
+    path.write_bytes(b"1 0\n0 1\n")
+    with pytest.raises(FormatError, match=r"no \.npy header of version 1\.0 or 2\.0"):
+        read_linear_map(str(path))
+    np.save(path, MATRIX)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FormatError, match=r"247 bytes, expected 248 for the header's \(3, 5\)"):
+        read_linear_map(str(path))
+    np.save(path, np.array([[{}]]), allow_pickle=True)
+    with pytest.raises(FormatError, match="the header says Python objects"):
+        read_linear_map(str(path))
