@@ -85,7 +85,7 @@ def parts_done(job: Job) -> tuple[int, int] | None:
 
     None if the job writes no parts, or its store cannot be read.
     """
-    if job.verb != "encode" or job.target is None:
+    if job.verb not in ("encode", "index") or job.target is None:
         return None
     from mercore.stores.location.resolve import location_of
 

@@ -17,8 +17,8 @@ from mercore.pipeline.encoders.encoder import Model, draw_rows
 from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
-from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.measures.recall import texmex_recall
+from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.search.exhaustive import block_rows, search_vectors
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError

@@ -22,11 +22,13 @@ def test_processes_do_as_threads_do(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("mercore.stores.vector_writer.CHUNK_BYTES", 4 << 10)
     succeed("ingest", "base.npy", "vectors")
     option = ("--linear-map", "map.npy")
+    klsh = ("--encoder", "klsh", "--landmarks", 64, "--subset", 9, "--bits", 64)
+    succeed("encode", "vectors", "codes", *RBF, *klsh, *option)
+    succeed("index", "codes", "orders", "--orders", 3)
     searches: dict[str, tuple[object, ...]] = {
-        "codes": ("bounds-threads", "queries.npy"),
         "reranked": ("bounds-threads", "queries.npy", "--rerank", 50),
+        "orders": ("orders", "queries.npy", "--neighbours", 20),
         "exact": ("bounds-threads", "queries.npy", "--exact"),
-        "vectors": ("vectors", "queries.npy", *RBF, *option),
         "exact-vectors": ("vectors", "queries.npy", "--exact", *RBF, *option),
     }
     for where, words in (("threads", ()), ("processes", PROCESSES)):

@@ -438,7 +438,7 @@ def test_a_model_that_comes_out_differently_is_refused(made: Made, copy: Path) -
         assert str(refusal.value) == (
             f"{copy}: its model is damaged, and fitted again it is another: found different "
             "checksums, "
-            "expected those of its header. Fix: restore the model from a copy, or encode to a "
-            "new path."
+            "expected those of its header. Fix: restore the model from a copy, or write the "
+            "store to a new path."
         )
         assert files_of(copy) == damaged

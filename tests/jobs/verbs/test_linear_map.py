@@ -96,6 +96,21 @@ def test_a_search_of_codes_needs_no_option(
     check_equal(found, hits_of(folder, f"mapped-base-{encoder}", **options))
 
 
+def test_sorted_orders_hold_the_map_of_their_codes(folder: Path, tmp_path: Path) -> None:
+    klsh = ("--encoder", "klsh", "--landmarks", 64, "--subset", 9, "--bits", 64)
+    option = ("--linear-map", folder / "map.npy")
+    succeed("encode", folder / "base", tmp_path / "codes", *RBF, *klsh, *PARTS, *option)
+    succeed("index", tmp_path / "codes", tmp_path / "orders", "--orders", 2)
+    described = json.loads(succeed("info", tmp_path / "orders", "--json"))
+    assert described["linear_map"]["shape"] == [MAPPED, DIMS]
+    words = (tmp_path / "orders", folder / "queries.npy", "-k", K, "--neighbours", ROWS, "--json")
+    found = json.loads(succeed("search", *words))
+    assert found["ids"] == hits_of(folder, "mapped-base", **OF_VECTORS).ids.tolist()
+    refused = invoke("search", *words, *option)
+    assert (refused.code, refused.out) == (2, "")
+    assert "--linear-map has no use here" in refused.err
+
+
 def test_reranking_finds_vectors_that_moved(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "moved").symlink_to(folder / "base")
     moved = hits_of(folder, "base-kpca-pq", rerank=40, vectors=tmp_path / "moved")
