@@ -1,4 +1,4 @@
-"""Checks of the ids, ranks and scores from which a recall is computed."""
+"""Checks of the ids, ranks and scores from which a measure is computed."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

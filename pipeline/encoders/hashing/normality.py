@@ -44,7 +44,6 @@ def hyperplane_normality(hyperplanes: Float64) -> Normality:
     InputError
         If a number is not finite, or all entries of a hyperplane are equal.
     """
-    hyperplanes = np.asarray(hyperplanes, np.float64)
     if hyperplanes.ndim != 2 or not len(hyperplanes) or hyperplanes.shape[1] < LEAST_ENTRIES:
         raise ShapeError(
             f"the hyperplanes have shape {hyperplanes.shape}: expected (count, d), count ≥ 1, d ≥ "
