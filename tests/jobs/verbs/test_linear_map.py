@@ -190,8 +190,8 @@ def test_a_plan_takes_the_map(folder: Path, tmp_path: Path) -> None:
     words = ("plan", "encode", folder / "base", tmp_path / "codes", *RBF, *PQ, *option, "--json")
     report = json.loads(succeed(*words))
     assert (report["rows"], report["bytes"] > 0) == (ROWS, True)
-    words = ("plan", "search", folder / "base", folder / "queries.npy", "-k", K, *RBF, *option)
-    assert json.loads(succeed(*words, "--json"))["rows"] == ROWS
+    search = ("plan", "search", folder / "base", folder / "queries.npy", "-k", K, *RBF, *option)
+    assert json.loads(succeed(*search, "--json"))["rows"] == ROWS
     assert not (tmp_path / "codes").exists()
 
 
