@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
         ("encode", "base", "new", *ASKA, "--linear-map", "no.npy"),
         "{}/no.npy: no such file",
     ),
-    "a linear map of other vectors": (
+    "a linear map of whole numbers": (
         ("encode", "base", "new", *ASKA, "--linear-map", "wide.npy"),
         "wide.npy: the numbers are uint8, expected float32 or float64.",
     ),
