@@ -28,7 +28,7 @@ from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors, gather
 
 SCALES = (1.0, 3.0, 5.0, 7.0, 9.0)
-SAMPLE, QUERIES = 20_000, 300  # rows of the database, and other rows that are searched for
+SAMPLE, QUERIES = 20_000, 1000  # rows of the database, and other rows that are searched for
 RANK = 100  # R of recall R@R
 
 

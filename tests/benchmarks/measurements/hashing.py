@@ -1,9 +1,10 @@
 """Hashing encoders: hyperplanes, hashed neighbours, sorted orders, and the cost of encoding."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,41 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Named:
-    """A set of vectors: its store, its queries, and the labels of both if they are known."""
+    """A set of vectors: its store, its queries, others to choose options by, and labels if known."""
 
     name: str
     store: str
     queries: str
+    other_queries: str | None = None
     classes: Classifier | None = None
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return open_vectors(self.store).rows
+
+
+def best(
+    data: Named, kernel: str, options: Sequence[tuple[int, float | None]], others: str
+) -> tuple[int, float | None]:
+    """Return the rank and the s of the greatest R@100, by a seed and queries of their own.
+
+    Parameters
+    ----------
+    options : ranks, and s of the transform or None
+    others : the other options of klsh, as text
+    """
+    assert data.other_queries is not None
+    _, truth = api.search(data.store, data.other_queries, k=1, kernel=kernel)
+    found = {}
+    for rank, scale in options:
+        with TemporaryDirectory() as folder:
+            codes = f"{folder}/codes"
+            encoder = f"klsh:{others},rank={rank},random-state=1000"
+            api.encode(data.store, codes, encoder=encoder, kernel=kernel, transform=scale)
+            _, hits = api.search(codes, data.other_queries, k=100)
+            found[rank, scale] = recall_of(hits, truth, 100)
+    return max(found, key=lambda each: found[each])
 
 
 def hyperplanes(rows: NDArray[Any], p: int, draws: int, each: int) -> dict[str, Floats]:

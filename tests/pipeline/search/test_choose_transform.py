@@ -101,7 +101,7 @@ def test_rows_and_queries_are_drawn_apart(
     assert drawn <= {row.tobytes() for row in rows}
 
 
-@loop_over(("count", "queries"), [(1, 0), (2, 1), (3, 1), (40, 20), (700, 300)])
+@loop_over(("count", "queries"), [(1, 0), (2, 1), (3, 1), (40, 20), (2500, 1000)])
 def test_a_small_store_gives_the_rows_that_it_has(count: int, queries: int) -> None:
     spec = KlshSpec(n_landmarks=1, n_subset=1, n_bits=8)
     choice = choose_transform(vectors_of(histograms(count, D)), CHI2, spec, threads=1)
