@@ -294,11 +294,12 @@ class DaskBatch:
         self.executor.checked_codes.update(parts)
         return merge_collected(collected, len(self.queries))
 
-    def scores(self, rows: Ids, queries: Ids) -> Float64:
+    def scores(self, rows: Ids, queries: Ids, k: int | None = None) -> Float64:
         """Return the true scores of pairs, float64[p]."""
         order = np.argsort(rows, kind="stable")
+        shares = self._shares(order)
         scored = self._results(
-            "scores", [(rows[share], self._short(queries[share])) for share in self._shares(order)]
+            "scores", [(rows[share], self._short(queries[share]), k) for share in shares]
         )
         self._remember_parts_of(rows)
         scores = np.empty(len(rows))

@@ -146,7 +146,7 @@ def _order_runs(search: OrderTask, queries: NDArray[Any]) -> dict[str, Run]:
     def run(count: int, threads: int) -> None:
         rows, of_query = orders.candidates(queries, threads=threads, orders=count)
         executor = ThreadExecutor(kernel=search.kernel, threads=threads, vectors=search.vectors)
-        executor.batch(queries).scores(rows, of_query)
+        executor.batch(queries).scores(rows, of_query, search.settings.k)
 
     return _three(run, search.settings.threads)
 

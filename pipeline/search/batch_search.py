@@ -5,6 +5,7 @@ Codes are scanned, and reranked on request; vectors are searched by the true ker
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,7 @@ def answer(batch: QueryBatch, parts: Sequence[int] | None, k: int, rerank: int |
     return (
         top_k
         if rerank is None
-        else top_k_of(scores_of_lists(top_k.ids, batch.scores), top_k.ids, k)
+        else top_k_of(scores_of_lists(top_k.ids, partial(batch.scores, k=k)), top_k.ids, k)
     )
 
 

@@ -42,10 +42,11 @@ class QueryBatch(Protocol):
         """Return each query's top k among all vectors by the true kernel, float64."""
         ...
 
-    def scores(self, rows: Ids, queries: Ids) -> Float64:
+    def scores(self, rows: Ids, queries: Ids, k: int | None = None) -> Float64:
         """Return the true scores of pairs, float64[p].
 
-        Each part that holds one of the rows is read once.
+        Each part that holds one of the rows is read once. With ``k``, the score of a pair that
+        cannot be among the query's k best may be −inf; no pair may then come twice.
         """
         ...
 

@@ -70,7 +70,12 @@ def scores_of_lists(lists: Ids, score: Callable[[Ids, Ids], Float64]) -> Float64
 
 
 def scores_of_pairs(
-    vectors: Vectors, prepared: Prepared, pairs: tuple[Ids, Ids], *, threads: int
+    vectors: Vectors,
+    prepared: Prepared,
+    pairs: tuple[Ids, Ids],
+    *,
+    threads: int,
+    k: int | None = None,
 ) -> Float64:
     """Return the true scores of pairs, float64[p].
 
@@ -79,24 +84,62 @@ def scores_of_pairs(
 
     Parameters
     ----------
-    pairs : rows of the store, and queries
+    pairs : rows of the store, and queries; with ``k`` no pair twice
+    k : int, optional
+        The score of a pair that cannot be among the query's k best may be −inf. Such a pair is left
+        out by its float32 score, whose error is proven.
     """
     rows, queries = pairs
-    scores = np.empty(len(rows))
-    order = np.argsort(rows, kind="stable")
+    scores = np.full(len(rows), -np.inf)
+    order = np.argsort(rows)  # pairs of a row may come in any order
     ascending = rows[order]
+    starts = np.arange(vectors.parts + 1) * vectors.part_rows
+    ends = np.searchsorted(ascending, starts)
 
     def work(parts: Iterator[int]) -> None:
+        best = None if k is None else Best(prepared, k)
         for part in parts:
-            first, last = vectors.bounds(part)
-            here = slice(*np.searchsorted(ascending, [first, last]))
-            values = vectors.read_part(part)
-            scores[order[here]] = _exact(
-                prepared, values, (ascending[here] - first, queries[order[here]]), first
-            )
+            first, here = int(starts[part]), slice(ends[part], ends[part + 1])
+            values, places = vectors.read_part(part), order[here]
+            pairs = ascending[here] - first, queries[places]
+            if best is not None:
+                kept = best.possible(values, pairs, first)
+                places, pairs = places[kept], (pairs[0][kept], pairs[1][kept])
+            scores[places] = _exact(prepared, values, pairs, first)
 
-    over_parts(np.unique(ascending // vectors.part_rows).tolist(), threads, work)
+    over_parts(np.flatnonzero(np.diff(ends)).tolist(), threads, work)
     return scores
+
+
+class Best:
+    """The float32 scores of the k best pairs of each query so far, to leave out hopeless pairs."""
+
+    def __init__(self, prepared: Prepared, k: int) -> None:
+        self._prepared = prepared
+        self._top_k = TopK(len(prepared.values), k, np.float64)
+
+    def possible(self, values: NDArray[Any], pairs: tuple[Ids, Ids], first: int) -> Ids:
+        """Return the positions of pairs that may be among the k best, int64[≤ p].
+
+        Parameters
+        ----------
+        values : dtype[n, d], raw rows of which the first is row ``first``
+        pairs : positions in ``values``, ascending, and queries
+        """
+        prefilter, (rows, queries) = self._prepared.prefilter, pairs
+        if prefilter is None:
+            return np.arange(len(rows))
+        scores = prefilter.scores(values, pairs)
+        known = ~np.isnan(scores)
+        self._top_k.insert(queries[known], rows[known] + first, scores[known])
+        least = self._top_k.kth - float32_slack(self._prepared, values.shape[1])
+        return np.flatnonzero(~(scores < least[queries]))  # NaN, an unknown score, stays
+
+
+def float32_slack(prepared: Prepared, dims: int) -> float:
+    """Return how far the float32 score of one of the k best may be below the k-th float32 score."""
+    assert prepared.prefilter is not None
+    return 2 * prepared.prefilter.error + 2 * prepared.kernel.exact_error(dims)
 
 
 def pair_scores(
@@ -154,10 +197,9 @@ def _reaching(
     over_parts(list(range(-(-len(rows) // PAIRS))), threads, work)
     top_k, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
     top_k.insert(queries[known], rows[known], scores[known])
-    ties = 2 * prepared.kernel.exact_error(values.shape[1])
     limits = np.maximum(
         threshold.least.astype(np.float64) - prefilter.error,
-        top_k.kth - (2 * prefilter.error + ties),
+        top_k.kth - float32_slack(prepared, values.shape[1]),
     )
     return np.asarray(~(scores < limits[queries]))  # NaN, an unknown score, stays
 

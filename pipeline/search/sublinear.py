@@ -58,7 +58,7 @@ def search_order_store(
     for _, raw in query_batches(queries, settings.batch):
         rows, of_query = orders.candidates(raw, threads=settings.threads)
         top_k = TopK(len(raw), settings.k, np.float64)
-        top_k.insert(of_query, rows, executor.batch(raw).scores(rows, of_query))
+        top_k.insert(of_query, rows, executor.batch(raw).scores(rows, of_query, settings.k))
         answers.append(merge([top_k]))
         scored.append(np.bincount(of_query, minlength=len(raw)))
         advance(len(raw))

@@ -100,13 +100,16 @@ class ThreadBatch:
             self._vectors, self.packed, parts, k, threads=self.executor.threads
         )
 
-    def scores(self, rows: Ids, queries: NDArray[np.integer[Any]]) -> Float64:
+    def scores(self, rows: Ids, queries: NDArray[np.integer[Any]], k: int | None = None) -> Float64:
         """Return the true scores of pairs, float64[p].
 
-        Each part that holds one of the rows is read once.
+        Each part that holds one of the rows is read once. With ``k``, the score of a pair that
+        cannot be among the query's k best may be −inf.
         """
         pairs = rows, queries.astype(np.int64, copy=False)
-        return scores_of_pairs(self._vectors, self.prepared, pairs, threads=self.executor.threads)
+        return scores_of_pairs(
+            self._vectors, self.prepared, pairs, threads=self.executor.threads, k=k
+        )
 
     def fetch_to_score(self, rows: Ids) -> ScorePairs:
         """Fetch rows int64[p], ascending.

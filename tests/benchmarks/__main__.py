@@ -161,7 +161,7 @@ def cluster(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None
 @_number("--queries", 2000, "Queries, evenly drawn.")
 @_number("--seeds", 10, "Seeds of the first section.")
 @_number("--fewer-seeds", 3, "Seeds of the other sections.")
-@_number("--order-rows", 1_000_000, "Jittered rows of sorted orders; 0 leaves the section out.")
+@_words("--order-rows", "1000000,10000000", "Numbers of jittered rows of sorted orders")
 @_number("--orders", 64, "Orders of these rows.")
 @report_options
 def hashing(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
@@ -171,6 +171,7 @@ def hashing(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None
 
     named = {name: options.pop(name) for name in ("sift", "gist", "bow")}
     labels = {name: options.pop(f"{name}_labels") for name in ("gist", "bow")}
+    options["order_rows"] = tuple(map(int, options["order_rows"]))
     files, label_files = (
         {name.upper(): pair for name, pair in pairs.items() if pair} for pairs in (named, labels)
     )

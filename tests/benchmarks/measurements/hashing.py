@@ -120,13 +120,22 @@ def recall_of(hits: Hits, truth: Hits, rank: int) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Searches:
-    """Two ways to search binary codes: every code with reranking, and sorted orders."""
+    """Two ways to search binary codes: every code with reranking, and sorted orders.
+
+    ``truth`` has the neighbours of every ``step``-th query.
+    """
 
     codes: str
     orders: str
     queries: str
     truth: Hits
+    step: int
     k: int
+
+    def recall(self, hits: Hits) -> float:
+        """Return R@1 of hits."""
+        some = Hits(ids=hits.ids[:: self.step], scores=None)
+        return recall_of(some, self.truth, 1)
 
     def every_code(self, rerank: int) -> Hits:
         """Scan all codes on one thread, and score the best again."""
@@ -141,12 +150,11 @@ def orders_beside_scan(
     searches: Searches, neighbours: Iterable[int], reranks: Iterable[int], repeats: int
 ) -> list[Row]:
     """Return a row per ``--neighbours``: its time beside the fastest scan of equal recall@1."""
-    nq, truth = len(searches.truth.ids), searches.truth
-    scans = {count: recall_of(searches.every_code(count), truth, 1) for count in reranks}
+    scans = {count: searches.recall(searches.every_code(count)) for count in reranks}
     orders = {count: searches.sorted_orders(count) for count in neighbours}
     rows = []
     for count, (report, hits) in orders.items():
-        found = recall_of(hits, truth, 1)
+        nq, found = len(hits.ids), searches.recall(hits)
         equal = next((r for r, recall in scans.items() if recall >= found), None)
         if equal is None:
             continue

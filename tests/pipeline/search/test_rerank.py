@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.rerank import Prepared, scores_of_pairs, true_scores
+from mercore.pipeline.topk import top_k_of
 from mercore.stores.errors import InputError
 from tests.independent import reference
 from tests.support.making import histograms, make_vectors
@@ -40,3 +41,24 @@ def test_a_row_outside_of_the_domain_is_named_by_its_own_number(tmp_path: Path) 
         true_scores(
             vectors, make_kernel("chi2"), rows[:2], np.array([[3, 50], [37, 33]]), threads=1
         )
+
+
+@pytest.mark.parametrize("name", ["chi2", "intersection", "cosine", "exp_chi2", "rbf"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scores_of_the_k_best_are_all_there_and_right(
+    name: str, threads: int, tmp_path: Path
+) -> None:
+    rows, queries = histograms(600, 16, seed=4), histograms(7, 16, seed=5)
+    rows[300:400] = rows[100:200] * np.float32(1 + 1e-7)  # ties, and scores an ulp apart
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=32)
+    kernel = make_kernel(name, gamma=0.5 if name in ("exp_chi2", "rbf") else None)
+    pairs = np.tile(np.arange(600), 7), np.repeat(np.arange(7), 600)
+    prepared = Prepared(kernel, queries)
+    every = scores_of_pairs(vectors, prepared, pairs, threads=threads).reshape(7, 600)
+    few = scores_of_pairs(vectors, prepared, pairs, threads=threads, k=5).reshape(7, 600)
+    lists = np.tile(np.arange(600), (7, 1))
+    assert np.array_equal(top_k_of(few, lists, 5).ids, top_k_of(every, lists, 5).ids)
+    left = few > -np.inf
+    assert np.array_equal(few[left], every[left])
+    assert (few >= np.sort(every, axis=1)[:, -5:-4])[left].sum() >= 35
+    assert (left.mean() < 0.5) == (prepared.prefilter is not None)
