@@ -275,7 +275,8 @@ THREADS = click.option(
 BATCH = click.option(
     "--batch",
     type=int,
-    help="Queries per pass over the store. [default: 1024, fewer if --memory needs it]",
+    help="Queries per pass over the store. [default: 1024, fewer if --memory needs it; up to 16384 "
+    "with sorted orders]",
 )
 PROCESSES = click.option(
     "--processes",

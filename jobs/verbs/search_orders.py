@@ -25,7 +25,8 @@ from mercore.stores.results.hits import Hits, write_hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import Vectors
 
-BATCH = 1 << 14  # queries per pass: a pass may read all orders, and takes little memory per query
+BATCH = 1 << 14  # queries per pass at most: each pass may read all orders
+CANDIDATES = 1 << 23  # of the queries of a pass: they take 600 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,8 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
     )
     orders = open_order_store(store)
     custom = custom_kernel_of(orders, options.kernel.name)
+    each = orders.orders * 2 * (1 + (options.neighbours or 0))
+    batch = options.batch or min(BATCH, max(1, CANDIDATES // each))
     kernel = kernel_from_spec(orders.spec.kernel, custom)
     task = OrderTask(
         store=store,
@@ -120,7 +123,9 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         neighbours=options.neighbours or 0,
         kernel=kernel,
         queries=mapped_source(open_rows(queries), map_of(orders)),
-        settings=replace(options.settings(custom), batch=options.batch or BATCH),
+        settings=replace(
+            options.settings(custom), batch=options.batch or min(BATCH, max(1, CANDIDATES // each))
+        ),
         execution=options.execution,
         custom_file=options.kernel.file,
         out=options.out,

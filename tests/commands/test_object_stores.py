@@ -102,6 +102,22 @@ def test_a_store_there_can_be_encoded_to_a_folder_here(
     assert made == expected
 
 
+def test_sorted_orders_there_are_those_made_here(
+    server: ObjectServer, here: Path, tmp_path: Path
+) -> None:
+    klsh = ("--kernel", KERNEL, "--encoder", "klsh", "--landmarks", 64, "--subset", 9, "--bits", 64)
+    orders = ("--orders", 2, "--part-rows", 1000)
+    found = []
+    for place in (f"{URL}/orders", str(tmp_path)):
+        succeed("encode", here / "vectors", f"{place}/hashed", *klsh, "--part-rows", 1000)
+        succeed("index", f"{place}/hashed", f"{place}/sorted", *orders)
+        words = (f"{place}/sorted", here / "queries.npy", "-k", 5, "--neighbours", 20)
+        found.append(succeed("search", *words))
+    assert found[0] == found[1]
+    copied = server.copy_to("orders/sorted", tmp_path / "copied")
+    assert files_of(copied) == files_of(tmp_path / "sorted")
+
+
 @pytest.mark.parametrize("options", [("--compressor", "zstd"), ("--drop-zero-rows",)])
 def test_ingest_keeps_its_options(
     options: tuple[str, ...], server: ObjectServer, tmp_path: Path
