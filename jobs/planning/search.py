@@ -22,7 +22,7 @@ from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.exhaustive import search_vectors
-from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.rerank import scores_of_lists
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
@@ -202,13 +202,12 @@ def _reranking(search: SearchTask) -> tuple[float, float]:
     first = FirstRows(vectors, vectors.bounds(parts - 1)[1])
     each = max(1, wanted * first.rows // vectors.rows)
     rows = np.random.default_rng(0).integers(0, first.rows, (len(queries), each))
-    share = first.rows / vectors.rows
+    share, k = first.rows / vectors.rows, max(1, search.settings.k * each // wanted)
 
     def seconds(threads: int) -> float:
-        return (
-            repeated(lambda: true_scores(first, search.kernel, queries, rows, threads=threads))
-            / share
-        )
+        executor = ThreadExecutor(kernel=search.kernel, threads=threads, vectors=first)
+        score = partial(executor.batch(queries).scores, k=k)
+        return repeated(lambda: scores_of_lists(rows, score)) / share
 
     return seconds(search.settings.threads), seconds(1)
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,7 +17,7 @@ from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
 from mercore.jobs.verbs.choose_transform import begun_transform, chosen_transform
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
-from mercore.jobs.verbs.resuming import begun, restored
+from mercore.jobs.verbs.resuming import begun, check_target, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -29,7 +28,6 @@ from mercore.pipeline.linear_map import mapped_vectors
 from mercore.pipeline.search.choose_bound import choose_bytes
 from mercore.pipeline.search.choose_transform import SCALES, choose_transform_bytes
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.rows import open_vectors
@@ -78,7 +76,7 @@ class EncodeOptions(VerbOptions):
         self.plain_kernel.check()
         self.execution.check()
         if target is not None:
-            _check_target(target)
+            check_target(target, open_code_store, "codes")
 
     @property
     def chooses_transform(self) -> bool:
@@ -248,20 +246,6 @@ def _laid_out(
     return lay_out(
         vectors, kernel, encoder, part_rows=options.part_rows, compressor=options.compressor
     )
-
-
-def _check_target(codes: str) -> None:
-    """Refuse a path that holds something else than codes, or at which no store can be made."""
-    with suppress(NotFoundError):
-        try:
-            open_code_store(codes)
-        except FormatError:
-            raise ExistsError(
-                f"{codes} exists and holds no codes: expected codes that are begun, or a new "
-                "path. Fix: name another."
-            ) from None
-        return
-    location_of(codes).check_new()
 
 
 def _created(codes: str, plan: EncodePlan) -> CodeStore:

@@ -13,12 +13,12 @@ from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
-from mercore.jobs.verbs.resuming import begun, restored
+from mercore.jobs.verbs.resuming import begun, check_target, restored
 from mercore.pipeline.orders.build import Run, runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import open_code_store
 from mercore.stores.location.resolve import location_of
-from mercore.stores.orders import OrderStore, create_or_resume, resume
+from mercore.stores.orders import OrderStore, create_or_resume, open_order_store, resume
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class IndexOptions(VerbOptions):
         check_whole(orders=self.orders, random_state=self.random_state, part_rows=self.part_rows)
         order_count(1, self.epsilon, self.orders)
         self.execution.check()
-        if target is not None and not location_of(target).exists():
-            location_of(target).check_new()
+        if target is not None:
+            check_target(target, open_order_store, "sorted orders")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,37 @@
 """Beginning and resuming a store that a verb writes part by part."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
 from numpy.typing import NDArray
 
 from mercore.stores.derived import DerivedStore
-from mercore.stores.errors import ExistsError
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.resolve import Where, location_of
 
 Store = TypeVar("Store", bound=DerivedStore)
+
+
+def check_target(path: str, open_store: Callable[[Where], object], what: str) -> None:
+    """Refuse a path that holds no store of a kind, or at which no store can be made.
+
+    Parameters
+    ----------
+    open_store : opens a store of the kind
+    what : what such a store holds, for the message
+    """
+    with suppress(NotFoundError):
+        try:
+            open_store(path)
+        except FormatError:
+            raise ExistsError(
+                f"{path} exists and holds no {what}: expected {what} that are begun, or a new "
+                "path. Fix: name another."
+            ) from None
+        return
+    location_of(path).check_new()
 
 
 def begun(path: Where, resume: Callable[[], Store | None]) -> Store | None:
