@@ -21,9 +21,10 @@ from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderStore, create_or_resume
+from tests.support.cases import loop_over
 from tests.support.making import make_codes, make_vectors
 
-ROWS, DIMS, BITS, ORDERS = 700, 16, 100, 5
+ROWS, DIMS, BITS, ORDERS = 700, 16, 100, 3
 SPEC = KlshSpec(n_landmarks=40, n_subset=10, n_bits=BITS)
 
 Bits = NDArray[np.uint8]
@@ -96,8 +97,7 @@ def test_fewer_orders_are_the_first_of_more() -> None:
     assert not np.array_equal(draw_bits(256, 3, 7), draw_bits(256, 3, 8))
 
 
-@pytest.mark.parametrize("most", [1, 2, 99])
-@pytest.mark.parametrize("part_rows", [64, 700, 1000])
+@loop_over(("part_rows", "most"), [(64, 2), (200, 1), (700, 99), (1000, 99)])
 def test_an_order_is_sorted_by_key_and_row_however_much_is_sorted_at_once(
     part_rows: int, most: int, codes: CodeStore, twin: list[list[int]], tmp_path: Path
 ) -> None:
@@ -122,30 +122,32 @@ def test_codes_that_are_all_equal_are_sorted_by_row(tmp_path: Path) -> None:
     assert stored(store, "rows", 1)[:300] == list(range(300))
 
 
-@pytest.mark.parametrize("neighbours", [0, 3, 200, 1000])
-@pytest.mark.parametrize(("part_rows", "threads"), [(64, 1), (64, 3), (1000, 2)])
+@pytest.fixture(scope="module", params=[64, 1000])
+def sorted_codes(
+    request: pytest.FixtureRequest, codes: CodeStore, tmp_path_factory: pytest.TempPathFactory
+) -> OrderStore:
+    """Orders in parts of 64 rows, and in one part each."""
+    plan = plan_orders(codes, ORDERS, part_rows=request.param)
+    return build(plan, tmp_path_factory.mktemp("sorted") / "orders", 99)
+
+
+@loop_over(("neighbours", "threads"), [(0, 1), (3, 3), (200, 1), (1000, 2)])
 def test_candidates_are_the_rows_around_each_query_in_every_order(
-    neighbours: int,
-    part_rows: int,
-    threads: int,
-    codes: CodeStore,
-    twin: list[list[int]],
-    tmp_path: Path,
+    neighbours: int, threads: int, sorted_codes: OrderStore, twin: list[list[int]]
 ) -> None:
-    store = build(plan_orders(codes, ORDERS, part_rows=part_rows), tmp_path / "orders", 99)
     queries = np.random.default_rng(5).integers(0, 255, (12, DIMS), np.uint8)
     queries[0], queries[0, 0], queries[1] = 0, 9, 255
-    encoder = encoder_of(store)
+    encoder = encoder_of(sorted_codes)
     hashed = unpacked(encoder.encode(queries)["code"])
     expected = set()
-    for chosen in store.model["key_bits"].tolist():
+    for chosen in sorted_codes.model["key_bits"].tolist():
         keys = [key_twin(each, chosen) for each in twin]
         rows = sorted(range(ROWS), key=lambda row: (keys[row], row))
         for query, bits in enumerate(hashed):
             place = sum(key < key_twin(bits, chosen) for key in keys)
             around = rows[max(0, place - 1 - neighbours) : place + 1 + neighbours]
             expected |= {(query, row) for row in around}
-    found = OpenOrders(store, encoder, neighbours).candidates(queries, threads=threads)
+    found = OpenOrders(sorted_codes, encoder, neighbours).candidates(queries, threads=threads)
     pairs = list(zip(found[1].tolist(), found[0].tolist(), strict=True))
     assert pairs == sorted(expected)
 
