@@ -16,14 +16,7 @@ from mercore.jobs.resources.execution import available_cores
 from mercore.pipeline.encoders.hashing.normality import hyperplane_normality
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.measures.coverage import coverage
-from mercore.pipeline.measures.overlap import (
-    NearPairs,
-    hamming_distances,
-    overlap,
-    threshold_score,
-)
 from mercore.pipeline.measures.recognition import Classifier, recognition_rate
-from mercore.stores.results.hits import Hits
 from tests.benchmarks.measurements import exactness, hashing
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.measurements.hashing import Named
@@ -209,17 +202,19 @@ def _normality(setup: Setup) -> list[Table]:
 def _fourier(setup: Setup) -> list[Table]:
     tables = []
     for name in setup.sets:
+        drawn_from = exactness.read_rows(setup.files[name][0], ALL)
         rows = []
         for bits in (8, 16, 24, 32, 48, 64):
             line: Row = {"bits": bits}
             for encoder in ("klsh:landmarks=300,subset=30", "rff:"):
+                text = f"{encoder},bits={bits}".replace(":,", ":")
                 found = [
-                    _overlap(setup, name, f"{encoder},bits={bits}".replace(":,", ":"), seed)
+                    hashing.near_overlap(drawn_from, text, seed)
                     for seed in range(setup.fewer_seeds)
                 ]
                 label = encoder.partition(":")[0]
-                line[f"{label}, overlap"] = _spread([value for value, _ in found])
-                line[f"{label}, pairs"] = int(np.mean([count for _, count in found]))
+                line[f"{label}, overlap"] = _spread([each.value for each in found])
+                line[f"{label}, pairs"] = int(np.mean([each.pairs for each in found]))
             rows.append(line)
         title = f"rbf, {name}: 1 000 rows, 3 000 queries, {setup.fewer_seeds} seeds"
         tables.append(Table(title=title, rows=rows, keys=("bits",)))
@@ -233,45 +228,11 @@ def _spread(values: Sequence[float | None]) -> str:
     return f"{np.mean(known):.3f} ± {np.std(known):.3f}"
 
 
-def _overlap(setup: Setup, name: str, encoder: str, seed: int) -> tuple[float | None, int]:
-    """Return the share of pairs within Hamming distance 3 that are true neighbours, and the pairs."""
-    with TemporaryDirectory() as path:
-        folder = Path(path)
-        rng = np.random.default_rng(seed)
-        rows = exactness.read_rows(setup.files[name][0], ALL)
-        drawn = rows[rng.permutation(len(rows))[:4000]]
-        np.save(folder / "rows.npy", drawn[:1000])
-        np.save(folder / "queries.npy", drawn[1000:])
-        api.ingest(folder / "rows.npy", folder / "vectors")
-        data = Named(name=name, store=str(folder / "vectors"), queries=str(folder / "queries.npy"))
-        kernel: Row = {"kernel": "rbf", "gamma": _gamma(drawn)}
-        _, truth = api.search(data.store, data.queries, k=1000, **kernel)
-        hits, bits = hashing.searched(data, kernel, f"{encoder},random-state={seed}", folder, 1000)
-        assert truth.scores is not None
-        true = np.empty_like(truth.scores)
-        np.put_along_axis(true, truth.ids, truth.scores, axis=1)
-        scored = Hits(ids=hits.ids, scores=np.take_along_axis(true, hits.ids, axis=1))
-        near = NearPairs(
-            distances=hamming_distances(hits, bits),
-            radius=3,
-            threshold=threshold_score(truth),
-            rows=1000,
-        )
-        found = overlap(scored, near)
-        return found.value, found.pairs
-
-
-def _gamma(rows: NDArray[Any]) -> float:
-    """Return the inverse of the mean squared distance between rows."""
-    values = rows[:1000].astype(np.float64)
-    return float(1 / (2 * values.var(axis=0).sum()))
-
-
 def _coverage(setup: Setup) -> list[Table]:
     tables = []
     depths = (10, 20, 30, 50, 100, 200, 500, 1000)
     for data in setup.sets.values():
-        gamma = _gamma(exactness.read_rows(setup.files[data.name][0], 1000))
+        gamma = hashing.inverse_distance(exactness.read_rows(setup.files[data.name][0], 1000))
         kernel: Row = {"kernel": "rbf", "gamma": gamma}
         _, truth = api.search(data.store, data.queries, k=max(depths), **kernel)
         with TemporaryDirectory() as folder:

@@ -15,10 +15,18 @@ from mercore.jobs import api
 from mercore.pipeline.encode import lay_out
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.measures.overlap import (
+    NearPairs,
+    Overlap,
+    hamming_distances,
+    overlap,
+    threshold_score,
+)
 from mercore.pipeline.measures.recognition import Classifier
 from mercore.stores.codes import open_code_store
+from mercore.stores.formats.array import ArraySource
 from mercore.stores.results.hits import Hits
-from mercore.stores.rows import open_vectors
+from mercore.stores.rows import SourceVectors, open_vectors
 from tests.benchmarks.measurements.timing import interleaved
 from tests.benchmarks.reporting.tables import Row
 
@@ -71,46 +79,17 @@ def hyperplanes(rows: NDArray[Any], p: int, draws: int, each: int) -> dict[str, 
     weights`` are Σ g(i) x(i) with Gaussian g. ``Gaussian`` are Gaussian themselves.
     """
     points = rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    vectors, kernel = _InMemory(rows), make_kernel("cosine")
+    vectors, kernel = SourceVectors(ArraySource(rows)), make_kernel("cosine")
     found: dict[str, list[Floats]] = {"KLSH": [], "random weights": [], "Gaussian": []}
     rng = np.random.default_rng(p)
     for seed in range(draws):
         spec = KlshSpec(n_landmarks=p, n_subset=p // 5, n_bits=each, random_state=seed)
-        model = spec.fit(vectors, kernel)  # type: ignore[arg-type]
+        model = spec.fit(vectors, kernel)
         drawn = points[model["landmark_rows"]]
         found["KLSH"].append(model["projection"].astype(np.float64).T @ drawn)
         found["random weights"].append(rng.standard_normal((each, p)) @ drawn)
         found["Gaussian"].append(rng.standard_normal((each, rows.shape[1])))
     return {name: np.concatenate(parts) for name, parts in found.items()}
-
-
-@dataclass(frozen=True)
-class _InMemory:
-    """Rows in memory, as far as a fit reads them."""
-
-    values: NDArray[Any]
-
-    @property
-    def rows(self) -> int:
-        return len(self.values)
-
-    @property
-    def dims(self) -> int:
-        return int(self.values.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    @property
-    def part_rows(self) -> int:
-        return len(self.values)
-
-    def read_part(self, _part: int) -> NDArray[Any]:
-        return self.values
-
-    def bounds(self, _part: int) -> tuple[int, int]:
-        return 0, len(self.values)
 
 
 def recall_of(hits: Hits, truth: Hits, rank: int) -> float:
@@ -233,3 +212,37 @@ def searched(
     api.encode(data.store, codes, encoder=encoder, **kernel)
     bits = int(open_code_store(codes).spec.encoder["n_bits"])
     return api.search(codes, data.queries, k=k)[1], bits
+
+
+def near_overlap(rows: NDArray[Any], encoder: str, seed: int) -> Overlap:
+    """Return the overlap within Hamming distance 3, of 3 000 drawn queries and 1 000 drawn rows."""
+    with TemporaryDirectory() as path:
+        folder = Path(path)
+        rng = np.random.default_rng(seed)
+        drawn = rows[rng.permutation(len(rows))[:4000]]
+        np.save(folder / "rows.npy", drawn[:1000])
+        np.save(folder / "queries.npy", drawn[1000:])
+        api.ingest(folder / "rows.npy", folder / "vectors")
+        data = Named(
+            name="drawn", store=str(folder / "vectors"), queries=str(folder / "queries.npy")
+        )
+        kernel: Row = {"kernel": "rbf", "gamma": inverse_distance(drawn)}
+        _, truth = api.search(data.store, data.queries, k=1000, **kernel)
+        hits, bits = searched(data, kernel, f"{encoder},random-state={seed}", folder, 1000)
+        assert truth.scores is not None
+        true = np.empty_like(truth.scores)
+        np.put_along_axis(true, truth.ids, truth.scores, axis=1)
+        scored = Hits(ids=hits.ids, scores=np.take_along_axis(true, hits.ids, axis=1))
+        near = NearPairs(
+            distances=hamming_distances(hits, bits),
+            radius=3,
+            threshold=threshold_score(truth),
+            rows=1000,
+        )
+        return overlap(scored, near)
+
+
+def inverse_distance(rows: NDArray[Any]) -> float:
+    """Return the inverse of the mean squared distance between rows."""
+    values = rows[:1000].astype(np.float64)
+    return float(1 / (2 * values.var(axis=0).sum()))
