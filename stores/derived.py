@@ -3,28 +3,114 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.resolve import Where
-from mercore.stores.part_store.header import Header, model_entries, open_header
+from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
+from mercore.stores.spec import to_json
 
 LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
 class DerivedStore:
-    """An open store with a model, finished or not."""
+    """An open store with a model, finished or not.
+
+    A subclass states the ``kind`` in its header, how messages call it, and the verb that writes it.
+    """
+
+    kind: ClassVar[str]
+    called: ClassVar[str]
+    verb: ClassVar[str]
 
     def __init__(self, store: PartStore) -> None:
         self.store = store
         self.parts = store.layout.parts
         self.where = store.where
+
+    @classmethod
+    def create_or_resume(
+        cls,
+        path: Where,
+        spec: object,
+        layout: Layout,
+        model: dict[str, NDArray[Any]],
+        *,
+        source_path: Where,
+    ) -> Self:
+        """Open the store of this spec and layout at ``path``, or create it.
+
+        Parameters
+        ----------
+        source_path : the path of the vectors
+
+        Raises
+        ------
+        ExistsError
+            If something else lies at ``path``; the message names what differs.
+        """
+        store = cls.resume(path, spec, layout)
+        if store is not None:
+            return store
+        again = f"run the same mercore {cls.verb} again: it redoes what is wrong, and only that."
+        notes = {"source_path": str(source_path), "fix": f"Fix: {again}"}
+        header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
+        try:
+            return cls(create(path, header, model))
+        except ExistsError:  # another process has made a store there
+            store = cls.resume(path, spec, layout)
+            assert store is not None
+            return store
+
+    @classmethod
+    def resume(cls, path: Where, spec: object, layout: Layout) -> Self | None:
+        """Open the store of this spec and layout, but any model; None if nothing is at ``path``.
+
+        Raises
+        ------
+        ExistsError
+            If something else lies at ``path``; the message names what differs.
+        """
+        try:
+            stored = open_header(path)
+        except NotFoundError:
+            return None
+        except FormatError:
+            raise ExistsError(
+                f"{path} exists and is no store of mercore: expected a new path. Fix: name "
+                "another, or remove it."
+            ) from None
+        layout = replace(layout, model=stored.layout.model)
+        wanted = Header(kind=cls.kind, spec=to_json(spec), layout=layout)
+        if stored.spec_digest != wanted.spec_digest:
+            raise ExistsError(
+                f"{path} is another store: it differs in {_difference(stored, wanted)}. "
+                "Fix: give the options it was made with, or name another path."
+            )
+        return cls(PartStore(path, stored))
+
+    @classmethod
+    def open(cls, path: Where) -> Self:
+        """Open a store that the verb wrote.
+
+        Raises
+        ------
+        NotFoundError, FormatError
+            If it does not exist or is something else.
+        """
+        header = open_header(path)
+        if header.kind != cls.kind:
+            raise FormatError(
+                f"{path} is a store of {header.kind}: expected one of {cls.kind}. Fix: name the "
+                f"{cls.called}."
+            )
+        return cls(PartStore(path, header))
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
@@ -51,6 +137,10 @@ class DerivedStore:
     def source_path(self) -> str:
         """The path or URL of the vector store when the codes were made."""
         return str(self.store.header.notes["source_path"])
+
+    def check_done(self) -> None:
+        """Raise ``IntegrityError`` unless all parts are done."""
+        _ = self.receipts
 
     def undone_parts(self) -> dict[int, str]:
         """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
@@ -90,67 +180,6 @@ class DerivedStore:
         except (IntegrityError, FormatError) as error:
             return str(error)
         return "" if receipt is None else self.store.check_part(part)
-
-
-def create_or_resume(path: Where, header: Header, model: dict[str, NDArray[Any]]) -> PartStore:
-    """Open the store of this kind, spec and layout at ``path``, or create it.
-
-    Raises
-    ------
-    ExistsError
-        If something else lies at ``path``; the message names what differs.
-    """
-    store = resume(path, header)
-    if store is not None:
-        return store
-    try:
-        return create(path, header, model)
-    except ExistsError:  # another process has made a store there
-        store = resume(path, header)
-        assert store is not None
-        return store
-
-
-def resume(path: Where, header: Header) -> PartStore | None:
-    """Open the store of this kind, spec and layout, but any model; None if nothing is at ``path``.
-
-    Raises
-    ------
-    ExistsError
-        If something else lies at ``path``; the message names what differs.
-    """
-    try:
-        stored = open_header(path)
-    except NotFoundError:
-        return None
-    except FormatError:
-        raise ExistsError(
-            f"{path} exists and is no store of mercore: expected a new path. Fix: name another, "
-            "or remove it."
-        ) from None
-    wanted = replace(header, layout=replace(header.layout, model=stored.layout.model))
-    if stored.spec_digest != wanted.spec_digest:
-        raise ExistsError(
-            f"{path} is another store: it differs in {_difference(stored, wanted)}. "
-            "Fix: give the options it was made with, or name another path."
-        )
-    return PartStore(path, stored)
-
-
-def open_kind(path: Where, kind: str, what: str) -> PartStore:
-    """Open a store of a kind; ``what`` is its name in the message.
-
-    Raises
-    ------
-    NotFoundError, FormatError
-        If it does not exist or is something else.
-    """
-    header = open_header(path)
-    if header.kind != kind:
-        raise FormatError(
-            f"{path} is a store of {header.kind}: expected one of {kind}. Fix: name the {what}."
-        )
-    return PartStore(path, header)
 
 
 def _difference(stored: Header, wanted: Header) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, Worker, WorkerPlugin, get_worker
+from distributed import Client, Worker, get_worker
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.tasks import run_tasks
+from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
@@ -28,7 +28,7 @@ class Sources:
         return Sources(resolved(self.vectors), self.kernel and resolved(self.kernel))
 
 
-class EncoderPlugin(WorkerPlugin):
+class EncoderPlugin(NamedPlugin):
     """The state of an encoding on a worker: both stores open, and the encoder prepared."""
 
     def __init__(self, codes: str, sources: Sources) -> None:

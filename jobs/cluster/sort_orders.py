@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distributed import Client, Worker, WorkerPlugin, get_worker
+from distributed import Client, Worker, get_worker
 
-from mercore.jobs.cluster.tasks import run_tasks
+from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.orders.build import OrderBuilder, Run
 from mercore.stores.codes import open_code_store
 from mercore.stores.orders import open_order_store
 
 
-class SorterPlugin(WorkerPlugin):
+class SorterPlugin(NamedPlugin):
     """The state of a sort on a worker: the codes and their orders, open."""
 
     def __init__(self, orders: str, codes: str) -> None:
@@ -32,20 +32,20 @@ def plugin_name(orders: str) -> str:
     return f"mercore-sorter {orders}"
 
 
-def write_run(orders: str, run: Run, wanted: Sequence[int]) -> int:
-    """Sort a run on this worker and write its wanted parts; return how many."""
+def write_run(orders: str, run: Run) -> int:
+    """Sort a run on this worker and write its parts; return how many."""
     plugin = get_worker().plugins[plugin_name(orders)]
     assert isinstance(plugin, SorterPlugin)
-    return plugin.builder.write(run, wanted)
+    return plugin.builder.write(run)
 
 
 def sort_orders(
     client: Client,
     stores: tuple[str, str],
-    runs: Sequence[tuple[Run, Sequence[int]]],
+    runs: Sequence[Run],
     advance: Callable[[int], None] = lambda parts: None,
 ) -> None:
-    """Sort runs, and write the wanted parts of each.
+    """Sort runs, and write their parts.
 
     Parameters
     ----------
@@ -58,5 +58,5 @@ def sort_orders(
         If the cluster goes away, has no worker for a minute, or workers keep dying of one run.
     """
     orders, codes = map(resolved, stores)
-    tasks = ((orders, run, wanted) for run, wanted in runs)
+    tasks = ((orders, run) for run in runs)
     run_tasks(client, orders, SorterPlugin(orders, codes), (write_run, tasks), advance)

@@ -10,10 +10,16 @@ from mercore.jobs.cluster.client import forget_plugin, losing, results, slots, w
 FUTURES_PER_THREAD = 2
 
 
+class NamedPlugin(WorkerPlugin):
+    """A plugin with a name, by which it is removed again."""
+
+    name: str
+
+
 def run_tasks(
     client: Client,
     store: str,
-    plugin: WorkerPlugin,
+    plugin: NamedPlugin,
     tasks: tuple[Callable[..., int], Iterable[tuple[Any, ...]]],
     advance: Callable[[int], None],
 ) -> None:
@@ -33,7 +39,7 @@ def run_tasks(
     ClusterError
         If the cluster goes away, has no worker for a minute, or workers keep dying of one task.
     """
-    (function, arguments), name = tasks, str(getattr(plugin, "name"))  # noqa: B009 - Dask declares none
+    function, arguments = tasks
     waiting = iter(arguments)
 
     def submit(count: int) -> set["Future[int]"]:
@@ -48,4 +54,4 @@ def run_tasks(
             done = {future for future in flow if future.done()}
             flow = (flow - done) | submit(len(done))
             advance(sum(results(list(done), client)))
-    forget_plugin(client, name)
+    forget_plugin(client, plugin.name)

@@ -61,8 +61,7 @@ def _order_seconds(task: IndexTask) -> float:
             store = create_or_resume(
                 Path(folder) / str(parts), small.spec, small.layout, small.model, source_path=""
             )
-            everything = range(store.order_parts)
-            OrderBuilder(first, store).write(Run(0, everything), everything)
+            OrderBuilder(first, store).write(Run(0, list(range(store.order_parts))))
 
         timing = measure({"one": run}, codes.parts, SECONDS)["one"]
     return timing.of(codes.parts)

@@ -28,6 +28,7 @@ AT_ONCE = 2  # batches on remote workers: one is searched while the other is mer
 INTERPRETER_BYTES = (
     340 << 20
 )  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
+ORDER_ROW_BYTES = 16  # at most, per row of a sorted order
 PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
 FEW_QUERIES = 64  # smaller batches make a search much slower
 
@@ -141,9 +142,7 @@ def search_bytes(
     batch = min(options.batch, queries)
     lists = batch * kept * 16 * (2 * options.threads + 2) + 2 * queries * options.k * 16
     if reranked is not None:
-        rows = reranked.part_rows * reranked.dims
-        lists += options.threads * rows * (2 * reranked.dtype.itemsize + 24)
-        lists += reranked.open_bytes + options.threads * reranked.read_bytes
+        lists += reranked.open_bytes + options.threads * _scored_part_bytes(reranked)
     if isinstance(store, CodeStore):
         row = sum(store.store.stored_bytes.values()) / store.rows
         plain = all(
@@ -170,10 +169,15 @@ def order_search_bytes(
     candidates = candidate_bytes(batch, orders.orders, neighbours)
     model = sum(values.nbytes for values in orders.model.values())
     tables = batch * spec_of(orders).memory(orders.spec.dims).query
-    rows = vectors.part_rows * vectors.dims * (2 * vectors.dtype.itemsize + 24)
-    read = options.threads * max(12 * orders.part_rows, rows)
+    parts = options.threads * max(ORDER_ROW_BYTES * orders.part_rows, _scored_part_bytes(vectors))
     lists = (batch + 2 * queries) * options.k * 16
-    return int(4 * model + tables + lists + candidates + read)
+    return int(4 * model + tables + lists + candidates + vectors.open_bytes + parts)
+
+
+def _scored_part_bytes(vectors: Vectors) -> int:
+    """Return the bytes of a part of vectors while some of its rows are scored."""
+    numbers = vectors.part_rows * vectors.dims
+    return numbers * (2 * vectors.dtype.itemsize + 24) + vectors.read_bytes
 
 
 def exact_bytes(

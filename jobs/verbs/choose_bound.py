@@ -6,6 +6,7 @@ import click
 
 from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
+from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
@@ -15,7 +16,7 @@ from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
 from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import SMALL, Search, every_row
 from mercore.stores.codes import open_code_store
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.errors import ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
 
 
@@ -57,15 +58,9 @@ def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
     ExistsError
         If something else exists there.
     """
-    try:
-        store = open_code_store(codes)
-    except NotFoundError:
+    store = open_begun(codes, open_code_store, "codes", "bounds")
+    if store is None:
         return None
-    except FormatError:
-        raise ExistsError(
-            f"{codes} exists and holds no codes: expected bounds that are begun, or a new path. "
-            "Fix: name another."
-        ) from None
     spec = spec_of(store)
     if not isinstance(spec, KpcaBoundSpec | BinBoundSpec):
         raise ExistsError(

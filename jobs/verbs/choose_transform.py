@@ -4,13 +4,14 @@ import click
 
 from mercore.jobs.printing import print_transforms
 from mercore.jobs.progress import waiting
+from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.search.choose_transform import choose_transform
 from mercore.stores.codes import open_code_store
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.errors import ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
 
 
@@ -42,15 +43,10 @@ def begun_transform(codes: str) -> float | None:
     ExistsError
         If something else exists there, or codes without a transform.
     """
-    try:
-        kernel = open_code_store(codes).spec.kernel
-    except NotFoundError:
+    store = open_begun(codes, open_code_store, "codes")
+    if store is None:
         return None
-    except FormatError:
-        raise ExistsError(
-            f"{codes} exists and holds no codes: expected codes that are begun, or a new path. "
-            "Fix: name another."
-        ) from None
+    kernel = store.spec.kernel
     if kernel["name"] != Transformed.name:
         raise ExistsError(
             f"{codes} holds codes of kernel {kernel['name']} without a transform: expected codes "

@@ -1,8 +1,7 @@
 """``mercore index``: sorted orders of binary codes; parts that are there already are kept."""
 
 import time
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -14,7 +13,7 @@ from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, check_target, restored
-from mercore.pipeline.orders.build import Run, runs_of, sort_bytes
+from mercore.pipeline.orders.build import runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import open_code_store
 from mercore.stores.location.resolve import location_of
@@ -55,12 +54,13 @@ class IndexTask:
 
     @property
     def execution(self) -> Execution:
-        """The execution, with as many threads as the memory allows."""
+        """The execution, with as many threads as can sort whole orders in the memory."""
         execution = self.options.execution
         if execution.remote or execution.threads is not None:
             return execution
+        order = self.run_bytes(self.plan.order_parts)
         threads = workers_within(
-            lambda count: count * self.run_bytes(1), execution.thread_count, execution.memory
+            lambda count: count * order, execution.thread_count, execution.memory
         )
         return replace(execution, threads=threads)
 
@@ -87,9 +87,11 @@ class IndexTask:
         execution = self.execution
         size = sum(order_store_bytes(self.plan).values())
         there = location_of(self.store).stored_bytes()
-        check_disk("indexing", self.store, size - there, "name fewer --orders")
+        check_disk("indexing", self.store, size - there, "fewer --orders")
         needed = self.needed(execution, 1)
-        check_budget("indexing", needed, execution.memory, "fewer --part-rows" + execution.or_fewer)
+        check_budget(
+            "indexing", needed, execution.memory, "a smaller --part-rows" + execution.or_fewer
+        )
 
     def run(self) -> Report:
         """Sort the parts that are missing or wrong; return a description of the orders."""
@@ -104,21 +106,12 @@ class IndexTask:
             if undone:
                 with progress("index", len(undone), "parts") as advance:
                     stores = str(self.store), str(plan.codes.where)
-                    runs = self._runs(undone, self.parts_at_once(execution))
+                    most = self.parts_at_once(execution)
+                    runs = runs_of(undone, plan.order_parts, most)
                     sort_orders(client, stores, runs, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
         seconds = round(time.perf_counter() - began, 3)
         return {**describe_orders(store), "parts_done_now": len(undone), "seconds": seconds}
-
-    def _runs(self, undone: Sequence[int], most: int) -> list[tuple[Run, list[int]]]:
-        """Return the runs to sort, each with the parts of the store to write."""
-        runs = []
-        for run in runs_of(undone, self.plan.order_parts, most):
-            first = run.order * self.plan.order_parts
-            start, stop = first + run.parts.start, first + run.parts.stop
-            here = slice(bisect_left(undone, start), bisect_left(undone, stop))
-            runs.append((run, list(undone[here])))
-        return runs
 
     def _created(self) -> OrderStore:
         """Make an empty store of the orders."""

@@ -1,7 +1,6 @@
 """Beginning and resuming a store that a verb writes part by part."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
@@ -14,24 +13,36 @@ from mercore.stores.location.resolve import Where, location_of
 Store = TypeVar("Store", bound=DerivedStore)
 
 
-def check_target(path: str, open_store: Callable[[Where], object], what: str) -> None:
-    """Refuse a path that holds no store of a kind, or at which no store can be made.
+def open_begun(
+    path: str, open_store: Callable[[Where], Store], holds: str, wanted: str | None = None
+) -> Store | None:
+    """Open the store of a kind at ``path``, or return None if nothing exists there.
 
     Parameters
     ----------
     open_store : opens a store of the kind
-    what : what such a store holds, for the message
+    holds, wanted : what such a store holds, and what the verb would go on with, for the message
+
+    Raises
+    ------
+    ExistsError
+        If something else exists there.
     """
-    with suppress(NotFoundError):
-        try:
-            open_store(path)
-        except FormatError:
-            raise ExistsError(
-                f"{path} exists and holds no {what}: expected {what} that are begun, or a new "
-                "path. Fix: name another."
-            ) from None
-        return
-    location_of(path).check_new()
+    try:
+        return open_store(path)
+    except NotFoundError:
+        return None
+    except FormatError:
+        raise ExistsError(
+            f"{path} exists and holds no {holds}: expected {wanted or holds} that are begun, or "
+            "a new path. Fix: name another."
+        ) from None
+
+
+def check_target(path: str, open_store: Callable[[Where], Store], holds: str) -> None:
+    """Refuse a path that holds no store of a kind, or at which no store can be made."""
+    if open_begun(path, open_store, holds) is None:
+        location_of(path).check_new()
 
 
 def begun(path: Where, resume: Callable[[], Store | None]) -> Store | None:

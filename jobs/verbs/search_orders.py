@@ -130,5 +130,5 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
     )
     task.settings.check(orders.rows)
     check_queries(task.queries, kernel, orders.spec.dims, store)
-    assert orders.receipts
+    orders.check_done()
     return task.fit(batch=options.batch)

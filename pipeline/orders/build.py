@@ -14,16 +14,20 @@ from mercore.stores.part_store.part_reader import PartReader
 
 DIGIT_BITS, DIGITS = 16, 4
 SORTED_BYTES = 48  # per row while it is sorted: keys twice, positions, and the sort's own memory
-LAST_KEY = np.uint64((1 << 64) - 1)
+COUNTS_BYTES = 1 << 22  # of the digits of keys
+LAST_KEY = np.iinfo(np.uint64).max
 
 Rows = NDArray[np.int64]
 
 
 class Run(NamedTuple):
-    """Consecutive parts of one order, which are sorted at once."""
+    """A range of one order that is sorted at once, and the parts of the store to write from it.
+
+    The range begins with the first part to write, and ends with the last.
+    """
 
     order: int
-    parts: range
+    wanted: list[int]
 
 
 class Rank(NamedTuple):
@@ -34,24 +38,20 @@ class Rank(NamedTuple):
 
 
 def runs_of(parts: Sequence[int], order_parts: int, most: int) -> list[Run]:
-    """Return runs that hold all of the given parts, ascending, each of at most ``most`` parts.
-
-    Parts between two given ones of the same order may be in a run.
-    """
+    """Return the runs that write some ascending parts; a run spans at most ``most`` of them."""
     runs: list[Run] = []
     for part in parts:
-        order, place = divmod(part, order_parts)
-        last = runs[-1] if runs else None
-        if last and last.order == order and place < last.parts.start + most:
-            runs[-1] = Run(order, range(last.parts.start, place + 1))
+        order = part // order_parts
+        if runs and runs[-1].order == order and part < runs[-1].wanted[0] + most:
+            runs[-1].wanted.append(part)
         else:
-            runs.append(Run(order, range(place, place + 1)))
+            runs.append(Run(order, [part]))
     return runs
 
 
 def sort_bytes(part_rows: int, parts: int, code_part_bytes: int) -> int:
     """Return the memory that sorting a run of ``parts`` parts takes."""
-    return SORTED_BYTES * part_rows * parts + 4 * code_part_bytes + (DIGITS << DIGIT_BITS + 4)
+    return SORTED_BYTES * part_rows * parts + 4 * code_part_bytes + COUNTS_BYTES
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,22 @@ class OrderBuilder:
     codes: CodeStore
     orders: OrderStore
 
-    def write(self, run: Run, wanted: Sequence[int]) -> int:
-        """Sort a run, write the wanted parts of the store that it holds; return how many."""
+    def write(self, run: Run) -> int:
+        """Sort a run and write its parts; return how many."""
         store, size = self.orders, self.orders.part_rows
-        start, stop = run.parts.start * size, min(run.parts.stop * size, store.rows)
+        first = run.order * store.order_parts
+        start = (run.wanted[0] - first) * size
+        stop = min((run.wanted[-1] + 1 - first) * size, store.rows)
         keys, rows = self.sorted_rows(run.order, start, stop)
-        first, written = run.order * store.order_parts, 0
-        for place in run.parts:
-            if first + place in wanted:
-                here = slice(place * size - start, (place + 1) * size - start)
-                columns = {"keys": _padded(keys[here], size, LAST_KEY)}
-                last_row = np.iinfo(store.store.layout.column("rows").dtype).max
-                columns["rows"] = _padded(rows[here], size, last_row)
-                store.store.write_part(first + place, columns, {FIRST_KEY: int(keys[here][0])})
-                written += 1
-        return written
+        for part in run.wanted:
+            at = (part - run.wanted[0]) * size
+            here = slice(at, at + size)
+            columns = {
+                "keys": _padded(keys[here], size, LAST_KEY),
+                "rows": _padded(rows[here], size, store.no_row),
+            }
+            store.store.write_part(part, columns, {FIRST_KEY: int(keys[at])})
+        return len(run.wanted)
 
     def sorted_rows(
         self, order: int, start: int, stop: int
@@ -87,7 +88,10 @@ class OrderBuilder:
         """
         whole = start == 0 and stop == self.codes.rows
         ends = None if whole else self._ends(order, (start, stop - 1))
-        keys, rows = np.empty(stop - start, np.uint64), np.empty(stop - start, self._row_dtype)
+        keys, rows = (
+            np.empty(stop - start, np.uint64),
+            np.empty(stop - start, self.orders.row_dtype),
+        )
         count, equal = 0, [0, 0]
         for first, some in self._keys(order):
             inside = np.arange(len(some)) if ends is None else _between(some, ends, equal)
@@ -97,10 +101,6 @@ class OrderBuilder:
         assert count == stop - start
         place = np.argsort(keys, kind="stable")  # rows ascend, and so do those of equal keys
         return keys[place], rows[place]
-
-    @property
-    def _row_dtype(self) -> str:
-        return self.orders.store.layout.column("rows").dtype
 
     def _keys(self, order: int) -> Iterator[tuple[int, Keys]]:
         """Yield the first row and the keys of each part of the codes."""
@@ -151,7 +151,7 @@ def _between(keys: Keys, ends: tuple[Rank, Rank], equal: list[int]) -> Rows:
 
 
 def _padded(
-    values: NDArray[np.unsignedinteger], size: int, filler: int | np.uint64
+    values: NDArray[np.unsignedinteger], size: int, filler: int
 ) -> NDArray[np.unsignedinteger]:
     """Return values, and behind them ``filler`` up to a size."""
     return np.concatenate([values, np.full(size - len(values), filler, values.dtype)])

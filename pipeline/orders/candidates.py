@@ -44,20 +44,19 @@ class OpenOrders:
         """
         codes, count = self.encoder.encode(queries)["code"], orders or self.store.orders
         each = 2 * (1 + self.neighbours)
-        absent = np.iinfo(self.store.store.layout.column("rows").dtype).max
-        found = np.empty((len(codes), count, each), self.store.store.layout.column("rows").dtype)
+        found = np.empty((len(codes), count, each), self.store.row_dtype)
 
         def work(orders: Iterator[int]) -> None:
             buffer = np.empty(_chunk_bytes(self.store), np.uint8)
             for order in orders:
                 tables = KeyTables(self.store.model["key_bits"][order], codes.shape[1])
-                _look_up(_Order(self.store, order, buffer), tables(codes), found[:, order], absent)
+                _look_up(_Order(self.store, order, buffer), tables(codes), found[:, order])
 
         over_parts(list(range(count)), threads, work)
         rows = np.sort(found.reshape(len(codes), -1), axis=1)
         first = np.ones(rows.shape, np.bool_)
         np.not_equal(rows[:, 1:], rows[:, :-1], out=first[:, 1:])
-        first &= rows != absent
+        first &= rows != self.store.no_row
         of_query, place = np.nonzero(first)
         return rows[of_query, place].astype(np.int64), of_query
 
@@ -88,12 +87,12 @@ class _Order:
         return places
 
 
-def _look_up(order: _Order, keys: Keys, out: NDArray[np.unsignedinteger], absent: int) -> None:
-    """Write the rows next to each key to ``out`` [nq, 2 w], and ``absent`` where there are none."""
+def _look_up(order: _Order, keys: Keys, out: NDArray[np.unsignedinteger]) -> None:
+    """Write the rows next to each key to ``out`` [nq, 2 w], and ``no_row`` where there are none."""
     size, n, each = order.store.part_rows, order.store.rows, out.shape[1]
     ascending = np.argsort(keys, kind="stable")
     starts = order.places(keys[ascending]) - each // 2
-    found = np.full(out.shape, absent, out.dtype)
+    found = np.full(out.shape, order.store.no_row, out.dtype)
     steps = np.array([*range(0, each, size), each - 1])  # at least one place in every part
     for number in np.unique(np.clip(starts[:, None] + steps, 0, n - 1) // size).tolist():
         first, last = number * size, min((number + 1) * size, n)

@@ -97,7 +97,7 @@ def plan_orders(
     check_random_state(random_state)
     if part_rows is not None:
         check_range("part_rows", part_rows, (1, MAX_PART_ROWS), "leave --part-rows out.")
-    assert codes.receipts
+    codes.check_done()
     rows = part_rows or default_part_rows(codes.rows)
     width = "uint32" if codes.rows < 1 << 32 else "uint64"
     layout = Layout(

@@ -123,7 +123,7 @@ class Best:
 
         Parameters
         ----------
-        values : dtype[n, d], raw rows of which the first is row ``first``
+        values : dtype[n, d], raw rows; the first of them has the number ``first``
         pairs : positions in ``values``, ascending, and queries
         """
         prefilter, (rows, queries) = self._prepared.prefilter, pairs

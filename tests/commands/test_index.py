@@ -158,7 +158,7 @@ def test_memory_for_a_part_at_a_time_writes_the_same_bytes(
 ) -> None:
     monkeypatch.setattr("mercore.jobs.verbs.index.IndexTask.run_bytes", lambda _, parts: parts)
     monkeypatch.setattr("mercore.jobs.resources.limits.INTERPRETER_BYTES", 0)
-    small = invoke("index", codes, tmp_path / "orders", *OPTIONS, "--memory", 2)
+    small = invoke("index", codes, tmp_path / "orders", *OPTIONS, "--memory", 1)
     assert small.code == 0, small.err
     assert files_of(tmp_path / "orders") == files_of(orders)
 

@@ -44,7 +44,7 @@ def unpacked(codes: NDArray[np.uint8]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def codes(tmp_path_factory: pytest.TempPathFactory) -> CodeStore:
-    """Codes of rows many of which are equal, so that keys are."""
+    """Codes of rows. Many rows are equal, and so are their keys."""
     rng = np.random.default_rng(3)
     rows = rng.integers(0, 255, (ROWS, DIMS), np.uint8)
     rows[200:500] = rows[rng.integers(0, 4, 300)]
@@ -64,11 +64,11 @@ def twin(codes: CodeStore) -> list[list[int]]:
 def build(plan: OrderPlan, path: Path, most: int) -> OrderStore:
     """Sort all orders, at most ``most`` parts at once."""
     store = create_or_resume(path, plan.spec, plan.layout, plan.model, source_path="vectors")
-    builder, wanted = OrderBuilder(plan.codes, store), range(store.parts)
+    builder = OrderBuilder(plan.codes, store)
     with patch.object(os, "fsync"):
-        for run in runs_of(wanted, plan.order_parts, most):
-            assert len(run.parts) <= most
-            builder.write(run, wanted)
+        for run in runs_of(range(store.parts), plan.order_parts, most):
+            assert run.wanted[-1] - run.wanted[0] < most
+            assert builder.write(run) == len(run.wanted)
     return store
 
 
@@ -152,16 +152,16 @@ def test_candidates_are_the_rows_around_each_query_in_every_order(
     assert pairs == sorted(expected)
 
 
-def test_runs_hold_the_parts_of_one_order_each() -> None:
+def test_runs_write_the_parts_of_one_order_each() -> None:
     assert runs_of([0, 1, 3, 4, 9], order_parts=4, most=4) == [
-        Run(0, range(4)),
-        Run(1, range(1)),
-        Run(2, range(1, 2)),
+        Run(0, [0, 1, 3]),
+        Run(1, [4]),
+        Run(2, [9]),
     ]
     assert runs_of(range(8), order_parts=8, most=3) == [
-        Run(0, range(3)),
-        Run(0, range(3, 6)),
-        Run(0, range(6, 8)),
+        Run(0, [0, 1, 2]),
+        Run(0, [3, 4, 5]),
+        Run(0, [6, 7]),
     ]
 
 
