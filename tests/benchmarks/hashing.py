@@ -176,7 +176,8 @@ def _bits(setup: Setup) -> list[Table]:
             for entry in setup.compared(
                 data, list(texts), seeds=setup.fewer_seeds, kernels=("chi2",)
             ):
-                encoder = texts[str(entry["encoder"])]
+                shown = str(entry["encoder"])  # the name alone, where one candidate has it
+                encoder = texts.get(shown, shown)
                 rows.setdefault(encoder, {"encoder": encoder})[f"{bits} bits"] = _mean(entry)
         title = f"R@{RANK}, {name}, chi2, means of {setup.fewer_seeds} seeds"
         tables.append(Table(title=title, rows=list(rows.values()), keys=("encoder",)))

@@ -190,6 +190,7 @@ def test_other_options_are_another_job(name: str, vectors: Path, stores: dict[st
     )
 
 
+@pytest.mark.slow
 @every_encoder
 def test_three_workers_and_the_real_command_write_the_same_bytes(
     name: str,
@@ -209,6 +210,7 @@ def test_three_workers_and_the_real_command_write_the_same_bytes(
     assert files_of(tmp_path / "codes") == files_of(stores[name])
 
 
+@pytest.mark.slow
 def test_the_real_command_searches_and_checks(stores: dict[str, Path], data: Path) -> None:
     words = (stores["kpca-pq"], data / "queries.npy", "-k", K, "--rerank", 50)
     found = run("search", *words, "--json")

@@ -356,6 +356,7 @@ def test_verify_needs_a_kernel(folder: Path) -> None:
     assert "Missing option '--kernel'" in outcome.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact by codes", "hits of other queries"])
 def test_bad_input_by_the_real_command(name: str, folder: Path) -> None:
     code, message, make = CASES[name]

@@ -61,6 +61,7 @@ def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
         assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_closed_stderr_costs_no_answer(folder: Path) -> None:
     words = ("search", folder / "codes", folder / "queries.npy", *K)
     closed = run(*words, preexec_fn=lambda: os.close(2))

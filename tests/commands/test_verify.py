@@ -191,6 +191,7 @@ def test_claims_without_a_single_whole_one(bounds: bool, folder: Path, true: Ids
 # --- what it says
 
 
+@pytest.mark.slow
 def test_the_real_command_says_proved_tied_and_refuted(folder: Path, true: Ids) -> None:
     rows, queries = np.load(folder / "base.npy"), np.load(folder / "queries.npy")[:3]
     equal = ROWS // 3 - 20

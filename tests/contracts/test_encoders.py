@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -61,6 +62,11 @@ class Made:
         return plan_encode(
             self.vectors, self.case.kernel, replace(self.spec, **changed), part_rows=64
         )
+
+    @cached_property
+    def fitted(self) -> dict[str, NDArray[Any]]:
+        """The model, which is fitted for a second time."""
+        return dict(self.plan().model)
 
 
 @pytest.fixture(scope="module")
@@ -367,11 +373,11 @@ class Fits:
     def __init__(
         self, made: Made, change: Callable[[NDArray[Any]], NDArray[Any]] | None = None
     ) -> None:
-        self.plan, self.change, self.calls = made.plan(), change, 0
+        self.made, self.change, self.calls = made, change, 0
 
     def __call__(self) -> dict[str, NDArray[Any]]:
         self.calls += 1
-        model = dict(self.plan.model)
+        model = dict(self.made.fitted)
         if self.change is not None:
             last = list(model)[-1]
             model[last] = self.change(model[last])

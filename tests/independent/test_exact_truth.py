@@ -67,7 +67,7 @@ def ranked(name: str, rows: list[list[float]], query: list[float]) -> list[int]:
 @loop_over("made", [name for name in MAKERS if name != "near-uniform"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_nearest_are_those_of_exact_arithmetic(name: str, made: str) -> None:
-    data = adversary(made, 32, 2)
+    data = adversary(made, 20, 1)
     found = exact_truth.nearest(name, data.rows, data.queries, K, gamma=GAMMA)
     rows, queries = data.rows.astype(np.float64).tolist(), data.queries.astype(np.float64).tolist()
     assert found.tolist() == [ranked(name, rows, query)[:K] for query in queries]
@@ -75,7 +75,7 @@ def test_nearest_are_those_of_exact_arithmetic(name: str, made: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_float64_is_as_near_as_it_is_taken_to_be(name: str) -> None:
-    rows = adversary("near-uniform", 40, 2)
+    rows = adversary("near-uniform", 20, 1)
     exact = exact_truth.ORDERED_AS.get(name, name)
     for query, found in exact_truth._scored(exact, GAMMA, rows.rows, rows.queries):
         x = exact_truth._numbers(query, exact)

@@ -122,6 +122,7 @@ def test_files_that_a_crash_cut_short_are_made_anew(made: Path, suffix: str, lef
     assert run(made) == (111, 1)
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None:
     assert run(made, full=True) == (111, 0)
     assert run(made, full=True) == (111, 0)

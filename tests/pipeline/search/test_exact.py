@@ -257,7 +257,7 @@ def test_queries_whose_bounds_fail_are_answered_beside_the_others_if_they_are_fe
     ],
 )
 def test_rows_that_mislead(name: str, kernel: str, spec: EncoderSpec, tmp_path: Path) -> None:
-    found = adversary(name, 200, 5, seed=8)
+    found = adversary(name, 120, 3, seed=8)
     made = small(tmp_path, kernel, spec, found.rows)
     queries = np.concatenate([found.queries, found.rows[:2]])
     for k in (1, 7):

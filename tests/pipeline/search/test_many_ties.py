@@ -102,16 +102,16 @@ def test_lists_and_slices_change_no_answer(
 
 
 def test_the_memory_is_that_of_a_few_queries(tmp_path: Path) -> None:
-    rows, queries = rows_apart(20_000), queries_apart(100)
-    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=4096)
+    rows, queries = rows_apart(8_000), queries_apart(100)
+    vectors = make_vectors(tmp_path / "vectors", rows, part_rows=2048)
     search = ExactSearch(scorer=ExactScorer(vectors=vectors, kernel=make_kernel("intersection")))
     search.prove(queries[:1], K)  # compiles
     tracemalloc.start()
     answers = search.prove(queries, K)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert answers.ties.tolist() == [20_000 - K] * 100
-    assert peak < 60e6  # the pairs of all queries would take 300 MB
+    assert answers.ties.tolist() == [8_000 - K] * 100
+    assert peak < 25e6  # the pairs of all queries would take 120 MB
 
 
 def test_rows_far_from_a_query_are_told_apart_by_a_gaussian() -> None:

@@ -512,11 +512,11 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_every_flipped_bit_is_refused_or_harmless(tmp_path: Path, suffix: str) -> None:
+def test_flipped_bits_are_refused_or_harmless(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     write_hits(str(path), Hits(scores=SCORES, ids=IDS))
     good = path.read_bytes()
-    for at in range(len(good) * 8):
+    for at in range(0, len(good) * 8, 3):  # every byte, and each bit of some
         data = bytearray(good)
         data[at // 8] ^= 1 << (at % 8)
         path.write_bytes(data)
