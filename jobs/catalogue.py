@@ -31,8 +31,9 @@ def listed_kernels() -> list[Report]:
 
 def listed_encoders() -> list[Report]:
     """Return name, meaning, kernels, options and source of every encoder."""
-    kernels = [make_kernel(name, gamma=1.0 if kind.takes_gamma else None)
-               for name, kind in KINDS.items()]
+    kernels = [
+        make_kernel(name, gamma=1.0 if kind.takes_gamma else None) for name, kind in KINDS.items()
+    ]
     return [
         {
             "name": name,

@@ -557,5 +557,12 @@ def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) ->
 
 
 SUBMITTED = (ingest, encode, index, search, verify, compare, check, export)
-for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS, kernels, encoders, completion):
+for verb in (
+    plan_of(main),
+    submit_group(SUBMITTED),
+    *queue_verbs.VERBS,
+    kernels,
+    encoders,
+    completion,
+):
     main.add_command(verb)

@@ -11,7 +11,7 @@ import click
 from mercore.jobs.custom_kernel import checked_custom, load_custom
 from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.resources.execution import Execution, Load, Stores
-from mercore.pipeline.kernels import MEDIAN, Kernel, canonical_name, make_kernel
+from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
 from mercore.pipeline.search.choose_gamma import median_gamma
@@ -82,7 +82,7 @@ class KernelOptions:
 
     def check(self) -> None:
         """Refuse a kernel or a linear map that does not exist; no rows are read."""
-        gamma = 1.0 if gamma_of(self.gamma) == MEDIAN else self.gamma
+        gamma = 1.0 if self._takes_median() else self.gamma
         self._make(load_custom(self.file) if self.file else None, gamma)
         self.open_map()
 
@@ -94,11 +94,20 @@ class KernelOptions:
     def open(self, vectors: Vectors) -> Kernel:
         """Return the kernel; a custom one is tested on rows of ``vectors``, which are mapped."""
         gamma = self.gamma
-        if gamma_of(gamma) == MEDIAN:
-            self._make(None, 1.0)  # refuses a kernel that takes no gamma
+        if self._takes_median():
             gamma = median_gamma(vectors, str(self.name))
             click.echo(f"gamma: {gamma:g}, 1 / the median distance of sampled rows", err=True)
         return self._make(checked_custom(self.file, vectors) if self.file else None, gamma)
+
+    def _takes_median(self) -> bool:
+        """Return whether γ is to be measured; refuse that for a kernel without γ."""
+        if gamma_of(self.gamma) != MEDIAN:
+            return False
+        if self.file or (self.name and not KINDS[canonical_name(self.name)].takes_gamma):
+            raise InputError(
+                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave --gamma out."
+            )
+        return bool(self.name)
 
     def _make(self, custom: Any, gamma: Any) -> Kernel:  # noqa: ANN401
         if not self.name:

@@ -107,9 +107,7 @@ class VerifyTask:
                 search.executor.concurrent_batches,
             )
             for start, verdicts in zip(starts, every, strict=True):
-                scores = task.kernel.shown(
-                    task.kernel.from_ranking(verdicts.answers.scores.copy())
-                )
+                scores = task.kernel.shown(task.kernel.from_ranking(verdicts.answers.scores.copy()))
                 better = original_ids(verdicts.answers.ids, dropped)
                 for query, word in enumerate(verdicts.words()):
                     claimed = self.ids[start + query]

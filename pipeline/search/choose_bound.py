@@ -100,9 +100,7 @@ def smallest_bound(kernel: Kernel) -> EncoderSpec:
 
 def _widest_pca(vectors: Vectors, random_state: int) -> PcaBoundSpec:
     """Return the widest bound by principal components: the others are prefixes of it."""
-    return PcaBoundSpec(
-        n_components=min(COMPONENTS[-1], vectors.dims), random_state=random_state
-    )
+    return PcaBoundSpec(n_components=min(COMPONENTS[-1], vectors.dims), random_state=random_state)
 
 
 def _raw_bounds(

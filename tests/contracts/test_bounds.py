@@ -82,9 +82,7 @@ CASES += [
     for name, kernel in MADE.items()
     if name not in SIGNED
 ]
-CASES += [
-    pytest.param(Bound(make_kernel(name), principal), id=f"pca-bound-{name}") for name in RAW
-]
+CASES += [pytest.param(Bound(make_kernel(name), principal), id=f"pca-bound-{name}") for name in RAW]
 
 
 @pytest.fixture(scope="module", params=[*CASES, pytest.param(None, id="kpca-bound-own")])

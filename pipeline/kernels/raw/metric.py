@@ -138,9 +138,7 @@ class InnerProduct(RawKernel):
         from mercore.pipeline.kernels.raw import products_numba
 
         out = np.empty(len(x_rows))
-        products_numba.pairs(
-            np.ascontiguousarray(X), np.ascontiguousarray(Y), x_rows, y_rows, out
-        )
+        products_numba.pairs(np.ascontiguousarray(X), np.ascontiguousarray(Y), x_rows, y_rows, out)
         return out
 
     def prefilter(self, queries: Float64) -> None:
