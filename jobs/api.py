@@ -36,6 +36,7 @@ StrPath = str | Path
 Rows = StrPath | Sliced
 Claims = Path | AnyHits
 Labels = Path | AnyLabels
+Gamma = float | str | None  # γ, or median
 Size = int | str | None  # bytes, or a text such as 1.5GB
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ def encode(
     codes: StrPath,
     *,
     kernel: StrPath,
-    gamma: float | None = None,
+    gamma: Gamma = None,
     transform: float | str | None = None,
     linear_map: StrPath | None = None,
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
@@ -80,6 +81,7 @@ def encode(
     ----------
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
+    gamma : γ, or ``"median"`` for 1 / the median squared distance of a sample of the rows
     transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
 
     Raises
@@ -138,7 +140,7 @@ def search(
     neighbours: int | None = SearchOptions.neighbours,
     vectors: StrPath | None = None,
     kernel: StrPath | None = None,
-    gamma: float | None = None,
+    gamma: Gamma = None,
     transform: float | None = None,
     linear_map: StrPath | None = None,
     batch: int | None = SearchOptions.batch,
@@ -176,7 +178,7 @@ def verify(
     hits: Claims,
     *,
     kernel: StrPath,
-    gamma: float | None = None,
+    gamma: Gamma = None,
     transform: float | None = None,
     linear_map: StrPath | None = None,
     bounds: StrPath | None = None,
@@ -212,7 +214,7 @@ def evaluate(
     vectors: StrPath | None = None,
     queries: Rows | None = None,
     kernel: StrPath | None = None,
-    gamma: float | None = None,
+    gamma: Gamma = None,
     transform: float | None = None,
     linear_map: StrPath | None = None,
     labels: Labels | None = None,
@@ -340,7 +342,7 @@ def _bytes(memory: Size) -> int | None:
 
 def _kernel(
     name: StrPath | None,
-    gamma: float | None,
+    gamma: Gamma,
     transform: float | str | None,
     linear_map: StrPath | None,
 ) -> KernelOptions:

@@ -13,6 +13,7 @@ import click
 from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
+from mercore.jobs.catalogue import encoders, kernels
 from mercore.jobs.completion import completion
 from mercore.jobs.encoder_options import ENCODER, complete_encoders
 from mercore.jobs.help import DATA, SEARCH, TRUTH, BlockOption
@@ -556,5 +557,12 @@ def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) ->
 
 
 SUBMITTED = (ingest, encode, index, search, verify, compare, check, export)
-for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS, completion):
+for verb in (
+    plan_of(main),
+    submit_group(SUBMITTED),
+    *queue_verbs.VERBS,
+    kernels,
+    encoders,
+    completion,
+):
     main.add_command(verb)

@@ -75,15 +75,17 @@ def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomK
     Raises
     ------
     InputError
-        If a kernel is named for codes of a kernel that is built in.
+        If another kernel is named than the one of the codes.
     """
-    if name and names_file(name) and is_custom(codes.spec.kernel):
+    own = is_custom(codes.spec.kernel)
+    if name is None or (not names_file(name) and own is None):
+        return None  # a built-in kernel that is named is compared when the codes' kernel is open
+    if names_file(name) and own is not None:
         return load_custom(name)
-    if name:
-        raise InputError(
-            f"{codes.where} has its kernel already: found --kernel {name}. Fix: leave --kernel out."
-        )
-    return None
+    kernel = own["file"] if own else codes.spec.kernel["name"]
+    raise InputError(
+        f"{codes.where} has kernel {kernel}: found --kernel {name}. Fix: leave --kernel out."
+    )
 
 
 def _check_declared(path: str, declared: dict[str, Any]) -> None:

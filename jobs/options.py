@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mercore.jobs.help import BlockOption
-from mercore.pipeline.kernels import KERNELS, KINDS
+from mercore.pipeline.kernels import KERNELS, KINDS, MEDIAN
 from mercore.stores.errors import InputError
 
 Report = dict[str, Any]  # the result of a verb, which can be written as JSON
@@ -84,6 +84,17 @@ class Scale(Finite):
 
 
 SCALE = Scale()
+
+
+class Gamma(Finite):
+    """A finite number, or ``median``: 1 / the median squared distance of a sample of the rows."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the number, or ``median``."""
+        return value if value == MEDIAN else super().convert(value, param, ctx)
+
+
+GAMMA = Gamma()
 UNITS = {
     "": 1,
     "k": 10**3,
@@ -250,7 +261,13 @@ def KERNEL(*, required: bool, chooses: bool = False) -> Callable[[Verb], Verb]: 
             required=required,
             help="The kernel, or the FILE.py of a custom one.",
         ),
-        click.option("--gamma", type=FINITE, help=f"γ of the kernels {gammas}."),
+        click.option(
+            "--gamma",
+            type=GAMMA,
+            metavar="G|median",
+            help=f"γ of the kernels {gammas}. With median, 1 / the median squared distance of a "
+            "sample of the rows.",
+        ),
         click.option(
             "--transform",
             type=SCALE,

@@ -111,6 +111,7 @@ def lay_out(
     InputError
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
+    encoder.check_kernel(kernel)
     encoder.check(vectors, kernel)
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:

@@ -16,6 +16,7 @@ from typing import Any
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import Dictionary
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.pq import Quantizer
 from mercore.pipeline.encoders.pq_numba import assign
 from mercore.pipeline.encoders.pursuit_numba import pursue
@@ -33,7 +34,7 @@ def before_encoding(spec: EncoderSpec) -> None:
         )
     elif isinstance(spec, Quantizer):
         _compile_beside(assign, "assignment")
-    elif isinstance(spec, KpcaBoundSpec):
+    elif isinstance(spec, KpcaBoundSpec | PcaBoundSpec):
         _compile_beside(bound_rows, "bounds", factors=[4])
 
 
@@ -53,7 +54,7 @@ def before_scanning(spec: EncoderSpec, nq: int) -> None:
             _compile_beside(sparse_filter_numba.scan_filtered, "sparse", nq=nq, **options)
     elif isinstance(spec, Quantizer):
         _compile_beside(pq_numba.scan_filtered, "pq", nq=nq, codes=spec.n_subquantizers)
-    elif isinstance(spec, KpcaBoundSpec):
+    elif isinstance(spec, KpcaBoundSpec | PcaBoundSpec):
         _compile_beside(bound_rows, "bounds", factors=[4])
 
 

@@ -7,7 +7,7 @@ from mercore.jobs.encoder_options import parse_spec
 from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.kernels import KERNELS, KINDS, Kernel, make_kernel
+from mercore.pipeline.kernels import KERNELS, KINDS, Kernel, canonical_name, make_kernel
 from mercore.stores.errors import InputError
 
 
@@ -46,13 +46,14 @@ def parse_kernels(
         number.
     """
     scale = scale_of(transform)
-    _refuse_twice("--kernel", names)
     for name in filter(names_file, names):
         raise InputError(
             f"--kernel {name} has no use here: compare takes the kernels that have a name, "
             f"{', '.join(KERNELS)}. "
             "Fix: give the file to encode, search and evaluate."
         )
+    names = [canonical_name(name) for name in names]
+    _refuse_twice("--kernel", names)
     takers = [kind.name for kind in KINDS.values() if kind.takes_gamma]
     if gamma is not None and not set(names) & set(takers):
         raise InputError(

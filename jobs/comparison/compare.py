@@ -155,6 +155,7 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
         check_domain(store, kernel.kernel)
         for candidate in candidates:
             try:
+                candidate.spec.check_kernel(kernel.kernel)
                 candidate.spec.check(store, kernel.kernel)
             except InputError as error:
                 raise InputError(f"--encoder {candidate.label}: {error}") from None

@@ -28,7 +28,11 @@ from mercore.stores.results.hits import Hits
 Report = dict[str, Any]
 
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
-KERNELS = tuple(name for name, kind in KINDS.items() if not kind.takes_gamma or kind.default_gamma)
+KERNELS = tuple(
+    name
+    for name, kind in KINDS.items()
+    if kind.normalised and (not kind.takes_gamma or kind.default_gamma)
+)
 SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
 MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500

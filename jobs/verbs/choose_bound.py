@@ -9,8 +9,6 @@ from mercore.jobs.progress import waiting
 from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
 from mercore.pipeline.search.collect import FAILING
@@ -62,7 +60,7 @@ def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
     if store is None:
         return None
     spec = spec_of(store)
-    if not isinstance(spec, KpcaBoundSpec | BinBoundSpec):
+    if not spec.bounds:
         raise ExistsError(
             f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are "
             "begun, or a new path. "

@@ -21,11 +21,10 @@ from mercore.jobs.verbs.resuming import begun, check_target, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import mapped_vectors
-from mercore.pipeline.search.choose_bound import choose_bytes
+from mercore.pipeline.search.choose_bound import choose_bytes, smallest_bound
 from mercore.pipeline.search.choose_transform import SCALES, choose_transform_bytes
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.location.resolve import location_of
@@ -198,8 +197,7 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
         begun = begun_bound(codes, encoder.random_state)
         if begun is None:
             location_of(codes).check_new()
-            smallest = KpcaBoundSpec(n_landmarks=1, n_components=1)
-            _laid_out(rows, kernel, smallest, options)  # refuses parameters that fit no bound
+            _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
         encoder = begun
     plan = _laid_out(rows, kernel, encoder, options)

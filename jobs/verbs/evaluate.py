@@ -72,10 +72,11 @@ class EvaluateTask(VerbTask):
 
     def run(self) -> Report:
         """Return every definition of recall at every rank, and the measures that were asked for."""
-        returned = self.returned
+        returned, truth = self.returned, self.truth
         if self.rescoring is not None:
             returned = Hits(scores=self.rescoring.scores(), ids=returned.ids)
-        recall = recalls(returned, self.truth, self.ranks, exact_scores=self.rescoring is not None)
+            truth = self.rescoring.descending(truth)
+        recall = recalls(returned, truth, self.ranks, exact_scores=self.rescoring is not None)
         recall += [vars(row) for row in [*self._coverages(), *self._recognition_rates()]]
         if self.near is not None:
             recall.append(vars(overlap(returned, self.near)))

@@ -102,7 +102,7 @@ class ExactTask(SearchTask):
             check_id(out, int(original_ids(last, self.vectors.dropped)[0]))
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = prove(self, out, lease)
-            scores = self.kernel.from_ranking(proved.scores.copy())
+            scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=original_ids(proved.ids, self.vectors.dropped))
             written = [*write_hits(out, hits), _write_certificate(out, proved, self)] if out else []
             if out:
@@ -259,11 +259,11 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
 
 def _write_certificate(out: str, proved: ExactAnswers, task: ExactTask) -> str:
     """Write the certificate beside the hits; return its path."""
-    slack = 2 * task.kernel.ranking.exact_error(task.vectors.dims)
+    kth = proved.scores[:, -1]
     arrays = {
-        "kth": proved.scores[:, -1],
+        "kth": kth,
         "greatest_unevaluated": proved.greatest,
-        "slack": np.full(len(proved.ids), slack),
+        "slack": task.kernel.ranking.slack(task.vectors.dims, kth),
         "evaluated": proved.evaluated,
         "ties": proved.ties,
         "rows": np.array(task.vectors.rows),

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
-from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import kernel_from_spec
@@ -120,6 +120,8 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     check_faiss()
     store = open_code_store(codes)
     custom = custom_kernel_of(store, options.kernel)
+    named = KernelOptions(name=options.kernel)
+    named.check_same(kernel_from_spec(store.spec.kernel, custom), codes)
     encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(

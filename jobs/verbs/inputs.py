@@ -11,8 +11,10 @@ import click
 from mercore.jobs.custom_kernel import checked_custom, load_custom
 from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.resources.execution import Execution, Load, Stores
-from mercore.pipeline.kernels import Kernel, make_kernel
+from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
+from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
+from mercore.pipeline.search.choose_gamma import median_gamma
 from mercore.pipeline.search.executor import Executor
 from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.formats.linear_map import read_linear_map
@@ -56,11 +58,12 @@ class KernelOptions:
     """The kernel that a user names: a built-in one, or a file that declares one.
 
     ``linear_map`` is the file of a matrix that maps all rows and queries before the kernel.
+    ``gamma`` is a number, or ``median`` for 1 / the median squared distance of sampled rows.
     ``transform`` is a number, or ``auto`` for an encode that is to choose it.
     """
 
     name: str | None = None
-    gamma: float | None = None
+    gamma: float | str | None = None
     transform: float | str | None = None
     linear_map: str | None = None
 
@@ -79,7 +82,8 @@ class KernelOptions:
 
     def check(self) -> None:
         """Refuse a kernel or a linear map that does not exist; no rows are read."""
-        self._make(load_custom(self.file) if self.file else None)
+        gamma = 1.0 if self._takes_median() else self.gamma
+        self._make(load_custom(self.file) if self.file else None, gamma)
         self.open_map()
 
     def open_map(self) -> LinearMap | None:
@@ -89,13 +93,69 @@ class KernelOptions:
 
     def open(self, vectors: Vectors) -> Kernel:
         """Return the kernel; a custom one is tested on rows of ``vectors``, which are mapped."""
-        return self._make(checked_custom(self.file, vectors) if self.file else None)
+        gamma = self.gamma
+        if self._takes_median():
+            gamma = median_gamma(vectors, str(self.name))
+            click.echo(f"gamma: {gamma:g}, 1 / the median distance of sampled rows", err=True)
+        return self._make(checked_custom(self.file, vectors) if self.file else None, gamma)
 
-    def _make(self, custom: Any) -> Kernel:  # noqa: ANN401
+    def _takes_median(self) -> bool:
+        """Return whether γ is to be measured; refuse that for a kernel without γ."""
+        if gamma_of(self.gamma) != MEDIAN:
+            return False
+        if self.file or (self.name and not KINDS[canonical_name(self.name)].takes_gamma):
+            raise InputError(
+                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave --gamma out."
+            )
+        return bool(self.name)
+
+    def _make(self, custom: Any, gamma: Any) -> Kernel:  # noqa: ANN401
         if not self.name:
             raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
         scale = scale_of(self.transform)
-        return make_kernel(self.name, gamma=self.gamma, transform=scale, custom=custom)
+        return make_kernel(self.name, gamma=gamma, transform=scale, custom=custom)
+
+    def check_same(self, kernel: Kernel, where: str) -> None:
+        """Refuse a kernel, γ or transform that is not the one of the codes at ``where``.
+
+        What is not given is not compared; a γ of ``median`` is the codes' own.
+
+        Raises
+        ------
+        InputError
+            If something differs.
+        """
+        inner = kernel.kernel if type(kernel) is Transformed else kernel
+        scale = kernel.scale if type(kernel) is Transformed else None
+        has = {"kernel": inner.name, "gamma": getattr(inner, "gamma", None), "transform": scale}
+        given = {
+            "kernel": None if self.name is None or self.file else canonical_name(self.name),
+            "gamma": gamma_of(self.gamma),
+            "transform": scale_of(self.transform),
+        }
+        if given["gamma"] == MEDIAN and has["gamma"] is not None:
+            given["gamma"] = None
+        for option, value in given.items():
+            if value is not None and value != has[option]:
+                raise InputError(
+                    f"{where} has {option} {'none' if has[option] is None else has[option]}: found "
+                    f"--{option} {value}. Fix: leave --{option} out."
+                )
+
+
+def gamma_of(gamma: float | str | None) -> float | str | None:
+    """Return γ: a number, ``median`` or None.
+
+    Raises
+    ------
+    InputError
+        If it is another text.
+    """
+    if isinstance(gamma, str) and gamma != MEDIAN:
+        raise InputError(
+            f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: --gamma {MEDIAN}"
+        )
+    return gamma
 
 
 def kind_of(store: str) -> str:

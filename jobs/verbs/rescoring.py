@@ -35,7 +35,7 @@ class Rescoring:
     rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
     def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the true scores, float64[nq, k]."""
+        """Return the true scores, float64[nq, k]; distances are negative, so that they descend."""
         nq = len(self.rows)
         batches = []
         for start in range(0, nq, BATCH):
@@ -46,7 +46,14 @@ class Rescoring:
             batches.append(
                 true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
             )
-        return np.concatenate(batches)
+        scores = np.concatenate(batches)
+        return np.negative(self.kernel.shown(scores)) if self.kernel.ascending else scores
+
+    def descending(self, hits: Hits) -> Hits:
+        """Return hits of other scores by the same kernel; distances become negative."""
+        if hits.scores is None or not self.kernel.ascending:
+            return hits
+        return Hits(scores=np.negative(hits.scores), ids=hits.ids)
 
 
 def open_rescoring(

@@ -104,17 +104,13 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         exact=options.exact or None,
         relaxed=options.relaxed,
     )
-    refuse_unused(
-        f"{store} has its kernel already",
-        gamma=options.kernel.gamma,
-        transform=options.kernel.transform,
-        linear_map=options.kernel.linear_map,
-    )
+    refuse_unused(f"{store} has its kernel already", linear_map=options.kernel.linear_map)
     orders = open_order_store(store)
     custom = custom_kernel_of(orders, options.kernel.name)
     each = orders.orders * 2 * (1 + (options.neighbours or 0))
     batch = options.batch or min(BATCH, max(1, CANDIDATES // each))
     kernel = kernel_from_spec(orders.spec.kernel, custom)
+    options.kernel.check_same(kernel, store)
     task = OrderTask(
         store=store,
         codes=None,

@@ -106,13 +106,9 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     if kind_of(store) == "codes":
         codes = open_code_store(store)
         custom = custom_kernel_of(codes, kernel.name)
-        refuse_unused(
-            f"{store} has its kernel already",
-            gamma=kernel.gamma,
-            transform=kernel.transform,
-            linear_map=kernel.linear_map,
-        )
+        refuse_unused(f"{store} has its kernel already", linear_map=kernel.linear_map)
         of_codes = kernel_from_spec(codes.spec.kernel, custom)
+        kernel.check_same(of_codes, store)
         return Opened(codes, None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     linear_map = kernel.open_map()

@@ -107,7 +107,7 @@ class VerifyTask:
                 search.executor.concurrent_batches,
             )
             for start, verdicts in zip(starts, every, strict=True):
-                scores = task.kernel.from_ranking(verdicts.answers.scores.copy())
+                scores = task.kernel.shown(task.kernel.from_ranking(verdicts.answers.scores.copy()))
                 better = original_ids(verdicts.answers.ids, dropped)
                 for query, word in enumerate(verdicts.words()):
                     claimed = self.ids[start + query]
@@ -163,7 +163,7 @@ def open_verify(
         search=fit_exact(search, batch=options.batch),
         hits=hits,
         ids=claimed.ids,
-        scores=claimed.scores if kernel.ranking is kernel else None,
+        scores=claimed.scores if kernel.ranking is kernel and kernel.normalised else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.encoder import Encoder, EncoderSpec
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
@@ -35,6 +36,7 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         KpcaJlSpec,
         KpcaSpec,
         KpcaBoundSpec,
+        PcaBoundSpec,
         BinBoundSpec,
     )
 }

@@ -149,6 +149,7 @@ class AskaSpec(Dictionary):
     description = (
         "A code holds α weighted atoms of a dictionary of rows, in the kernel's feature space."
     )
+    source = "Davis, Balzer & Soatto 2014"
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range (see the EncoderSpec contract)."""

@@ -122,6 +122,12 @@ class EncoderSpec(ABC):
     description: ClassVar[str]
     """What a code is, in one sentence for users."""
 
+    source: ClassVar[str]
+    """The paper that defines the code."""
+
+    needs: ClassVar[str] = "a Mercer kernel with K(x, x) = 1"
+    """What it asks of a kernel."""
+
     size: ClassVar[Size]
     bounds: ClassVar[bool] = False
     """Whether the scores of codes are upper bounds of the kernel."""
@@ -130,6 +136,30 @@ class EncoderSpec(ABC):
     @abstractmethod
     def block_rows(self) -> int:
         """The number of rows that are best encoded at once."""
+
+    @classmethod
+    def serves(cls, kernel: Kernel) -> bool:
+        """Return whether codes can be made for a kernel."""
+        return kernel.normalised
+
+    def check_kernel(self, kernel: Kernel) -> None:
+        """Refuse a kernel of raw rows that codes cannot serve; ``check`` refuses other kernels.
+
+        Raises
+        ------
+        InputError
+            With an encoder, or a kernel, that works.
+        """
+        if kernel.normalised or self.serves(kernel):
+            return
+        fix = "--encoder pq --metric product"
+        if self.bounds:
+            fix = "--encoder pca-bound"
+        elif kernel.ascending:
+            fix = "--encoder pq, or --kernel rbf --gamma median, which ranks rows alike"
+        raise InputError(
+            f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. Fix: {fix}"
+        )
 
     @abstractmethod
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

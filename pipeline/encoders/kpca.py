@@ -129,6 +129,7 @@ class KpcaSpec(Landmarks):
     description = (
         "A code holds the E coordinates of kernel PCA as float32, and the norm of the rest."
     )
+    source = "Bourrier et al. 2015, Eq. 11, 12 and 21"
     size = Size("n_components", "multiply-adds", MAX_LANDMARKS)  # plain KPCA is not in the paper
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

@@ -29,6 +29,7 @@ class KpcaAskaSpec(Dictionary, Landmarks):
     description = (
         "A code holds α weighted atoms of a dictionary of rows, in coordinates of kernel PCA."
     )
+    source = "Davis, Balzer & Soatto 2014, Fig. 7"
 
     def size_fits(self, dims: int) -> bool:
         """Return whether atoms and landmarks are enough."""

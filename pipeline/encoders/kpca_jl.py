@@ -49,6 +49,7 @@ class KpcaJlSpec(Landmarks):
     description = (
         "A code holds float32 numbers: Gaussian projections of the coordinates of kernel PCA."
     )
+    source = "Davis, Balzer & Soatto 2014, §3.2"
     size = Size("n_projections", "multiply-adds", MAX_PROJECTIONS, Fraction(32, 8))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

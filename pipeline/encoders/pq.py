@@ -115,13 +115,20 @@ class PqSpec(Quantizer):
     """Product quantisation of prepared rows, as in faiss' ``IndexPQ``.
 
     Scores are estimates of K for cosine and hellinger. For rbf they are 1 − ‖x − q(y)‖² / 2 and
-    only rank.
+    only rank. For kernels of raw rows they are −‖x − q(y)‖² or ⟨x, q(y)⟩ themselves.
     """
 
     name: str = "pq"
     version: int = 1
 
     description = "A code holds D bytes: the row itself, product-quantised as by faiss."
+    source = "Jégou, Douze & Schmid 2011"
+    needs = "a kernel that ranks as distances or products of prepared rows do"
+
+    @classmethod
+    def serves(cls, kernel: Kernel) -> bool:
+        """Return whether a metric of prepared rows ranks as the kernel does."""
+        return bool(kernel.raw_metrics)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
@@ -150,7 +157,7 @@ class PqSpec(Quantizer):
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
-        return Pq(prepared_rows(kernel), model["codebooks"], self)
+        return Pq(prepared_rows(kernel), model["codebooks"], self, raw=not kernel.normalised)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
@@ -182,6 +189,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
     )
 
     description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
+    source = "Bourrier et al. 2015, §4.2"
     size = Quantizer.size
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
@@ -247,12 +255,16 @@ class Pq(Encoder):
     ----------
     embed : the function from raw rows to coordinates, float32[b, E]
     codebooks : float32[D · 256, E / D]: the centroids of one sub-quantizer after another
+    raw : whether a score by distance is −‖x̃ − q(ỹ)‖², not K of unit vectors
     """
 
-    def __init__(self, embed: Embed, codebooks: Float32, spec: Quantizer) -> None:
+    def __init__(
+        self, embed: Embed, codebooks: Float32, spec: Quantizer, *, raw: bool = False
+    ) -> None:
         self.embed = embed
         self.block_rows = spec.block_rows
         self.metric = spec.metric
+        self.raw = raw
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
 
     def prepare_encoding(self) -> None:
@@ -280,7 +292,7 @@ class Pq(Encoder):
         """Return the term of each centroid in a query's score, float32[D, 256, nq].
 
         The sum is ⟨x̃, q(ỹ)⟩, or 1 − ‖x̃ − q(ỹ)‖²/2, which is K(x, y) of unit vectors in feature
-        space (Eq. 6).
+        space (Eq. 6). Of raw rows it is −‖x̃ − q(ỹ)‖².
         """
         points = (
             self.embed(queries, label="query")
@@ -295,7 +307,10 @@ class Pq(Encoder):
         if self.metric == "distance":
             tables -= np.square(books).sum(axis=2)[:, :, None] / 2
             tables -= np.square(points).sum(axis=2).T[:, None] / 2
-            tables[0] += 1
+            if self.raw:
+                tables *= 2
+            else:
+                tables[0] += 1
         return tables.astype(np.float32)
 
 

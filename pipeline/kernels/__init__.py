@@ -1,30 +1,51 @@
 """Kernels by name, and kernels from their specs."""
 
+import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from mercore.pipeline.kernels.custom import CustomKernel
 from mercore.pipeline.kernels.kernel import Kernel
+from mercore.pipeline.kernels.raw.metric import Euclidean, InnerProduct
 from mercore.pipeline.kernels.rbf import Rbf
 from mercore.pipeline.kernels.sums import Chi2, Cosine, Hellinger, Intersection, JensenShannon
 from mercore.pipeline.kernels.transform import ExpChi2, Transformed
 from mercore.stores.errors import FormatError, InputError
 
 __all__ = [
+    "ALIASES",
     "KERNELS",
     "KINDS",
+    "MEDIAN",
+    "UNIT_KERNELS",
     "CustomKernel",
     "Kernel",
+    "canonical_name",
     "is_custom",
     "kernel_from_spec",
     "make_kernel",
 ]
 
 KINDS: dict[str, type[Kernel]] = {
-    kind.name: kind for kind in (Cosine, Hellinger, Chi2, Intersection, JensenShannon, ExpChi2, Rbf)
+    kind.name: kind
+    for kind in (
+        Cosine,
+        Hellinger,
+        Chi2,
+        Intersection,
+        JensenShannon,
+        ExpChi2,
+        Rbf,
+        Euclidean,
+        InnerProduct,
+    )
 }
 KERNELS = tuple(KINDS)
+UNIT_KERNELS = tuple(name for name, kind in KINDS.items() if kind.normalised)
+ALIASES = {alias: name for name, kind in KINDS.items() for alias in kind.aliases}
+MEDIAN = "median"  # in place of γ: 1 / the median squared distance of a sample of the rows
 LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over- or underflow
 
 
@@ -49,7 +70,34 @@ def make_kernel(
                 f"--{option} 1"
             )
     kernel = _untransformed(name, gamma, custom)
-    return kernel if transform is None else Transformed(kernel, transform)
+    if transform is None:
+        return kernel
+    if not kernel.normalised:
+        raise InputError(
+            f"kernel {kernel.name} takes no transform, which needs K(x, x) = 1: found "
+            f"{transform}. Fix: leave --transform out."
+        )
+    return Transformed(kernel, transform)
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a built-in kernel: in small letters, without hyphens, and no alias.
+
+    Raises
+    ------
+    InputError
+        If there is no such kernel; the message suggests the nearest name.
+    """
+    folded = "_".join(re.split(r"[\s_-]+", name.strip().lower()))
+    if folded in KINDS:
+        return folded
+    if folded in ALIASES:
+        return ALIASES[folded]
+    near = difflib.get_close_matches(folded, (*KERNELS, *ALIASES), n=1, cutoff=0.5)
+    raise InputError(
+        f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: "
+        f"--kernel {near[0] if near else 'chi2'}"
+    )
 
 
 def kernel_from_spec(spec: Mapping[str, Any], custom: CustomKernel | None = None) -> Kernel:
@@ -126,11 +174,7 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
                 "--gamma out, write it there."
             )
         return custom
-    if name not in KINDS:
-        raise InputError(
-            f"unknown kernel: found {name!r}, expected one of {', '.join(KERNELS)}. Fix: "
-            "--kernel chi2"
-        )
+    name = canonical_name(name)
     kind = KINDS[name]
     if not kind.takes_gamma and gamma is not None:
         takers = " or ".join(other.name for other in KINDS.values() if other.takes_gamma)
@@ -143,7 +187,7 @@ def _untransformed(name: str, gamma: float | None, custom: CustomKernel | None) 
     gamma = kind.default_gamma if gamma is None else gamma
     if gamma is None:
         raise InputError(
-            f"kernel {name} needs a gamma: found none. Fix: --gamma G; 1 / (median squared "
-            "distance) is a usual choice."
+            f"kernel {name} needs a gamma: found none. Fix: --gamma median, which is 1 / (median "
+            "squared distance), or a number."
         )
     return make(gamma)

@@ -48,7 +48,7 @@ def is_of_shared_terms(kernel: Kernel) -> bool:
 
 def tie_at(kernel: Kernel, score: Decimal) -> Decimal:
     """Return the greatest difference of two scores that tie."""
-    return TIE * score if kernel.relative_ties else TIE
+    return TIE * abs(score) if kernel.relative_ties else TIE
 
 
 def of_integers(formula: Callable[[Integers, Integers], int], x: Rows, y: Rows) -> Decimal:
@@ -66,6 +66,12 @@ def squared_distance(x: Rows, y: Rows) -> Decimal:
     a, b, exponent = _integers(x, y)
     squares = sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
     return squares * Decimal(4) ** exponent
+
+
+def inner_product(x: Rows, y: Rows) -> Decimal:
+    """Return ⟨x, y⟩."""
+    a, b, exponent = _integers(x, y)
+    return sum(p * q for p, q in _shared(a, b)) * Decimal(4) ** exponent
 
 
 def _integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Kernel(ABC):
     """A Mercer kernel with K(x, x) = 1 on prepared rows: K(x, y) = ⟨Φ(x), Φ(y)⟩.
 
+    A kernel that is not ``normalised`` is any similarity whose larger score is the nearer row.
+
     ``block`` is fast, float32, and within ``block_error`` of the true score. ``exact`` and
     ``exact_pairs`` are the true score: float64, terms added in ascending dimension, so that its
     bits do not depend on the block, batch or thread.
@@ -29,6 +31,24 @@ class Kernel(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     """The formula, for the help text."""
+
+    score: ClassVar[str] = "K(x, y), at most 1; larger is nearer"
+    """What a score is that users see."""
+
+    source: ClassVar[str]
+    """The paper or the library that defines the kernel so."""
+
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other names of kernels that rank rows alike."""
+
+    normalised: ClassVar[bool] = True
+    """Whether K is a Mercer kernel with K(x, x) = 1: all encoders serve such kernels."""
+
+    ascending: ClassVar[bool] = False
+    """Whether the scores that users see ascend, because they are distances."""
+
+    relative_error: ClassVar[bool] = False
+    """Whether ``exact_error`` is a share of the score."""
 
     signed: ClassVar[bool] = False
     """Whether rows may have negative values."""
@@ -156,9 +176,16 @@ class Kernel(ABC):
         """Return rows that sum to one, float64[n, d], from an additive kernel's prepared rows."""
         return prepared
 
+    def shown(self, scores: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the scores that users see, in the same dtype."""
+        return scores
+
     @abstractmethod
-    def block_error(self, X: Float64, Y: Float64) -> float:
-        """Return a bound of |block − exact| over prepared rows, float32 rounding included."""
+    def block_error(self, X: Float64, Y: Float64) -> float | Float64:
+        """Return a bound of |block − exact| over prepared rows, float32 rounding included.
+
+        It is one number, or one per row of Y: float64[m].
+        """
 
     @abstractmethod
     def exact_error(self, dims: int) -> float:
@@ -167,6 +194,16 @@ class Kernel(ABC):
         The real score is K of the raw rows in real numbers: the bound includes the roundings of
         ``prepare``.
         """
+
+    def slack(self, dims: int, scores: Float64) -> Float64:
+        """Return the errors of two computed scores together, float64 of the shape of ``scores``.
+
+        One of the two is given, or is the larger one in size. Where errors are shares of a score,
+        5 % more is for the difference of the two.
+        """
+        if self.relative_error:
+            return 2.1 * self.exact_error(dims) * np.abs(scores)
+        return np.full(np.shape(scores), 2 * self.exact_error(dims))
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON that names this kernel: ``{"name", "configuration"}``."""

@@ -10,13 +10,14 @@ from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.simd.aligned import aligned
 
 Ids = NDArray[np.int64]
+LEAST_TERM = 2.0**-148  # error of a float32 term that underflows
 
 
 class Sums(NamedTuple):
     """The form of a score: ``terms``, summed over rows scaled by ``scaling``.
 
     The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``. Its error is at
-    most ``error``.
+    most ``error``, which is a share of the score if it is ``relative``.
     """
 
     terms: int
@@ -24,6 +25,7 @@ class Sums(NamedTuple):
     share: float
     exponential: bool
     error: float
+    relative: bool = False
 
 
 class Prefilter:
@@ -36,8 +38,18 @@ class Prefilter:
         self.queries = aligned((len(queries), stride), np.float32)
         self.queries[:, : self.dims] = queries
 
+    def error_at(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a bound of the error of a score near each of these, float64 of their shape.
+
+        A relative error has a rest for terms that underflow, and 1 % more for the difference of a
+        score and its float32 value.
+        """
+        if not self.sums.relative:
+            return np.full(np.shape(scores), self.error)
+        return 1.01 * self.error * np.abs(scores) + self.dims * LEAST_TERM
+
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
-        """Return scores within ``error`` of the exact ones, float64[p].
+        """Return scores within ``error_at`` of the exact ones, float64[p].
 
         NaN where float32 may lose digits.
 

@@ -17,6 +17,8 @@ class Rbf(SumKernel):
 
     name = "rbf"
     description = "exp(−γ ‖x − y‖²)"
+    source = "the Gaussian kernel, as scikit-learn's rbf_kernel"
+    aliases = ("gaussian", "gauss", "rbf_kernel")
     signed = True
     zero_rows = True
     takes_gamma = True

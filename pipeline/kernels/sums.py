@@ -60,7 +60,7 @@ class SumKernel(Kernel):
         pair_sums_numba.pairs(_number_of(self.terms), X, Y, x_rows, y_rows, TINY, out)
         return out
 
-    def prefilter(self, queries: Float64) -> "Prefilter":
+    def prefilter(self, queries: Float64) -> "Prefilter | None":
         """Return the float32 prefilter of raw rows for prepared queries."""
         from mercore.pipeline.kernels import prefilter, prefilter_numba
 
@@ -71,6 +71,7 @@ class SumKernel(Kernel):
             share=share,
             exponential=exponential,
             error=self.prefilter_error(queries),
+            relative=self.relative_error,
         )
         return prefilter.Prefilter(sums, queries)
 
@@ -81,7 +82,10 @@ class SumKernel(Kernel):
 
     @abstractmethod
     def prefilter_error(self, queries: Float64) -> float:
-        """Return a bound of |prefilter − exact| for any rows and these prepared queries."""
+        """Return a bound of |prefilter − exact| for any rows and these prepared queries.
+
+        It is a share of the score if ``exact_error`` is one.
+        """
 
     def packed(self, YT: Float32) -> Columns:
         """Return columns YT [d, m] in the layout that the jitted functions read."""
@@ -172,6 +176,8 @@ class Chi2(_Histogram):
 
     name = "chi2"
     description = "Σ 2xy / (x + y)"
+    source = "Bourrier et al. 2015, Eq. 19, times 2; Vedaldi & Zisserman 2012"
+    aliases = ("additive_chi2", "chi_square", "chi_squared", "chisquare")
     term_cost = 0.028
     terms = "CHI2"
     term_bound = "root"
@@ -212,6 +218,8 @@ class Intersection(_Histogram):
 
     name = "intersection"
     description = "Σ min(x, y)"
+    source = "Swain & Ballard 1991; Bourrier et al. 2015"
+    aliases = ("hik", "histogram_intersection", "histogram_intersection_kernel")
     terms = "INTERSECTION"
     term_bound = "minimum"
 
@@ -233,6 +241,8 @@ class JensenShannon(_Histogram):
 
     name = "jensen_shannon"
     description = "Σ ½ [x log2((x + y)/x) + y log2((x + y)/y)]"
+    source = "Hein & Bousquet 2005; Vedaldi & Zisserman 2012"
+    aliases = ("js", "jensenshannon")
     term_cost = 0.125
     terms = "JENSEN_SHANNON"
     term_bound = "root"
@@ -309,6 +319,8 @@ class Cosine(_Inner):
 
     name = "cosine"
     description = "⟨x, y⟩ / (‖x‖ ‖y‖)"
+    source = "the cosine similarity, as scikit-learn's cosine_similarity"
+    aliases = ("angular", "cosine_similarity", "cos")
     signed = True
     scaling = "NORM_ONE"
 
@@ -333,6 +345,8 @@ class Hellinger(_Inner):
 
     name = "hellinger"
     description = "Σ √(xy)"
+    source = "Bhattacharyya 1943; Vedaldi & Zisserman 2012"
+    aliases = ("bhattacharyya",)
     term_bound = "root"
     scaling = "ROOTS"
 

@@ -18,6 +18,7 @@ class Transformed(Kernel):
 
     name = "transformed"
     description = "exp(s (κ − 1))"
+    source = "Jiang, Que & Kulis 2014, Eq. 6"
 
     def __init__(self, kernel: Kernel, scale: float) -> None:
         self.kernel = kernel
@@ -65,9 +66,8 @@ class Transformed(Kernel):
 
         Both scores lie in [0, 1], so a bound above 1 need not be tight.
         """
-        carried = float(
-            np.expm1(min(1.0, self.scale * (self.kernel.block_error(X, Y) + 4 * EPS32)))
-        )
+        error = float(np.max(self.kernel.block_error(X, Y))) + 4 * EPS32
+        carried = float(np.expm1(min(1.0, self.scale * error)))
         return (carried + 4 * EPS32) * 1.01
 
     def exact_error(self, dims: int) -> float:
@@ -100,6 +100,8 @@ class ExpChi2(Transformed):
 
     name = "exp_chi2"
     description = "exp(−γ Σ (x − y)² / (x + y))"
+    source = "Zhang et al. 2007; with rows that sum to one"
+    aliases = ("exponential_chi2", "expchi2")
     takes_gamma = True
     default_gamma = 1.0
 

@@ -37,17 +37,11 @@ class ExactAnswers:
 
 
 class Scored:
-    """The pairs of a batch whose true score was computed.
+    """The pairs of a batch whose true score was computed, by an exact scorer."""
 
-    Parameters
-    ----------
-    slack : float
-        The errors of two computed scores together.
-    """
-
-    def __init__(self, nq: int, k: int, slack: float) -> None:
+    def __init__(self, nq: int, k: int, scorer: ExactScorer) -> None:
         self.top_k = TopK(nq, k, np.float64)
-        self.slack = slack
+        self._scorer = scorer
         self.counts = np.zeros(nq, np.int64)
         self._pairs: list[tuple[NDArray[np.int64], NDArray[np.int64], Float64]] = []
 
@@ -62,7 +56,13 @@ class Scored:
     @property
     def least(self) -> Float32:
         """The bound that a row must reach to be in, or tie with, the query's top k, float32[nq]."""
-        return float32_below(self.top_k.kth - self.slack)
+        return float32_below(self._least)
+
+    @property
+    def _least(self) -> Float64:
+        """The computed score that a row needs to be in, or tie with, the top k, float64[nq]."""
+        kth = self.top_k.kth
+        return kth - self._scorer.slack(kth)
 
     def answers(
         self, scorer: ExactScorer, queries: NDArray[Any], greatest: Float64, raw: FetchRows
@@ -77,7 +77,7 @@ class Scored:
         of_query, rows, scores = (
             np.concatenate(values) for values in zip(*self._pairs, strict=True)
         )
-        close = scores >= (self.top_k.kth - self.slack)[of_query]
+        close = scores >= self._least[of_query]
         candidates = Candidates(of_query[close], rows[close], scores[close])
         resolved = resolve_ties(scorer, queries, candidates, self.top_k.ids.shape[1], raw)
         return ExactAnswers(

@@ -124,7 +124,8 @@ def search_code_store(
             kernel=kernel, threads=settings.threads, vectors=vectors, codes=codes
         )
 
-    return _collect(queries, executor, (range(store.parts), store.dropped), settings, advance)
+    searched = range(store.parts), store.dropped
+    return _shown(kernel, _collect(queries, executor, searched, settings, advance))
 
 
 def search_vector_store(
@@ -150,7 +151,14 @@ def search_vector_store(
     executor = settings.executor or ThreadExecutor(
         kernel=kernel, threads=settings.threads, vectors=vectors
     )
-    return _collect(queries, executor, (None, vectors.dropped), settings, advance)
+    searched = None, vectors.dropped
+    return _shown(kernel, _collect(queries, executor, searched, settings, advance))
+
+
+def _shown(kernel: Kernel, hits: Hits) -> Hits:
+    """Return hits with the scores that users see."""
+    assert hits.scores is not None
+    return Hits(scores=kernel.shown(hits.scores), ids=hits.ids)
 
 
 def check_source(vectors: Vectors, store: CodeStore | OrderStore) -> None:

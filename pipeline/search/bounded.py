@@ -39,7 +39,7 @@ class Bounded:
         self.scorer, self.codes, self.batch, self.k = scorer, codes, batch, k
         self.nq = len(batch.queries)
         self.budget = PairBudget.of(k, roomy=scorer.window is None)
-        self.scored = Scored(self.nq, k, scorer.slack)
+        self.scored = Scored(self.nq, k, scorer)
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
         self._seeds = np.empty(0, np.int64)  # the seeds, scored or claimed, as query · n + row

@@ -11,6 +11,7 @@ from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.bounds.sample import (
     QUERIES,
     Sample,
@@ -56,7 +57,8 @@ def choose_bound(
     )
     search = Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, k)
     measured = []
-    for spec, model, shares in _bounds(vectors, kernel.ranking, rows, random_state):
+    of_kernel = _bounds if kernel.normalised else _raw_bounds
+    for spec, model, shares in of_kernel(vectors, kernel.ranking, rows, random_state):
         share = expected_share(shares, vectors.rows / k)
         size = row_bytes(spec.columns("none"))
         measured.append(
@@ -68,6 +70,16 @@ def choose_bound(
 def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     """Return the bytes that choosing takes: a sample in three forms, a model, and blocks."""
     rows, dims = vectors.rows, vectors.dims
+    if not kernel.normalised:
+        pca = _widest_pca(vectors, 0).memory(dims, rows)
+        read = vectors.open_bytes + vectors.read_bytes
+        return (
+            (SAMPLE + QUERIES) * dims * vectors.dtype.itemsize
+            + pca.fit
+            + pca.shared
+            + 256 * pca.row
+            + read
+        )
     kpca, bins = _widest(vectors, 0), BinBoundSpec(n_groups=min(dims, MOST_BYTES))
     specs = (kpca, bins) if kernel.ranking.term_bound else (kpca,)
     sample = (SAMPLE + QUERIES) * (
@@ -77,6 +89,32 @@ def choose_bytes(vectors: Vectors, kernel: Kernel) -> int:
     fit = max(spec.memory(dims, rows).fit for spec in specs)
     read = vectors.open_bytes + vectors.read_bytes
     return sample + kpca.memory(dims).shared + fit + block + read
+
+
+def smallest_bound(kernel: Kernel) -> EncoderSpec:
+    """Return the bound with the least demands on a store, to check other parameters by."""
+    if not kernel.normalised:
+        return PcaBoundSpec(n_components=1)
+    return KpcaBoundSpec(n_landmarks=1, n_components=1)
+
+
+def _widest_pca(vectors: Vectors, random_state: int) -> PcaBoundSpec:
+    """Return the widest bound by principal components: the others are prefixes of it."""
+    return PcaBoundSpec(n_components=min(COMPONENTS[-1], vectors.dims), random_state=random_state)
+
+
+def _raw_bounds(
+    vectors: Vectors, kernel: Kernel, rows: NDArray[Any], random_state: int
+) -> Iterator[tuple[EncoderSpec, Model, Float64]]:
+    """Yield the fitted bounds of a kernel of raw rows, each with its ``sample_shares``."""
+    widest = _widest_pca(vectors, random_state)
+    learned = widest.learn(vectors, kernel)
+    scores = sample_scores(kernel, kernel.prepare(rows))
+    learned = learned._replace(sample=Sample(rows, scores))
+    for count in sorted({min(count, widest.n_components) for count in COMPONENTS}):
+        spec = replace(widest, n_components=count)
+        model = spec.turned(learned, kernel)
+        yield spec, model, model["shares"]
 
 
 def _widest(vectors: Vectors, random_state: int) -> KpcaBoundSpec:

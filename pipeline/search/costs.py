@@ -45,8 +45,9 @@ def by_bounds(
     """Return the cost per row and query of bounds of ``row_bytes`` that leave ``share``."""
     pair = PAIR + A_DIMENSION * search.dims
     scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
-    landmarks, components = model["projection"].shape if "projection" in model else (0, 0)
-    query = landmarks * (EXACT_TERM * search.dims + PROJECTION * components)
+    width, components = model["projection"].shape if "projection" in model else (0, 0)
+    scored = EXACT_TERM * search.dims if "landmarks" in model else 0  # per landmark
+    query = width * (scored + PROJECTION * components)
     query += STEPS * search.k * (EXACT_PAIR + EXACT_DIMENSION * search.dims)
     fixed = query + BATCH / search.queries
     return float(scan + fixed / search.rows + RAISED * share * pair)

@@ -142,7 +142,8 @@ class ExactSearch:
         lists = batch.nearest(width)
         if width == rows:
             return self._of_lists(batch, lists, k)
-        full = lists.scores[:, k - 1] - lists.scores[:, -1] <= scorer.slack
+        kth = np.asarray(lists.scores[:, k - 1], np.float64)
+        full = lists.scores[:, -1] >= kth - scorer.slack(kth)
         if not full.any():
             return self._of_lists(batch, lists, k)
         longer = min(rows, LONGER * width)
@@ -164,7 +165,7 @@ class ExactSearch:
 
         Every row was scored.
         """
-        (nq, width), scored = lists.ids.shape, Scored(len(lists.ids), k, self.scorer.slack)
+        (nq, width), scored = lists.ids.shape, Scored(len(lists.ids), k, self.scorer)
         scored.add(
             np.repeat(np.arange(nq), width),
             lists.ids.ravel(),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.vectors import Vectors
 
@@ -15,7 +16,6 @@ class ExactScorer:
     threads: int = 1
     window: int | None = None  # parts whose bounds are compared at a time, where memory is short
 
-    @property
-    def slack(self) -> float:
-        """The errors of two computed scores together."""
-        return 2 * self.kernel.exact_error(self.vectors.dims)
+    def slack(self, scores: Float64) -> Float64:
+        """Return the errors of two computed scores together, one of which is given."""
+        return self.kernel.slack(self.vectors.dims, scores)

@@ -132,14 +132,15 @@ class Best:
         scores = prefilter.scores(values, pairs)
         known = ~np.isnan(scores)
         self._top_k.insert(queries[known], rows[known] + first, scores[known])
-        least = self._top_k.kth - float32_slack(self._prepared, values.shape[1])
+        kth = self._top_k.kth
+        least = kth - float32_slack(self._prepared, values.shape[1], kth)
         return np.flatnonzero(~(scores < least[queries]))  # NaN, an unknown score, stays
 
 
-def float32_slack(prepared: Prepared, dims: int) -> float:
+def float32_slack(prepared: Prepared, dims: int, kth: Float64) -> Float64:
     """Return how far the float32 score of one of the k best may be below the k-th float32 score."""
     assert prepared.prefilter is not None
-    return 2 * prepared.prefilter.error + 2 * prepared.kernel.exact_error(dims)
+    return 2 * prepared.prefilter.error_at(kth) + prepared.kernel.slack(dims, kth)
 
 
 def pair_scores(
@@ -197,9 +198,10 @@ def _reaching(
     over_parts(list(range(-(-len(rows) // PAIRS))), threads, work)
     top_k, known = TopK(len(threshold.least), threshold.k, np.float64), ~np.isnan(scores)
     top_k.insert(queries[known], rows[known], scores[known])
+    least = threshold.least.astype(np.float64)
     limits = np.maximum(
-        threshold.least.astype(np.float64) - prefilter.error,
-        top_k.kth - float32_slack(prepared, values.shape[1]),
+        least - prefilter.error_at(least),
+        top_k.kth - float32_slack(prepared, values.shape[1], top_k.kth),
     )
     return np.asarray(~(scores < limits[queries]))  # NaN, an unknown score, stays
 

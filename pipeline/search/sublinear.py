@@ -64,7 +64,7 @@ def search_order_store(
         advance(len(raw))
     ids = np.concatenate([top_k.ids for top_k in answers])
     hits = Hits(
-        scores=np.concatenate([top_k.scores for top_k in answers]),
+        scores=kernel.shown(np.concatenate([top_k.scores for top_k in answers])),
         ids=original_ids(ids, store.dropped),
     )
     return OrderHits(hits, np.concatenate(scored))

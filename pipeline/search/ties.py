@@ -64,7 +64,7 @@ def resolve_ties(
         pairs.scores[1:] != pairs.scores[:-1]
     )
     most = max(1, RAW_BYTES // (scorer.vectors.dims * scorer.vectors.dtype.itemsize))
-    for runs in _groups(list(_near_runs(pairs, starts[:-1], k, scorer.slack)), most):
+    for runs in _groups(list(_near_runs(pairs, starts[:-1], k, scorer)), most):
         fetch = (
             raw
             if len(runs) == 1
@@ -89,12 +89,12 @@ def resolve_ties(
 
 
 def _near_runs(
-    pairs: Candidates, starts: NDArray[np.int64], k: int, slack: float
+    pairs: Candidates, starts: NDArray[np.int64], k: int, scorer: ExactScorer
 ) -> Iterator[slice]:
     """Yield the runs of pairs that float64 cannot order and that begin in the top k of a query."""
-    near = (pairs.queries[1:] == pairs.queries[:-1]) & (
-        pairs.scores[:-1] - pairs.scores[1:] <= slack
-    )
+    higher, lower = pairs.scores[:-1], pairs.scores[1:]
+    slack = np.maximum(scorer.slack(higher), scorer.slack(lower))
+    near = (pairs.queries[1:] == pairs.queries[:-1]) & (higher - lower <= slack)
     changes = np.flatnonzero(np.diff(np.concatenate([[False], near, [False]]).astype(np.int8)))
     for begin, end in zip(changes[::2].tolist(), changes[1::2].tolist(), strict=True):
         if begin - starts[pairs.queries[begin]] < k:

@@ -98,7 +98,7 @@ def _equally_good(
     """Return which ``other`` claimed rows tie with the exact row of their rank, bool[nq, k]."""
     scorer = search.scorer
     scores = scores_of_lists(np.where(other, claimed, -1), search.executor.batch(queries).scores)
-    near = np.abs(scores - answers.scores) <= scorer.slack
+    near = np.abs(scores - answers.scores) <= scorer.slack(answers.scores)
     pairs = np.argwhere(near)
     if not len(pairs):
         return near

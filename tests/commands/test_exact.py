@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
 from tests.independent import check_certificate
-from tests.independent.exact_truth import KERNELS, nearest
+from tests.independent.exact_truth import KERNELS, RAW, nearest
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.making import make_codes, make_vectors
@@ -35,11 +36,17 @@ BOUNDS: dict[str, tuple[object, ...]] = {
     "bin-bound": ("--encoder", "bin-bound", "--groups", 24),
 }
 GIVEN = {
-    "bound": ("chi2", "cosine", "rbf"),  # which bound is chosen is tested for itself
+    "bound": ("chi2", "cosine", "rbf", *RAW),  # which bound is chosen is tested for itself
     "kpca-bound": KERNELS,
     "bin-bound": (*ADDITIVE, "exp_chi2"),
+    "pca-bound": RAW,
+}
+OF_RAW: dict[str, tuple[object, ...]] = {
+    "bound": BOUNDS["bound"],
+    "pca-bound": ("--encoder", "pca-bound", "--components", 16),
 }
 SMALL: dict[str, EncoderSpec] = {
+    "pca-bound": PcaBoundSpec(n_components=16),
     "kpca-bound": KpcaBoundSpec(n_landmarks=48, n_components=24),
     "bin-bound": BinBoundSpec(n_groups=16),
 }
@@ -103,7 +110,7 @@ def test_ids_are_the_true_ones_by_every_bound_and_by_none(
     queries = folder / "queries.npy"
     ids, report = exact(folder / "vectors", queries, *kernel_options(kernel))
     np.testing.assert_array_equal(ids, true)
-    for name, options in BOUNDS.items():
+    for name, options in (OF_RAW if kernel in RAW else BOUNDS).items():
         if kernel in GIVEN[name]:
             encode(
                 folder / "vectors",
@@ -150,7 +157,8 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
-        for name in ("kpca-bound", *(("bin-bound",) if kernel in ADDITIVE else ())):
+        general = "pca-bound" if kernel in RAW else "kpca-bound"
+        for name in (general, *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
             true_kernel = make_kernel(kernel, gamma=GAMMA.get(kernel))
             make_codes(bounds, vectors, true_kernel, SMALL[name], part_rows=40)
@@ -301,11 +309,12 @@ def test_ids_beyond_int32_are_refused_before_work(
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("kernel", ["cosine", "hellinger", "chi2", "intersection", "rbf"])
+@pytest.mark.parametrize("kernel", ["cosine", "hellinger", "chi2", "intersection", "rbf", *RAW])
 def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
     kernel: str, folder: Path, tmp_path: Path
 ) -> None:
-    encode(folder / "vectors", tmp_path / "bounds", *kernel_options(kernel), *BOUNDS["kpca-bound"])
+    options = OF_RAW["pca-bound"] if kernel in RAW else BOUNDS["kpca-bound"]
+    encode(folder / "vectors", tmp_path / "bounds", *kernel_options(kernel), *options)
     accepted = f"proved: {NQ} queries against {ROWS} rows by {kernel}\n"
     for words in ((tmp_path / "bounds",), (folder / "vectors", *kernel_options(kernel))):
         out = tmp_path / "gt.npz"

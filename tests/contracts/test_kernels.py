@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import KERNELS, Kernel, kernel_from_spec, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, kernel_from_spec, make_kernel
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.stores.errors import FormatError, InputError
 from tests.independent import reference
@@ -19,10 +19,10 @@ from tests.support.strategies import STYLES, kernel_blocks, kernel_rows, steady
 
 Floats = NDArray[np.float64]
 PARAMETERS: list[dict[str, Any]] = [
-    *({"name": name, "gamma": 0.7} if name == "rbf" else {"name": name} for name in KERNELS),
+    *({"name": name, "gamma": 0.7} if name == "rbf" else {"name": name} for name in UNIT_KERNELS),
     *(
         {"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0}
-        for name in KERNELS
+        for name in UNIT_KERNELS
     ),
     {"name": "exp_chi2", "gamma": 40.0},
     {"name": "chi2", "transform": 250.0},

@@ -88,9 +88,21 @@ def rbf(x: Array, Y: Array, gamma: float) -> Any:
     return np.exp(-gamma * ((x - Y) ** 2).sum(axis=1))
 
 
+def euclidean(x: Array, Y: Array) -> Any:
+    """Return -|x - y|²; hits hold |x - y|."""
+    return -((x - Y) ** 2).sum(axis=1)
+
+
+def inner_product(x: Array, Y: Array) -> Any:
+    """Return <x, y>."""
+    return Y @ x
+
+
 SCORES: dict[str, Callable[..., Array]] = {
-    function.__name__: function for function in (cosine, hellinger, chi2, intersection, rbf)
+    function.__name__: function
+    for function in (cosine, hellinger, chi2, intersection, rbf, euclidean, inner_product)
 }
+RAW = (euclidean.__name__, inner_product.__name__)  # their scores and errors have no fixed scale
 
 
 # --- checksums
@@ -237,6 +249,18 @@ def true_scores(score: Callable[[Array, Array], Array], query: Array, rows: Arra
     return np.concatenate([score(query, block) for block in blocks])
 
 
+def in_units(name: str, query: Array, vectors: Vectors, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of a kernel without a greatest score, as shares of what scores can reach.
+
+    Distances of hits become −|x − y|², as in certificates.
+    """
+    scores = -np.square(answer["scores"]) if name == euclidean.__name__ else answer["scores"]
+    longest = np.sqrt((vectors.rows.astype(np.float64) ** 2).sum(axis=1).max())
+    reach = (longest + np.sqrt(query @ query)) ** 2
+    shares = ("kth", "slack", "greatest_unevaluated", "true")
+    return answer | {"scores": scores / reach} | {key: answer[key] / reach for key in shares}
+
+
 def fault_of_scores(answer: Answer) -> str:
     """The scores are true, descend, and end at ``kth``; a NaN fails."""
     scores, slack = answer.scores, answer.slack
@@ -276,14 +300,14 @@ def fault_of_claims(answer: Answer, n: int) -> str:
     return ""
 
 
-def check_query(vectors: Vectors, true: Array, answer: Mapping[str, Any]) -> str:
+def check_query(vectors: Vectors, answer: Mapping[str, Any]) -> str:
     """Return the first fault of the answer to a query, or an empty text."""
     n, ids = len(vectors.rows), answer["ids"]
     at = np.searchsorted(vectors.ids, ids).clip(max=n - 1)
     others = np.setdiff1d(np.arange(n), at)
     if len(at) + len(others) != n or (vectors.ids[at] != ids).any():
         return "ids are not distinct rows"
-    whole = Answer(**answer, true=true, at=at, others=others)
+    whole = Answer(**answer, at=at, others=others)
     return fault_of_scores(whole) or fault_of_others(whole, vectors) or fault_of_claims(whole, n)
 
 
@@ -323,7 +347,10 @@ def main(words: Sequence[str]) -> int:
     for q, answer in enumerate(answers_of(len(queries), hits, certificate)):
         fault = "of other vectors, or not exact"
         if of_these and about["exact"]:
-            fault = check_query(vectors, true_scores(score, queries[q], vectors.rows), answer)
+            answer["true"] = true_scores(score, queries[q], vectors.rows)
+            if about["kernel"]["name"] in RAW:
+                answer = in_units(about["kernel"]["name"], queries[q], vectors, answer)
+            fault = check_query(vectors, answer)
         if fault:
             faults.append(f"query {q}: {fault}")
     proved = f"{len(queries)} queries against {len(vectors.rows)} rows by {about['kernel']['name']}"

@@ -2,7 +2,7 @@
 bits where not.
 
 A score is the real number that the kernel gives of the raw rows. Scores within 1e-50 are ties, the
-lower id first.
+lower id first; of the two kernels without a greatest score, within 1e-50 of themselves.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,17 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Numbers = tuple[int, ...]
 
-KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf")
+RAW = ("euclidean", "inner_product")  # of rows as they are, by −‖x − y‖² and ⟨x, y⟩
+KERNELS = (
+    "cosine",
+    "hellinger",
+    "chi2",
+    "intersection",
+    "jensen_shannon",
+    "exp_chi2",
+    "rbf",
+    *RAW,
+)
 ORDERED_AS = {
     "exp_chi2": "chi2"
 }  # exp(−γ (2 − 2 chi2)) of rows that sum to one: it ascends with chi2
@@ -87,7 +97,8 @@ def _decided(
     ids: list[int] = []
     tied: list[int] = []
     for i in sorted(run, key=lambda row: (-scores[row], row)):
-        if tied and scores[tied[-1]] - scores[i] > TIE:
+        tie = abs(scores[tied[-1]]) // 10**50 if tied and name in RAW else TIE
+        if tied and scores[tied[-1]] - scores[i] > tie:
             ids += sorted(tied)
             tied = []
         tied.append(i)
@@ -97,7 +108,7 @@ def _decided(
 def _numbers(row: NDArray[np.generic], name: str) -> Numbers:
     """Return the whole numbers that a row is in units of 2⁻¹⁴⁹, over their divisor where only
     shares count."""
-    return _whole(row.tobytes(), row.dtype.str, name != "rbf")
+    return _whole(row.tobytes(), row.dtype.str, name not in ("rbf", *RAW))
 
 
 @lru_cache(1 << 15)
@@ -118,6 +129,10 @@ def exact_score(name: str, gamma: float, x: Numbers, y: Numbers) -> int:
     Σ √(ab / AB).
     """
     A, B, pairs = sum(x), sum(y), [(a, b) for a, b in zip(x, y, strict=True) if a and b]
+    if name in RAW:  # in units of 2⁻²⁹⁸
+        product = sum(a * b for a, b in pairs)
+        squares = sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+        return -squares if name == "euclidean" else product
     if name == "rbf":
         return _exponential(gamma, sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
     if name == "cosine":
@@ -158,7 +173,8 @@ def _scored(
     name: str, gamma: float, rows: NDArray[np.generic], queries: NDArray[np.generic]
 ) -> Iterator[tuple[NDArray[np.generic], Floats]]:
     """Yield each query with what its rows rank by: scores, for rbf −ln(γ d²), float64[n] to within
-    1e-12."""
+    1e-12. For euclidean that is −ln d²; inner products are divided by the norms' greatest product.
+    """
     Y = _prepared(name, rows)
     blocks = [np.ascontiguousarray(Y[at : at + BLOCK].T) for at in range(0, len(Y), BLOCK)]
     entropies = [_entropy(block) if name == "jensen_shannon" else block for block in blocks]
@@ -168,13 +184,18 @@ def _scored(
         scores = np.concatenate(parts, axis=1)
         if name == "rbf":
             scores = -np.log(np.clip(gamma * scores, *TELLING))
+        elif name == "euclidean":
+            scores = -np.log(np.maximum(scores, 1e-300))
+        elif name == "inner_product":
+            norms = [np.sqrt(np.square(side).sum(axis=1)) for side in (X, Y)]
+            scores /= np.maximum(norms[0][:, None] * norms[1].max(), 1e-300)
         yield from zip(queries[at : at + BATCH], scores, strict=True)
 
 
 def _prepared(name: str, rows: NDArray[np.generic]) -> Floats:
     """Return rows of unit norm, the roots of their shares, as they are, or their shares."""
     values: Floats = rows.astype(np.float64)
-    if name == "rbf":
+    if name in ("rbf", *RAW):
         return values
     if name == "cosine":
         return np.asarray(values / np.sqrt((values**2).sum(axis=1, keepdims=True)))
@@ -184,7 +205,7 @@ def _prepared(name: str, rows: NDArray[np.generic]) -> Floats:
 
 def _sums(name: str, X: Floats, YT: Floats, entropy: Floats) -> Floats:
     """Return the sums of terms of queries X [b, d] and columns YT [d, m], float64[b, m]."""
-    if name in ("cosine", "hellinger"):
+    if name in ("cosine", "hellinger", "inner_product"):
         return X @ YT
     return np.array([_sum(name, x, YT, entropy) for x in X])
 
@@ -193,13 +214,14 @@ def _sum(name: str, x: Floats, YT: Floats, entropy: Floats) -> Floats:
     """Return the sum of terms of one query and every column, its empty bins left out where they add
     nothing."""
     total = np.zeros(YT.shape[1])
-    used = np.arange(len(x)) if name == "rbf" else np.flatnonzero(x)
+    squared = name in ("rbf", "euclidean")
+    used = np.arange(len(x)) if squared else np.flatnonzero(x)
     for value, y in zip(x[used].tolist(), (YT[j] for j in used), strict=True):
         if name == "intersection":
             total += np.minimum(y, value)
         elif name == "chi2":  # 2xy / (x + y) = 2x − 2x² / (x + y)
             total += value * value / (y + value)
-        elif name == "rbf":
+        elif squared:
             total += np.square(y - value)
         else:
             total += _entropy(y + value)

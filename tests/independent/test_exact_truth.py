@@ -20,6 +20,10 @@ K = 12
 
 def score(name: str, x: list[float], y: list[float]) -> Decimal:
     """The score by its definition, to 150 digits."""
+    if name == "euclidean":
+        return -decimal(sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True)))
+    if name == "inner_product":
+        return decimal(sum(Fraction(a) * Fraction(b) for a, b in zip(x, y, strict=True)))
     if name == "rbf":
         return (
             -Decimal(GAMMA)
@@ -58,7 +62,8 @@ def ranked(name: str, rows: list[list[float]], query: list[float]) -> list[int]:
         order = sorted(range(len(rows)), key=lambda i: (-scores[i], i))
         groups = [[order[0]]]
         for one, other in pairwise(order):
-            if scores[one] - scores[other] > Decimal("1e-50"):
+            size = abs(scores[one]) if name in exact_truth.RAW else 1
+            if scores[one] - scores[other] > Decimal("1e-50") * size:
                 groups.append([])
             groups[-1].append(other)
     return [i for group in groups for i in sorted(group)]
@@ -83,8 +88,18 @@ def test_float64_is_as_near_as_it_is_taken_to_be(name: str) -> None:
             exact_truth.exact_score(exact, GAMMA, x, exact_truth._numbers(row, exact))
             for row in rows.rows
         ]
-        true = np.array([value / 2**exact_truth.BITS for value in scores])
-        assert np.abs(found - (-np.log(-np.log(true)) if name == "rbf" else true)).max() < 1e-12
+        bits = 2 * exact_truth.UNIT if name in exact_truth.RAW else exact_truth.BITS
+        true = np.array([value / 2**bits for value in scores])
+        if name == "rbf":
+            true = -np.log(-np.log(true))
+        if name == "euclidean":
+            true = -np.log(-true)
+        if name == "inner_product":
+            norms = [
+                np.sqrt(np.square(side.astype(float)).sum(axis=-1)) for side in (query, rows.rows)
+            ]
+            true = true / norms[0] / norms[1].max()
+        assert np.abs(found - true).max() < 1e-12
 
 
 def test_signs_count_where_the_kernel_has_them() -> None:

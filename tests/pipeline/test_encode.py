@@ -23,7 +23,7 @@ from mercore.pipeline.encode import (
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, int8_scales
 from mercore.pipeline.encoders.bounds.rounding import float16_above
 from mercore.pipeline.encoders.encoder import draw_rows
-from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
@@ -37,7 +37,7 @@ from tests.support.strategies import steady
 Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}
 SPEC = AskaSpec(n_atoms=40, n_nonzero_coefs=6, random_state=7)
-every_kernel = pytest.mark.parametrize("name", KERNELS)
+every_kernel = pytest.mark.parametrize("name", UNIT_KERNELS)
 
 
 def kernel_of(name: str) -> Kernel:
@@ -391,7 +391,7 @@ def test_parts_out_of_range_are_refused(vectors: VectorStore, part_rows: int) ->
 
 
 BAD = {"NaN": np.nan, "infinite": np.inf, "negative": -1.0, "all-zero": 0.0}
-REFUSED_BY = {name: set(BAD) for name in KERNELS}
+REFUSED_BY = {name: set(BAD) for name in UNIT_KERNELS}
 REFUSED_BY["cosine"] = {"NaN", "infinite", "all-zero"}
 REFUSED_BY["rbf"] = {"NaN", "infinite"}
 

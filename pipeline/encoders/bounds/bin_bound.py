@@ -61,8 +61,15 @@ class BinBoundSpec(EncoderSpec):
     description = (
         "A code is an upper bound: sums of groups of bins, one byte each, and their rounding."
     )
+    source = "the kernel of merged bins: notebooks/guide/exact-search.md"
+    needs = "a sum over bins"
     size = Size("n_groups", "byte operations", 1 << 15)
     bounds = True
+
+    @classmethod
+    def serves(cls, kernel: Kernel) -> bool:
+        """Return whether the kernel is a sum over bins, or a function of one."""
+        return kernel.ranking.term_bound is not None
 
     @property
     def block_rows(self) -> int:

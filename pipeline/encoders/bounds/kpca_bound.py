@@ -54,6 +54,7 @@ class KpcaBoundSpec(Landmarks):
     description = (
         "A code is an upper bound: E coordinates of kernel PCA, one byte each, and five numbers."
     )
+    source = "Bourrier et al. 2015, App. A"
     size = Size("n_components", "multiply-adds", MAX_LANDMARKS)
     bounds = True
 

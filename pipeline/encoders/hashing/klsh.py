@@ -98,6 +98,7 @@ class KlshSpec(Whitened):
     version: int = 1
 
     description = "A code holds B bits: signs of whitened sums of t of p centred landmarks (KLSH)."
+    source = "Kulis & Grauman 2012; Jiang, Que & Kulis 2014"
     centred = True
 
 
@@ -109,4 +110,5 @@ class NystromLshSpec(Whitened):
     version: int = 1
 
     description = "A code holds B bits: as klsh, but the landmarks are not centred."
+    source = "Jiang, Que & Kulis 2014, §3"
     centred = False

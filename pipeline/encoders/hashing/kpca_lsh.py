@@ -30,6 +30,7 @@ class KpcaLshSpec(Hyperplanes, Landmarks):
     description = (
         "A code holds B bits: signs of Gaussian projections of the coordinates of kernel PCA."
     )
+    source = "Bourrier et al. 2015, §5.2.2"
 
     def __post_init__(self) -> None:
         """Set components to the number of bits, or of landmarks if that is less."""

@@ -31,6 +31,13 @@ class RffSpec(Bits):
     version: int = 1
 
     description = "A code holds B bits: binarised random Fourier features, for the kernel rbf."
+    source = "Raginsky & Lazebnik 2009"
+    needs = "the kernel rbf"
+
+    @classmethod
+    def serves(cls, kernel: Kernel) -> bool:
+        """Return whether the kernel is Gaussian."""
+        return isinstance(kernel, Rbf)
 
     @property
     def block_rows(self) -> int:

@@ -36,6 +36,7 @@ class RmmhSpec(Hyperplanes):
     description = (
         "A code holds B bits: sides of the widest margins between landmarks with random labels."
     )
+    source = "Joly & Buisson 2011"
 
     def __post_init__(self) -> None:
         """Make the penalty a float: 2 and 2.0 are the same spec."""

@@ -21,7 +21,7 @@ from mercore.pipeline.encoders.kpca import (
 )
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine, KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.topk import TopK, merge
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}
 DIMS = 20
 ROUNDING = 2.0**-23  # of a float32 product and sum, generously
-every_kernel = pytest.mark.parametrize("name", KERNELS)
+every_kernel = pytest.mark.parametrize("name", UNIT_KERNELS)
 
 
 def kernel_of(name: str) -> Kernel:

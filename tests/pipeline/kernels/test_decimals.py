@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.kpca_aska import EmbeddedCosine
-from mercore.pipeline.kernels import KERNELS, Kernel, decimals, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, decimals, make_kernel
 from mercore.pipeline.kernels.decimals import TIE, decimal_score
 from mercore.pipeline.kernels.transform import Transformed
 from tests.independent import reference
@@ -21,10 +21,10 @@ from tests.support.strategies import kernel_blocks, kernel_rows, one_ulp_apart, 
 
 Row = NDArray[Any]
 PARAMETERS: list[dict[str, Any]] = [
-    *({"name": name, "gamma": 0.7 if name == "rbf" else None} for name in KERNELS),
+    *({"name": name, "gamma": 0.7 if name == "rbf" else None} for name in UNIT_KERNELS),
     *(
         {"name": name, "gamma": 0.7 if name == "rbf" else None, "transform": 3.0}
-        for name in KERNELS
+        for name in UNIT_KERNELS
     ),
     {"name": "exp_chi2", "gamma": 40.0},
     {"name": "chi2", "transform": 250.0},
@@ -220,7 +220,7 @@ def test_formulas_with_roots_and_logarithms_are_those_of_the_kernels() -> None:
 
 def test_rows_of_integers_score_as_the_same_values_in_floats_do() -> None:
     x, y = np.array([1, 0, 255], np.uint8), np.array([2, 5, 1], np.uint8)
-    for name in KERNELS:
+    for name in UNIT_KERNELS:
         kernel = make_kernel(name, gamma=1e-4 if name == "rbf" else None)
         floats = [
             score(kernel, x.astype(dtype), y.astype(dtype))

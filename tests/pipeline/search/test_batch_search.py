@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import METRICS
-from mercore.pipeline.kernels import KERNELS, Kernel, make_kernel
+from mercore.pipeline.kernels import UNIT_KERNELS, Kernel, make_kernel
 from mercore.pipeline.scanners import sparse
 from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import exhaustive
@@ -43,7 +43,7 @@ from tests.support.strategies import one_ulp_apart, steady
 Floats = NDArray[np.float64]
 SPEC = AskaSpec(n_atoms=24, n_nonzero_coefs=5, random_state=3)
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}
-every_kernel = pytest.mark.parametrize("name", KERNELS)
+every_kernel = pytest.mark.parametrize("name", UNIT_KERNELS)
 
 
 def kernel_of(name: str) -> Kernel:
@@ -405,7 +405,7 @@ def test_bytes_and_halves_are_searched_as_they_are(dtype: str, tmp_path: Path) -
     rows = histograms(60, 9, dtype=dtype, seed=4)
     vectors = make_vectors(tmp_path / "vectors", rows, part_rows=16)
     assert vectors.dtype == np.dtype(dtype)
-    for name in KERNELS:
+    for name in UNIT_KERNELS:
         check_true(
             search_vectors(vectors, kernel_of(name), rows[::7], 8, threads=1),
             truth(name, rows[::7], rows),

@@ -142,7 +142,8 @@ def test_no_row_that_was_not_scored_has_a_bound_above_the_greatest(
     np.testing.assert_array_equal(times.sum(axis=1), answers.evaluated)
     left = np.where(times == 1, -np.inf, made.bounds(queries))
     assert (left.max(axis=1) <= answers.greatest).all()
-    assert (answers.greatest < answers.scores[:, -1] - made.search().scorer.slack).all()
+    kth = answers.scores[:, -1]
+    assert (answers.greatest < kth - made.search().scorer.slack(kth)).all()
 
 
 def test_batches_threads_and_parts_change_no_answer(

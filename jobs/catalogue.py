@@ -1,0 +1,124 @@
+"""``mercore kernels`` and ``mercore encoders``: what there is, read from the classes."""
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from mercore.jobs.encoder_options import fields_of
+from mercore.jobs.help import DATA, VerbCommand
+from mercore.jobs.options import Report, as_json, echo_json
+from mercore.jobs.printing import UNBROKEN
+from mercore.pipeline.encoders import ENCODERS
+from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
+
+
+def listed_kernels() -> list[Report]:
+    """Return name, formula, domain, score, parameters, aliases and source of every kernel."""
+    return [
+        {
+            "name": kind.name,
+            "formula": kind.description,
+            "rows": domain_of(kind),
+            "score": kind.score,
+            "gamma": gamma_of(kind),
+            "transform": kind.normalised,
+            "aliases": list(kind.aliases),
+            "source": kind.source,
+        }
+        for kind in KINDS.values()
+    ]
+
+
+def listed_encoders() -> list[Report]:
+    """Return name, meaning, kernels, options and source of every encoder."""
+    kernels = [
+        make_kernel(name, gamma=1.0 if kind.takes_gamma else None) for name, kind in KINDS.items()
+    ]
+    return [
+        {
+            "name": name,
+            "code": spec.description,
+            "needs": spec.needs,
+            "kernels": [kernel.name for kernel in kernels if spec.serves(kernel)],
+            "bounds": spec.bounds,
+            "options": [option.replace("_", "-") for option in fields_of(name)],
+            "source": spec.source,
+        }
+        for name, spec in ENCODERS.items()
+    ]
+
+
+def domain_of(kind: type[Kernel]) -> str:
+    """Return the rows that a kernel takes, in words."""
+    if kind.signed:
+        return "any finite values" if kind.zero_rows else "any finite values, not all zero"
+    return "values ≥ 0, not all zero"
+
+
+def gamma_of(kind: type[Kernel]) -> str | None:
+    """Return whether a kernel needs γ, or its default; None if it takes none."""
+    if not kind.takes_gamma:
+        return None
+    return "needed" if kind.default_gamma is None else f"{kind.default_gamma:g} by default"
+
+
+@click.command(
+    cls=VerbCommand, section=DATA, examples=("mercore kernels", "mercore kernels --json")
+)
+@as_json
+def kernels(*, json: bool) -> None:
+    """List the kernels: formula, the rows that each takes, what its score is, and its source.
+
+    Names may have capitals and hyphens. An alias names the kernel that ranks rows alike.
+    """
+    listed = listed_kernels()
+    if json:
+        echo_json(listed)
+        return
+    for kernel in listed:
+        click.echo(kernel["name"])
+        _print_fields(
+            {
+                "formula": kernel["formula"],
+                "rows": kernel["rows"],
+                "score": kernel["score"],
+                "γ": kernel["gamma"],
+                "aliases": ", ".join(kernel["aliases"]),
+                "source": kernel["source"],
+            }
+        )
+
+
+@click.command(
+    cls=VerbCommand, section=DATA, examples=("mercore encoders", "mercore encoders --json")
+)
+@as_json
+def encoders(*, json: bool) -> None:
+    """List the encoders: what a code is, the kernels that each serves, its options and source."""
+    listed = listed_encoders()
+    if json:
+        echo_json(listed)
+        return
+    for encoder in listed:
+        click.echo(encoder["name"])
+        _print_fields(
+            {
+                "code": encoder["code"],
+                "needs": encoder["needs"],
+                "kernels": ", ".join(encoder["kernels"]),
+                "options": ", ".join(encoder["options"]),
+                "source": encoder["source"],
+            }
+        )
+
+
+def _print_fields(fields: Report) -> None:
+    """Print the fields that have a value, indented, in two columns."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in fields.items():
+        if value:
+            table.add_row(f"  {name}", str(value))
+    console = Console(width=UNBROKEN, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
