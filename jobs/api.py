@@ -131,7 +131,7 @@ def search(
     store: StrPath,
     queries: Rows,
     *,
-    k: int = SearchOptions.k,
+    k: int | None = SearchOptions.k,
     rerank: int | None = SearchOptions.rerank,
     exact: bool = SearchOptions.exact,
     relaxed: float | None = SearchOptions.relaxed,

@@ -201,7 +201,7 @@ def index(*, json: bool, **values: object) -> None:
 )
 @click.argument("store", type=READ)
 @click.argument("queries", type=READ)
-@click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
+@click.option("-k", type=int, help="Neighbours per query. [default: 100, or all of fewer rows]")
 @click.option(
     "--rerank",
     type=int,

@@ -104,13 +104,15 @@ def lay_out(
 ) -> EncodePlan:
     """Check the parameters against the store, and lay the code store out.
 
-    Rows that no ingest counted are not read.
+    Defaults of the encoder that do not fit the store shrink. Rows that no ingest counted are not
+    read.
 
     Raises
     ------
     InputError
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
+    encoder = encoder.within(vectors.rows, vectors.dims)
     encoder.check(vectors, kernel)
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:

@@ -150,7 +150,7 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
     store = open_vectors(vectors)
     setup = open_setup(vectors, queries, store, options)
     kernels = options.similarities()
-    candidates = parse_encoders(options.encoders, store.dims, options.protocol())
+    candidates = parse_encoders(options.encoders, (store.rows, store.dims), options.protocol())
     for kernel in kernels:
         check_domain(store, kernel.kernel)
         for candidate in candidates:

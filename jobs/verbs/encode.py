@@ -7,7 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from mercore.jobs.encoder_options import CHOOSE, option_names, refuse_options, spec_of_options
+from mercore.jobs.encoder_options import (
+    CHOOSE,
+    option_names,
+    refuse_options,
+    spec_of_options,
+    spec_within,
+)
 from mercore.jobs.options import AUTO, Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import check_disk, encoded_bytes
@@ -186,6 +192,9 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     kernel = options.plain_kernel.open(rows)
     encoder = options.encoder
+    if not isinstance(encoder, BoundChoice):
+        encoder = spec_within(encoder, rows.rows, rows.dims)
+        options = replace(options, encoder=encoder)
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
         scale = begun_transform(codes)

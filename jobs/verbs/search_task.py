@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+import click
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -26,14 +27,15 @@ from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 
 DEFAULT_BATCH = 1024
+DEFAULT_K = 100
 MAX_NEIGHBOURS = 1 << 16  # on either side of a query in a sorted order
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(VerbOptions):
-    """The options of a search."""
+    """The options of a search; without ``k`` it is 100, or fewer where there are fewer rows."""
 
-    k: int = 100
+    k: int | None = None
     rerank: int | None = None
     exact: bool = False
     relaxed: float | None = None
@@ -64,15 +66,24 @@ class SearchOptions(VerbOptions):
         """Whether the search is exact or relaxed, so that bounds are used."""
         return self.exact or self.relaxed is not None
 
-    def settings(self, custom: CustomKernel | None = None) -> SearchSettings:
-        """Return the settings before they are fitted into memory."""
+    def settings(self, rows: int, custom: CustomKernel | None = None) -> SearchSettings:
+        """Return the settings for a store of ``rows`` rows, before they are fitted into memory."""
         return SearchSettings(
-            k=int(self.k),
+            k=self._neighbours_of(rows),
             rerank=None if self.rerank is None else int(self.rerank),
             batch=batch_size(self.batch),
             threads=self.execution.thread_count,
             custom=custom,
         )
+
+    def _neighbours_of(self, rows: int) -> int:
+        """Return k; print a default that is less than usual."""
+        if self.k is not None:
+            return int(self.k)
+        k = min(DEFAULT_K, rows)
+        if k < DEFAULT_K:
+            click.echo(f"-k is {k}, as the store has no more rows", err=True)
+        return k if self.rerank is None else max(1, min(k, int(self.rerank)))
 
 
 def batch_size(given: int | None) -> int:
@@ -88,6 +99,13 @@ class Opened(NamedTuple):
     kernel: Kernel
     custom: CustomKernel | None
     linear_map: LinearMap | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the store."""
+        store = self.codes or self.vectors
+        assert store is not None
+        return store.rows
 
     def open_queries(self, queries: str | Sliced) -> Source:
         """Return the queries, mapped as the rows of the store are."""

@@ -220,7 +220,7 @@ def test_labels_add_the_accuracy(
     report = run(**options, out=str(tmp_path / "out"))
     vectors, kernel = open_vector_store(folder / "vectors"), make_kernel("chi2")
     codes = make_codes(
-        folder / "labelled", vectors, kernel, parse_encoders([LSH], DIMS, {})[0].spec
+        folder / "labelled", vectors, kernel, parse_encoders([LSH], (1 << 20, DIMS), {})[0].spec
     )
     queries = Rows(histograms(QUERIES, DIMS, seed=1))
     accuracies = []
@@ -366,7 +366,7 @@ def test_kernels_share_the_encoders_and_take_the_parameters_they_have() -> None:
 
 def test_encoders_of_one_name_are_told_apart_by_their_texts() -> None:
     texts = ["aska", "aska:atoms=64", "kpca:components=8"]
-    assert [candidate.label for candidate in parse_encoders(texts, 12, {})] == [
+    assert [candidate.label for candidate in parse_encoders(texts, (1 << 20, 12), {})] == [
         "aska",
         "aska:atoms=64",
         "kpca",
@@ -384,7 +384,7 @@ def test_the_options_of_a_text_are_those_of_encode(name: str) -> None:
     text = f"{name}:" + ",".join(
         f"{option.replace('_', '-')}={value}" for option, value in given.items()
     )
-    (candidate,) = parse_encoders([text], 12, {})
+    (candidate,) = parse_encoders([text], (1 << 20, 12), {})
     assert candidate.spec == ENCODERS[name](
         **{fields_of(name)[option]: value for option, value in given.items()}
     )
