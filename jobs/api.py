@@ -69,6 +69,7 @@ def encode(
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
     part_rows: int | None = EncodeOptions.part_rows,
     compressor: str = EncodeOptions.compressor,
+    force: bool = EncodeOptions.force,
     workers: int | None = None,
     processes: int | None = None,
     scheduler: str | None = None,
@@ -81,9 +82,12 @@ def encode(
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
     transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
+    force : make the bound of ``encoder="bound"`` although scoring every row is cheaper
 
     Raises
     ------
+    CostError
+        If scoring every row is cheaper than the bound; nothing is made.
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory or the disk.
     """
@@ -92,6 +96,7 @@ def encode(
         encoder=_encoder(encoder),
         part_rows=part_rows,
         compressor=compressor,
+        force=force,
         execution=_execution(workers, processes, scheduler, memory, option="workers"),
     )
     return open_encode(os.fspath(vectors), os.fspath(codes), options).run()

@@ -139,6 +139,11 @@ def ingest(*, json: bool, **values: object) -> None:
 @click.option("--part-rows", type=int, help="Rows per part. [default: about 1/64 of the rows]")
 @COMPRESSOR
 @click.option(
+    "--force",
+    is_flag=True,
+    help="With --encoder bound: make bounds although scoring every row is cheaper.",
+)
+@click.option(
     "--workers", type=click.IntRange(min=1), help="Number of threads. [default: one per core]"
 )
 @PROCESSES

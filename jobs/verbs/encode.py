@@ -49,18 +49,19 @@ class BoundChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(VerbOptions):
-    """The options of an encode."""
+    """The options of an encode; ``force`` makes bounds where scoring every row is cheaper."""
 
     kernel: KernelOptions
     encoder: EncoderSpec | BoundChoice = AskaSpec()  # noqa: RUF009 - it is frozen
     part_rows: int | None = None
     compressor: str = "none"
+    force: bool = False
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Return the options of a command line."""
-        plain = ("part_rows", "compressor")
+        plain = ("part_rows", "compressor", "force")
         given: dict[str, Any] = {
             name: values[name] for name in plain if values.get(name) is not None
         }
@@ -75,6 +76,8 @@ class EncodeOptions(VerbOptions):
         """Refuse an unknown kernel or compressor, and a path that holds something else."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
+        if self.force and not isinstance(self.encoder, BoundChoice):
+            refuse_unused(f"it is for --encoder {CHOOSE}", force=self.force)
         if self.chooses_transform and (
             isinstance(self.encoder, BoundChoice) or self.encoder.bounds
         ):
@@ -165,7 +168,13 @@ class EncodeTask:
         self._check_limits(execution)
         vectors, kernel, spec = self.vectors, self.kernel, self.options.encoder
         if isinstance(spec, BoundChoice):
-            spec = chosen_bound(vectors, kernel, random_state=spec.random_state)
+            spec = chosen_bound(
+                vectors,
+                kernel,
+                self.options.kernel,
+                random_state=spec.random_state,
+                force=self.options.force,
+            )
         else:
             threads = execution.thread_count
             kernel = Transformed(kernel, chosen_transform(vectors, kernel, spec, threads=threads))
@@ -238,6 +247,7 @@ def encode_missing(
 
     with exclusive(codes) as lease, connect(execution) as client:
         store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
+        store.record_source(location_of(plan.vectors.where).resolved())
         undone = restored(store, lambda: plan.model)
         if undone:
             lease.check()  # fitting may have taken long

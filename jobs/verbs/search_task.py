@@ -18,7 +18,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
@@ -80,10 +80,13 @@ class SearchOptions(VerbOptions):
         """Return k; print a default that is less than usual."""
         if self.k is not None:
             return int(self.k)
-        k = min(DEFAULT_K, rows)
-        if k < DEFAULT_K:
-            click.echo(f"-k is {k}, as the store has no more rows", err=True)
-        return k if self.rerank is None else max(1, min(k, int(self.rerank)))
+        limits = {"the store has no more rows": rows}
+        if self.rerank is not None:
+            limits["--rerank scores no more"] = max(1, int(self.rerank))
+        why, most = min(limits.items(), key=lambda limit: limit[1])
+        if most < DEFAULT_K:
+            click.echo(f"-k is {most}, as {why}", err=True)
+        return min(DEFAULT_K, most)
 
 
 def batch_size(given: int | None) -> int:
@@ -146,19 +149,26 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
 
 
 def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
-    """Return the vectors of codes or of sorted orders, from their old path or from ``moved``.
+    """Return the vectors of codes or of sorted orders, from ``moved`` or where they are found.
 
     Their rows are mapped if those of the codes were.
     """
-    try:
-        vectors = open_vectors(moved or codes.source_path)
-    except NotFoundError as error:
+    paths = codes.source_paths if moved is None else [moved]
+    errors: list[MercoreError] = []
+    for path in paths:
+        try:
+            vectors = mapped_vectors(open_vectors(path), map_of(codes))
+            check_source(vectors, codes)
+        except MercoreError as error:  # another path may hold the right ones
+            errors.append(error)
+        else:
+            return vectors
+    if isinstance(errors[0], NotFoundError):
         raise NotFoundError(
-            f"{error} {codes.where} was encoded from it: name its new path with --vectors."
-        ) from None
-    vectors = mapped_vectors(vectors, map_of(codes))
-    check_source(vectors, codes)
-    return vectors
+            f"{str(errors[0]).removesuffix('.')}. {codes.where} was encoded from it: name its new "
+            "path with --vectors."
+        )
+    raise errors[0]
 
 
 @dataclass(frozen=True, kw_only=True)

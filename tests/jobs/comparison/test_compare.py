@@ -462,8 +462,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "--bytes 8",
     ),
     "too small a store": (
-        {"encoders": [LSH, "kpca"]},
-        "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
+        {"encoders": [LSH, "kpca:landmarks=1024"]},
+        "--encoder kpca:landmarks=1024: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
         "the store. "
         "Fix: --landmarks 600",
     ),
