@@ -547,11 +547,11 @@ def compare(*, json: bool, **values: object) -> None:
     help="A kernel for histograms.",
 )
 @click.option(
-    "--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary."
+    "--atoms", type=int, help="Atoms of the dictionary. [default: 8192, or one per tile of fewer]"
 )
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @as_json
-def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
+def demo(*, out: str, kernel: str, atoms: int | None, tiles: int | None, json: bool) -> None:
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration

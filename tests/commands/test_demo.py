@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mercore.jobs.demo import demo as demonstration
 from tests.support.running import invoke, names_in, succeed
 
 NEEDS_NONE = (
@@ -18,9 +19,10 @@ NEEDS_NONE = (
 @pytest.mark.slow
 def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
     report = json.loads(
-        succeed("demo", "--out", tmp_path / "demo", "--tiles", 2000, "--atoms", 512, "--json")
+        succeed("demo", "--out", tmp_path / "demo", "--tiles", 3000, "--json")
     )
-    assert (report["tiles"], report["queries"]) == (2000, 500)
+    assert (report["tiles"], report["queries"]) == (3000, 500)
+    assert report["encode"]["encoder"]["n_atoms"] == 3000
     assert names_in(tmp_path / "demo") == [
         "codes.zarr",
         "index.html",
@@ -36,8 +38,17 @@ def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
     assert codes["texmex", 100] > 0.7
     assert reranked["texmex", 1] > 0.9
     page = (tmp_path / "demo/index.html").read_text()
-    assert len(re.findall("<img ", page)) >= 24 * 6
+    assert len(re.findall("<img ", page)) == 2 * 24 * 6
+    shares = {way: re.findall(rf">{way} (\d) of 5<", page) for way in ("codes", "reranked")}
+    assert {way: len(found) for way, found in shares.items()} == {"codes": 24, "reranked": 24}
+    assert sum(map(int, shares["reranked"])) > sum(map(int, shares["codes"]))
     assert f"{reranked['texmex', 1]:.3f}" in page
+
+
+@pytest.mark.parametrize(("tiles", "atoms"), [(500, 500), (3000, 3000), (None, 8192)])
+def test_atoms_are_as_many_as_the_tiles_allow(tiles: int | None, atoms: int) -> None:
+    rows = 100_000 if tiles is None else tiles
+    assert demonstration.chosen_spec("chi2", None, tiles).within(rows, 384).n_atoms == atoms
 
 
 @pytest.mark.parametrize(

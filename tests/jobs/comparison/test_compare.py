@@ -19,6 +19,7 @@ from mercore.jobs.comparison import compare
 from mercore.jobs.comparison import setup as compared
 from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels
 from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs.comparison.summary import recall_panels
 from mercore.jobs.encoder_options import SEED, fields_of
 from mercore.jobs.printing import print_comparison
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
@@ -677,6 +678,19 @@ def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
     drawn = (out / "recall.png").read_bytes()
     assert [shows(drawn, colour) for colour in COLOURS[:4]] == [True, True, False, False]
     assert b"</svg>" in (out / "recall.svg").read_bytes()
+    assert np.array_equal(np.asarray(Image.open(out / "recall.png").convert("RGBA"))[0, 0], [255] * 4)
+
+
+def test_recall_is_drawn_against_rank_speed_and_bytes(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, report = whole
+    text = (out / "recall.svg").read_text()
+    for label in ("rank R", "recall@R", "recall@5", "queries per second", "bytes per row"):
+        assert f"<!-- {label} -->" in text
+    assert f"<!-- {ROWS} rows, {QUERIES} queries" in text
+    (panel, *_) = recall_panels(report["summary"], ROWS)
+    for curve, entry in zip(panel.curves, report["summary"], strict=False):
+        assert curve.speed == pytest.approx(1e9 / entry["search_ns_per_row_and_query"] / ROWS)
+        assert curve.size == entry["bytes_per_row"]
 
 
 @pytest.mark.parametrize("form", ["png", "svg"])
