@@ -75,9 +75,9 @@ def refuse_options(
 
 
 def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -> EncoderSpec:
-    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``, for rows of ``shape``.
+    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``.
 
-    Defaults are those that fit the rows; those that shrink are printed.
+    The rows have the shape (n, d). Defaults are those that fit the rows; those that shrink are printed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Recall against rank, against speed and against bytes, a line of panels per kernel, as a picture."""
+"""Pictures of recall against rank, speed and bytes, with a line of panels per kernel."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:
     """
     speeds = [curve.speed for curve in panel.curves if curve.speed is not None]
     sizes = [curve.size for curve in panel.curves if curve.size is not None]
-    cells = [partial(_draw_panel, panel=panel)]
+    cells: list[Callable[[Axes], None]] = [partial(_draw_panel, panel=panel)]
     for places, label in ((speeds, "queries per second"), (sizes, "bytes per row")):
         if places:
             cells.append(partial(_draw_points, panel=panel, places=places, label=label))

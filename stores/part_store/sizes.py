@@ -11,7 +11,6 @@ from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import RECEIPT_BYTES
 from mercore.stores.part_store.skeleton import metadata_files
 
-
 SMALL_BYTES = 64 << 10  # a part of the smallest store: parts of a grown store stay few
 
 

@@ -18,9 +18,7 @@ NEEDS_NONE = (
 
 @pytest.mark.slow
 def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
-    report = json.loads(
-        succeed("demo", "--out", tmp_path / "demo", "--tiles", 3000, "--json")
-    )
+    report = json.loads(succeed("demo", "--out", tmp_path / "demo", "--tiles", 3000, "--json"))
     assert (report["tiles"], report["queries"]) == (3000, 500)
     assert report["encode"]["encoder"]["n_atoms"] == 3000
     assert names_in(tmp_path / "demo") == [

@@ -349,9 +349,7 @@ def test_bounds_that_fail_are_told_of(tmp_path: Path) -> None:
     np.save(tmp_path / "queries.npy", data.queries)
     succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
     bounds, options = tmp_path / "bounds", ("--landmarks", 64, "--components", 16)
-    made = invoke(
-        "encode", tmp_path / "vectors", bounds, "--kernel", "cosine", *BOUNDS["bound"]
-    )
+    made = invoke("encode", tmp_path / "vectors", bounds, "--kernel", "cosine", *BOUNDS["bound"])
     assert made.code == 0
     warned = (
         f"scoring every row of {tmp_path / 'vectors'} under kernel cosine is cheaper than any "

@@ -99,7 +99,9 @@ def test_a_default_that_shrinks_is_printed_once(folder: Path, tmp_path: Path) ->
 def test_a_number_that_is_given_is_refused_as_ever(
     options: tuple[object, ...], refusal: str, folder: Path, tmp_path: Path
 ) -> None:
-    outcome = invoke("encode", folder / "base-10-16", tmp_path / "codes", "--kernel", "chi2", *options)
+    outcome = invoke(
+        "encode", folder / "base-10-16", tmp_path / "codes", "--kernel", "chi2", *options
+    )
     assert outcome.code == 2
     assert refusal in outcome.err
     assert not (tmp_path / "codes").exists()

@@ -273,9 +273,7 @@ def test_float16_above_is_the_least_that_is_not_below(values: list[float]) -> No
 # Plans
 
 
-@loop_over(
-    "rows", [4096, 5000, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9]
-)
+@loop_over("rows", [4096, 5000, 262_143, 262_144, 314_615, 10**6, 2**26 - 1, 2**26, 10**9])
 def test_parts_are_powers_of_two_about_a_64th_of_the_store(rows: int) -> None:
     part_rows = default_part_rows(rows, 16)
     assert part_rows.bit_count() == 1

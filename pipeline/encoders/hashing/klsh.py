@@ -32,7 +32,8 @@ class Whitened(Hyperplanes):
     n_landmarks: int = field(default=Default(300), metadata=LANDMARKS)
     n_bits: int = field(default=300, metadata=BITS)
     n_subset: int = field(
-        default=Default(30), metadata=option("subset", "Landmarks t that a hyperplane is the sum of.")
+        default=Default(30),
+        metadata=option("subset", "Landmarks t that a hyperplane is the sum of."),
     )
     rank: int = field(
         default=ALL,

@@ -27,7 +27,8 @@ class RmmhSpec(Hyperplanes):
     name: str = "rmmh"
     version: int = 1
     n_samples: int = field(
-        default=Default(32), metadata=option("samples", "Landmarks per bit, half of either label; even.")
+        default=Default(32),
+        metadata=option("samples", "Landmarks per bit, half of either label; even."),
     )
     penalty: float = field(
         default=1.0, metadata=option("penalty", "C of the support vector machines.")

@@ -678,7 +678,9 @@ def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
     drawn = (out / "recall.png").read_bytes()
     assert [shows(drawn, colour) for colour in COLOURS[:4]] == [True, True, False, False]
     assert b"</svg>" in (out / "recall.svg").read_bytes()
-    assert np.array_equal(np.asarray(Image.open(out / "recall.png").convert("RGBA"))[0, 0], [255] * 4)
+    assert np.array_equal(
+        np.asarray(Image.open(out / "recall.png").convert("RGBA"))[0, 0], [255] * 4
+    )
 
 
 def test_recall_is_drawn_against_rank_speed_and_bytes(whole: tuple[Path, dict[str, Any]]) -> None:

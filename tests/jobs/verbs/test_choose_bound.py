@@ -98,11 +98,13 @@ def test_nothing_is_made_where_every_row_is_cheaper(
     costs = [float(line.split()[-1]) for line in table if line]
     assert costs == sorted(costs)
     assert table[0].startswith("every row 100% ")
-    assert f"mercore: scoring every row of {vectors} under kernel rbf is cheaper than any" in lines[-1]
+    assert (
+        f"mercore: scoring every row of {vectors} under kernel rbf is cheaper than any" in lines[-1]
+    )
     command = f"mercore search {vectors} QUERIES --kernel rbf --gamma 0.01 --exact"
     assert lines[-1].endswith(f"Nothing was made. Fix: {command}, or encode with --force.")
-    words = [str(folder / "queries.npy") if word == "QUERIES" else word for word in command.split()]
-    succeed(*words[1:], "-k", 3)
+    typed = command.replace("QUERIES", str(folder / "queries.npy")).split()
+    succeed(*typed[1:], "-k", 3)
 
 
 def test_force_belongs_to_the_choice(folder: Path, tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ def test_what_is_given_is_kept() -> None:
     float32 = equal_bytes(ENCODERS["aska"], {"weights": "float32"}, 28, rows=1 << 20, dims=128)
     assert spec_fields(float32)["n_nonzero_coefs"] == 4
     assert (
-        spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, rows=9, dims=128))["n_nonzero_coefs"]
+        spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, rows=9, dims=128))[
+            "n_nonzero_coefs"
+        ]
         == 5
     )
 
