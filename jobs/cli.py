@@ -547,7 +547,9 @@ def compare(*, json: bool, **values: object) -> None:
     help="A kernel for histograms.",
 )
 @click.option(
-    "--atoms", type=int, help="Atoms of the dictionary. [default: 8192, or one per tile of fewer]"
+    "--atoms",
+    type=int,
+    help="Atoms of the dictionary. [default: 8192, or a quarter of fewer tiles]",
 )
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @as_json

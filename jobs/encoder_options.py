@@ -77,7 +77,7 @@ def refuse_options(
 def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -> EncoderSpec:
     """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``.
 
-    The rows have the shape (n, d). Defaults are those that fit the rows; those that shrink are printed.
+    Defaults fit rows of the ``shape`` (n, d); those that shrink are printed.
 
     Parameters
     ----------

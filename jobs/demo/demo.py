@@ -72,7 +72,7 @@ class TileSource:
 def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Report:
     """Ingest, encode and search in the new folder ``out``; return the figures and the page's path.
 
-    Without ``atoms`` there are as many as by default, or one per tile if these are fewer.
+    Without ``atoms`` there are as many as by default, or a quarter of the tiles if these are fewer.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Repor
         )
     spec = chosen_spec(kernel, atoms, tiles)
     held = _cut(tiles)
-    spec.within(len(held.base), DIMENSION).check_dictionary(len(held.base))
+    spec.check_dictionary(len(held.base))
     click.echo(
         f"{len(held.base):,} tiles to search, {len(held.queries)} held out as queries", err=True
     )
@@ -155,12 +155,14 @@ def chosen_spec(kernel: str, atoms: int | None, tiles: int | None) -> AskaSpec:
             "need no parameter. "
             "Fix: --kernel chi2"
         )
-    sparsity = AskaSpec(n_nonzero_coefs=SPARSITY)
-    spec = sparsity if atoms is None else replace(sparsity, n_atoms=atoms)
-    if tiles is not None:
-        check_range("tiles", tiles, (RERANKED, MOST_TILES), "leave --tiles out.")
     rows = MOST_TILES if tiles is None else tiles
-    spec.within(rows, DIMENSION).check_dictionary(rows)
+    check_range("tiles", rows, (RERANKED, MOST_TILES), "leave --tiles out.")
+    spec = AskaSpec(n_nonzero_coefs=SPARSITY)
+    if atoms is not None:
+        spec = replace(spec, n_atoms=atoms)
+    elif spec.n_atoms > rows:  # a dictionary of all tiles would make every code exact
+        spec = replace(spec, n_atoms=rows // 4)
+    spec.check_dictionary(rows)
     return spec
 
 

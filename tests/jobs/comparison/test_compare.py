@@ -464,7 +464,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too small a store": (
         {"encoders": [LSH, "kpca:landmarks=1024"]},
-        "--encoder kpca:landmarks=1024: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
+        "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
         "the store. "
         "Fix: --landmarks 600",
     ),
@@ -686,7 +686,7 @@ def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
 def test_recall_is_drawn_against_rank_speed_and_bytes(whole: tuple[Path, dict[str, Any]]) -> None:
     out, report = whole
     text = (out / "recall.svg").read_text()
-    for label in ("rank R", "recall@R", "recall@5", "queries per second", "bytes per row"):
+    for label in ("rank R", "recall@R", "recall@10", "queries per second", "bytes per row"):
         assert f"<!-- {label} -->" in text
     assert f"<!-- {ROWS} rows, {QUERIES} queries" in text
     (panel, *_) = recall_panels(report["summary"], ROWS)
