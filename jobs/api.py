@@ -70,6 +70,7 @@ def encode(
     encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
     part_rows: int | None = EncodeOptions.part_rows,
     compressor: str = EncodeOptions.compressor,
+    force: bool = EncodeOptions.force,
     workers: int | None = None,
     processes: int | None = None,
     scheduler: str | None = None,
@@ -83,9 +84,12 @@ def encode(
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
     gamma : γ, or ``"median"`` for 1 / the median squared distance of a sample of the rows
     transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
+    force : make the bound of ``encoder="bound"`` although scoring every row is cheaper
 
     Raises
     ------
+    CostError
+        If scoring every row is cheaper than the bound; nothing is made.
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory or the disk.
     """
@@ -94,6 +98,7 @@ def encode(
         encoder=_encoder(encoder),
         part_rows=part_rows,
         compressor=compressor,
+        force=force,
         execution=_execution(workers, processes, scheduler, memory, option="workers"),
     )
     return open_encode(os.fspath(vectors), os.fspath(codes), options).run()
@@ -133,7 +138,7 @@ def search(
     store: StrPath,
     queries: Rows,
     *,
-    k: int = SearchOptions.k,
+    k: int | None = SearchOptions.k,
     rerank: int | None = SearchOptions.rerank,
     exact: bool = SearchOptions.exact,
     relaxed: float | None = SearchOptions.relaxed,

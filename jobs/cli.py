@@ -140,6 +140,11 @@ def ingest(*, json: bool, **values: object) -> None:
 @click.option("--part-rows", type=int, help="Rows per part. [default: about 1/64 of the rows]")
 @COMPRESSOR
 @click.option(
+    "--force",
+    is_flag=True,
+    help="With --encoder bound: make bounds although scoring every row is cheaper.",
+)
+@click.option(
     "--workers", type=click.IntRange(min=1), help="Number of threads. [default: one per core]"
 )
 @PROCESSES
@@ -202,7 +207,7 @@ def index(*, json: bool, **values: object) -> None:
 )
 @click.argument("store", type=READ)
 @click.argument("queries", type=READ)
-@click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
+@click.option("-k", type=int, help="Neighbours per query. [default: 100, or all of fewer rows]")
 @click.option(
     "--rerank",
     type=int,
@@ -543,11 +548,13 @@ def compare(*, json: bool, **values: object) -> None:
     help="A kernel for histograms.",
 )
 @click.option(
-    "--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary."
+    "--atoms",
+    type=int,
+    help="Atoms of the dictionary. [default: 8192, or a quarter of fewer tiles]",
 )
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @as_json
-def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
+def demo(*, out: str, kernel: str, atoms: int | None, tiles: int | None, json: bool) -> None:
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration

@@ -74,8 +74,10 @@ def refuse_options(
     return given
 
 
-def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec:
-    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``, for rows of ``dims``.
+def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -> EncoderSpec:
+    """Return the spec of a text like ``kpca-pq:landmarks=512,components=64``.
+
+    Defaults fit rows of the ``shape`` (n, d); those that shrink are printed.
 
     Parameters
     ----------
@@ -88,6 +90,7 @@ def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec
         If the encoder, an option or a value is unknown, an option is given twice or set by another
         option of ``mercore compare``, or no code fits the protocol.
     """
+    rows, dims = shape
     kind, given = _parsed(text)
     set_by = {SEED: "seeds"}
     for option in protocol:
@@ -100,12 +103,26 @@ def parse_spec(text: str, dims: int, protocol: Mapping[str, int]) -> EncoderSpec
             )
     try:
         if "bytes" in protocol:
-            return equal_bytes(kind, given, protocol["bytes"], dims=dims)
+            return equal_bytes(kind, given, protocol["bytes"], rows=rows, dims=dims)
         if "operations" in protocol:
-            return equal_operations(kind, given, protocol["operations"])
+            return equal_operations(kind, given, protocol["operations"]).within(rows, dims)
     except InputError as error:
         raise InputError(f"--encoder {text}: {error}") from None
-    return kind(**given)
+    return spec_within(kind(**given), rows, dims)
+
+
+def spec_within(spec: EncoderSpec, rows: int, dims: int) -> EncoderSpec:
+    """Return a spec with defaults that fit ``rows`` rows of ``dims`` numbers; print those."""
+    used = spec.within(rows, dims)
+    changed = [
+        f"{_flag(option)} is {getattr(used, field)}"
+        for option, field in fields_of(spec.name).items()
+        if getattr(used, field) != getattr(spec, field)
+    ]
+    if changed:
+        held = f"{rows:,} row{'s' * (rows != 1)} of {dims:,} number{'s' * (dims != 1)}"
+        click.echo(f"{spec.name}: defaults fit {held}: {', '.join(changed)}", err=True)
+    return used
 
 
 def spec_of_text(text: str) -> EncoderSpec:

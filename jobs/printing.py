@@ -162,20 +162,21 @@ def print_run(record: Report, recall: Mapping[int, float], *, known: bool) -> No
 
 
 def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, batch: int) -> None:
-    """Print the cost of exact searches on stderr: by each bound, the best first, and by none.
+    """Print the cost of exact searches on stderr: by each bound and by none, the best first.
 
     ``every_row`` is the cost of scoring every row, in ns per row and query.
     """
     setting = f"{k} neighbours in batches of {batch} queries"
     click.echo(f"expected cost of exact searches for {setting}:", err=True)
     table = _table("bound", "size", "bytes per row", "rows scored", "ns per row and query")
+    rows = [(every_row, ("every row", "", "", "100%", f"{every_row:.2f}"))]
     for bound in measured:
         fields = vars(bound.spec)
         size = str(fields.get("n_components", fields.get("n_groups")))
-        table.add_row(
-            bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}"
-        )
-    table.add_row("every row", "", "", "100%", f"{every_row:.2f}")
+        words = bound.spec.name, size, str(bound.bytes), f"{bound.share:.3%}", f"{bound.cost:.2f}"
+        rows.append((bound.cost, words))
+    for _, words in sorted(rows):
+        table.add_row(*words)
     _print_table(table, err=True)
 
 

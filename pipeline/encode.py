@@ -18,6 +18,7 @@ from mercore.stores.derived import LINEAR_MAP
 from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
+from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import Vectors, VectorStore, blocks
 
@@ -68,9 +69,13 @@ class EncodePlan:
         return replace(self.unfitted, model=model_entries(self.model))
 
 
-def default_part_rows(rows: int) -> int:
-    """Return the rows per part: about a 64th of the store, a power of two from 2¹² to 2²⁰."""
-    return min(MAX_PART_ROWS, max(MIN_PART_ROWS, 1 << (rows // 64).bit_length()))
+def default_part_rows(rows: int, row_bytes: int) -> int:
+    """Return the rows per part: about a 64th of the store, a power of two from 2¹² to 2²⁰.
+
+    A store smaller than a part has smaller parts: see ``small_part_rows``.
+    """
+    most = min(MAX_PART_ROWS, max(MIN_PART_ROWS, 1 << (rows // 64).bit_length()))
+    return small_part_rows(rows, row_bytes, most)
 
 
 def plan_encode(
@@ -104,7 +109,8 @@ def lay_out(
 ) -> EncodePlan:
     """Check the parameters against the store, and lay the code store out.
 
-    Rows that no ingest counted are not read.
+    Defaults of the encoder that do not fit the store shrink. Rows that no ingest counted are not
+    read.
 
     Raises
     ------
@@ -112,6 +118,7 @@ def lay_out(
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
     encoder.check_kernel(kernel)
+    encoder = encoder.within(vectors.rows, vectors.dims)
     encoder.check(vectors, kernel)
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
@@ -120,10 +127,11 @@ def lay_out(
             "leave --part-rows out."
         )
     check_domain(vectors, kernel)
+    columns = encoder.columns(compressor)
     layout = Layout(
         rows=vectors.rows,
-        part_rows=part_rows or default_part_rows(vectors.rows),
-        columns=encoder.columns(compressor),
+        part_rows=part_rows or default_part_rows(vectors.rows, row_bytes(columns)),
+        columns=columns,
         model={},
     )
     return EncodePlan(vectors=vectors, kernel=kernel, encoder=encoder, unfitted=layout)

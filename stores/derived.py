@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.resolve import Where
+from mercore.stores.location.protocol import ROOT
+from mercore.stores.location.resolve import Where, beside, relative_path
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
+from mercore.stores.part_store.skeleton import root_metadata
 from mercore.stores.spec import to_json
 
 LINEAR_MAP = "linear_map"  # name of a model array
@@ -59,7 +61,7 @@ class DerivedStore:
         if store is not None:
             return store
         again = f"run the same mercore {cls.verb} again: it redoes what is wrong, and only that."
-        notes = {"source_path": str(source_path), "fix": f"Fix: {again}"}
+        notes = {**_source_notes(path, source_path), "fix": f"Fix: {again}"}
         header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
         try:
             return cls(create(path, header, model))
@@ -138,6 +140,24 @@ class DerivedStore:
         """The path or URL of the vector store when the codes were made."""
         return str(self.store.header.notes["source_path"])
 
+    @property
+    def source_paths(self) -> list[str]:
+        """Paths or URLs of the vector store: the recorded one, and that from this store's folder.
+
+        The second one holds if both stores were moved together.
+        """
+        relative = self.store.header.notes.get("source_relative")
+        moved = [] if relative is None else [beside(self.where, str(relative))]
+        return list(dict.fromkeys([self.source_path, *moved]))
+
+    def record_source(self, source_path: Where) -> None:
+        """Record the path of the vectors, if it is a new one; needs the lease of the store."""
+        header, found = self.store.header, _source_notes(self.where, source_path)
+        if found != {key: header.notes.get(key) for key in found}:
+            header = replace(header, notes={**header.notes, **found})
+            (self.store.location / ROOT).publish(root_metadata(header))
+            self.store = PartStore(self.store.location, header)
+
     def check_done(self) -> None:
         """Raise ``IntegrityError`` unless all parts are done."""
         _ = self.receipts
@@ -180,6 +200,12 @@ class DerivedStore:
         except (IntegrityError, FormatError) as error:
             return str(error)
         return "" if receipt is None else self.store.check_part(part)
+
+
+def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
+    """Return the notes of a store at ``path`` that say where its vectors are."""
+    relative = relative_path(source_path, path)
+    return {"source_path": str(source_path), "source_relative": relative}
 
 
 def _difference(stored: Header, wanted: Header) -> str:

@@ -51,6 +51,12 @@ class BudgetError(MercoreError):
     code = "budget"
 
 
+class CostError(MercoreError):
+    """The work would cost more than it saves, so nothing was made."""
+
+    code = "cost"
+
+
 class LeaseError(MercoreError):
     """The lease of a store was lost: another process may write to it."""
 

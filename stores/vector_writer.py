@@ -14,6 +14,7 @@ from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt, receipt_bytes
+from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.part_store.skeleton import root_metadata, write_skeleton
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore
@@ -21,19 +22,34 @@ from mercore.stores.vectors import KIND, VectorSpec, VectorStore
 CHUNK_BYTES = 4 << 20
 
 
-def chunk_rows(dims: int, dtype: np.dtype[Any]) -> int:
-    """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1."""
-    fit = max(1, CHUNK_BYTES // (dims * dtype.itemsize))
-    return 1 << (fit.bit_length() - 1)
+def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
+    """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1.
+
+    A store of at most ``rows`` rows that are fewer has a smaller chunk: see ``small_part_rows``.
+    """
+    row_bytes = dims * dtype.itemsize
+    most = 1 << (max(1, CHUNK_BYTES // row_bytes).bit_length() - 1)
+    return most if rows is None else small_part_rows(rows, row_bytes, most)
 
 
 class VectorWriter:
-    """A writer of rows; leaving its ``with`` block without ``finish`` removes what it wrote."""
+    """A writer of rows; leaving its ``with`` block without ``finish`` removes what it wrote.
 
-    def __init__(self, where: Where, *, dims: int, dtype: np.dtype[Any], compressor: str) -> None:
+    ``rows`` bounds the number of rows, if that is known.
+    """
+
+    def __init__(
+        self,
+        where: Where,
+        *,
+        dims: int,
+        dtype: np.dtype[Any],
+        compressor: str,
+        rows: int | None = None,
+    ) -> None:
         self.location = location_of(where)
         self.location.check_new()
-        self.part_rows = chunk_rows(dims, dtype)
+        self.part_rows = chunk_rows(dims, dtype, rows)
         self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
         self._pending = np.empty((self.part_rows, dims), dtype)
         self._filled = 0
@@ -68,14 +84,17 @@ class VectorWriter:
 
         Parameters
         ----------
-        report : the fields of ``VectorSpec`` that describe the source
+        report : the fields of ``VectorSpec`` that describe the source, and its name, ``source``,
+            which is a note: the same rows from two files have one fingerprint
         dropped : int64[dropped rows], ascending source rows that were not appended
         """
         rows = len(self._chunks) * self.part_rows + self._filled
         if self._filled:
             self._flush()
+        facts = dict(report)
+        notes = {"source": facts.pop("source")}
         spec = VectorSpec(
-            **report,
+            **facts,
             dims=self._fields["width"],
             dtype=self._fields["dtype"],
             content=digest(self._chunks),
@@ -84,7 +103,7 @@ class VectorWriter:
         layout = Layout(
             rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model)
         )
-        header = Header(kind=KIND, spec=to_json(spec), layout=layout)
+        header = Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes)
         write_skeleton(self._draft.location, header, model)
         self._write_receipts(PartStore(self._draft.location, header))
         self._draft.finish(root_metadata(header))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -14,7 +14,7 @@ from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.header import Header, open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.spec import from_json
+from mercore.stores.spec import ABSENT, from_json
 
 KIND = "vectors"
 
@@ -24,7 +24,8 @@ class VectorSpec:
     """The spec of a vector store: its contents, and facts about the source.
 
     ``content`` is the digest of the checksums of all chunks. The counts are of source rows.
-    ``value_min`` and ``value_max`` are of the finite values, None if there are none.
+    ``value_min`` and ``value_max`` are of the finite values, None if there are none. ``source``,
+    the name of the source, is a note of the header instead, unless the store is an old one.
     """
 
     name: str = "mercore-vectors"
@@ -32,7 +33,7 @@ class VectorSpec:
     dims: int
     dtype: str
     content: str
-    source: str
+    source: str | None = field(default=None, metadata={ABSENT: None})
     source_dtype: str
     source_rows: int
     dropped_rows: int
@@ -205,6 +206,11 @@ class VectorStore(Vectors):
         self.part_rows = store.layout.part_rows
         self._receipts: list[Receipt] = store.receipts()
         self.dropped: NDArray[np.int64] = store.read_model().get("dropped", np.empty(0, np.int64))
+
+    @property
+    def source(self) -> str:
+        """The name of the ingested source, as the user wrote it."""
+        return str(self.spec.source or self.store.header.notes["source"])
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d].

@@ -71,9 +71,12 @@ def parse_kernels(
     ]
 
 
-def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int]) -> list[Candidate]:
+def parse_encoders(
+    texts: Sequence[str], shape: tuple[int, int], protocol: Mapping[str, int]
+) -> list[Candidate]:
     """Return the encoders of texts like ``kpca-pq:landmarks=512,components=64``.
 
+    ``shape`` is that of the rows (n, d), to which defaults are fitted.
     ``protocol`` is empty, or the cost of every code per row in ``bytes`` or ``operations``.
 
     Raises
@@ -87,7 +90,7 @@ def parse_encoders(texts: Sequence[str], dims: int, protocol: Mapping[str, int])
             "--bytes and --operations are two protocols: found both. Fix: give one of them."
         )
     _refuse_twice("--encoder", texts)
-    specs = {text: parse_spec(text, dims, protocol) for text in texts}
+    specs = {text: parse_spec(text, shape, protocol) for text in texts}
     names = [spec.name for spec in specs.values()]
     for text, spec in specs.items():
         twin = next(other for other in specs if specs[other] == spec)

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,7 +111,7 @@ class CompareTask:
                 "runs": runs,
             }
             if out:
-                report["written"] = [str(folder / RECORDED), *_draw(report["summary"], folder)]
+                report["written"] = [str(folder / RECORDED), *_draw(report, folder)]
         return report
 
     def _seeded(self, candidate: Candidate) -> list[EncoderSpec]:
@@ -150,7 +150,7 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
     store = open_vectors(vectors)
     setup = open_setup(vectors, queries, store, options)
     kernels = options.similarities()
-    candidates = parse_encoders(options.encoders, store.dims, options.protocol())
+    candidates = parse_encoders(options.encoders, (store.rows, store.dims), options.protocol())
     for kernel in kernels:
         check_domain(store, kernel.kernel)
         for candidate in candidates:
@@ -249,10 +249,14 @@ def _few(queries: str, path: Path) -> str:
     return str(path)
 
 
-def _draw(summary: Sequence[Report], folder: Path) -> list[str]:
+def _draw(report: Report, folder: Path) -> list[str]:
     """Draw the curves into the folder; return the paths of the pictures."""
-    drawn = recall_panels(summary)
+    summary, rows = report["summary"], report["rows"]
+    drawn = recall_panels(summary, rows)
+    seeds = summary[0]["seeds"]
+    deviations = f"; bands and bars: one standard deviation over {seeds} seeds" * (seeds > 1)
+    caption = f"{rows:,} rows, {report['query_count']:,} queries{deviations}"
     paths = [folder / "recall.png", folder / "recall.svg"]
     for path in paths:
-        publish(path, draw_recall(drawn, path.suffix.removeprefix(".")))
+        publish(path, draw_recall(drawn, path.suffix.removeprefix("."), caption))
     return [str(path) for path in paths]

@@ -1,7 +1,8 @@
-"""Curves of recall against rank, one panel per kernel, as the bytes of a picture."""
+"""Pictures of recall against rank, speed and bytes, with a line of panels per kernel."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    **dict.fromkeys(("figure.facecolor", "savefig.facecolor", "axes.facecolor"), "white"),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#1d2126"
+    ),
 }
 COLOURS = (
     "#0072b2",
@@ -29,16 +34,23 @@ COLOURS = (
     "#000000",
 )  # Okabe & Ito's
 MARKS = "os^Dvp*"
+COMPARED_RANK = 10  # R at most, of recall against speed and bytes
+CAPTION_INCHES = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Recall at each rank: its mean and its standard deviation over seeds, 0 for a single seed."""
+    """Recall at each rank: its mean and its standard deviation over seeds, 0 for a single seed.
+
+    ``speed`` is in queries per second, ``size`` in bytes per row; None draws no panels of them.
+    """
 
     label: str
     ranks: Sequence[int]
     means: Sequence[float]
     deviations: Sequence[float]
+    speed: float | None = None
+    size: float | None = None
     dashed: bool = False
 
 
@@ -50,22 +62,28 @@ class Panel:
     curves: Sequence[Curve]
 
 
-def draw_recall(panels: Sequence[Panel], form: str) -> bytes:
+def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
     """Return a picture in the format ``form``, png or svg; the same curves give the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    columns = ceil(sqrt(len(panels)))
-    rows = ceil(len(panels) / columns)
-    width, height = columns * PANEL_INCHES[0], rows * PANEL_INCHES[1]
+    cells = [cell for panel in panels for cell in _cells(panel)]
+    columns = len(cells) // len(panels)
+    if columns == 1:
+        columns = ceil(sqrt(len(panels)))
+    rows = ceil(len(cells) / columns)
+    width = columns * PANEL_INCHES[0]
+    height = rows * PANEL_INCHES[1] + (CAPTION_INCHES if caption else 0)
     abreast, lines = _legend_shape([curve.label for curve in panels[0].curves], width)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height + lines * LEGEND_LINE_INCHES), layout="constrained")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for ax, panel in zip(axes, panels, strict=False):
-            _draw_panel(ax, panel)
-        for ax in axes[len(panels) :]:
+        for ax, draw in zip(axes, cells, strict=False):
+            draw(ax)
+        for ax in axes[len(cells) :]:
             ax.remove()
+        if caption:
+            figure.suptitle(caption, fontsize=9)
         figure.legend(
             *axes[0].get_legend_handles_labels(),
             loc="outside lower center",
@@ -82,6 +100,20 @@ def draw_recall(panels: Sequence[Panel], form: str) -> bytes:
     return data.getvalue()
 
 
+def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:
+    """Return what draws the curves of a kernel: by rank, and by speed and size if these are known.
+
+    Each function draws into its own axes.
+    """
+    speeds = [curve.speed for curve in panel.curves if curve.speed is not None]
+    sizes = [curve.size for curve in panel.curves if curve.size is not None]
+    cells: list[Callable[[Axes], None]] = [partial(_draw_panel, panel=panel)]
+    for places, label in ((speeds, "queries per second"), (sizes, "bytes per row")):
+        if places:
+            cells.append(partial(_draw_points, panel=panel, places=places, label=label))
+    return cells
+
+
 def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
     """Return the number of labels per line of a legend ``inches`` wide, and the number of lines."""
     entry = LETTER_INCHES * (max(map(len, labels)) + HANDLE_LETTERS)
@@ -92,10 +124,7 @@ def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
     """Draw the curves of one kernel with a band of one standard deviation to either side."""
-    drawn = -1
-    for curve in panel.curves:
-        drawn += not curve.dashed
-        colour, mark = COLOURS[drawn % len(COLOURS)], MARKS[drawn % len(MARKS)]
+    for curve, (colour, mark) in zip(panel.curves, _looks(panel), strict=True):
         means, deviations = np.asarray(curve.means), np.asarray(curve.deviations)
         (line,) = ax.plot(
             curve.ranks, means, color=colour, marker=mark, markersize=3.5, linewidth=1.2
@@ -121,3 +150,47 @@ def _draw_panel(ax: "Axes", panel: Panel) -> None:
     ax.set_xlabel("rank R")
     ax.set_ylabel("recall@R")
     ax.grid(visible=True, linewidth=0.4, alpha=0.5)
+
+
+def _draw_points(ax: "Axes", panel: Panel, places: Sequence[float], label: str) -> None:
+    """Draw one point per curve, its recall over its place on a logarithmic axis."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    at = _compared_rank(panel)
+    for curve, place, (colour, mark) in zip(panel.curves, places, _looks(panel), strict=True):
+        rank = list(curve.ranks).index(at)
+        ax.errorbar(
+            [place],
+            [curve.means[rank]],
+            yerr=[curve.deviations[rank]],
+            color=colour,
+            marker=mark,
+            markersize=6,
+            linestyle="",
+            markerfacecolor="white" if curve.dashed else colour,
+        )
+    ax.set_title(panel.title)
+    ax.set_xscale("log")
+    ax.set_xlim(min(places) / 1.5, max(places) * 1.5)
+    ax.set_ylim(0, 1.02)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel(label)
+    ax.set_ylabel(f"recall@{at}")
+    ax.grid(visible=True, linewidth=0.4, alpha=0.5)
+
+
+def _looks(panel: Panel) -> list[tuple[str, str]]:
+    """Return colour and mark of each curve; a dashed one has those of the one before it."""
+    drawn, looks = -1, []
+    for curve in panel.curves:
+        drawn += not curve.dashed
+        looks.append((COLOURS[drawn % len(COLOURS)], MARKS[drawn % len(MARKS)]))
+    return looks
+
+
+def _compared_rank(panel: Panel) -> int:
+    """Return the greatest recorded rank up to 10, or the first one."""
+    ranks = panel.curves[0].ranks
+    return max([rank for rank in ranks if rank <= COMPARED_RANK], default=ranks[0])

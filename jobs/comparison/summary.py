@@ -25,8 +25,8 @@ def recall_at(search: Report) -> dict[int, float]:
     return {row["rank"]: row["value"] for row in search["recall"] if row["definition"] == "texmex"}
 
 
-def recall_panels(summary: Sequence[Report]) -> list[Panel]:
-    """Return one panel per kernel, with one curve per line of its table."""
+def recall_panels(summary: Sequence[Report], rows: int) -> list[Panel]:
+    """Return one panel per kernel, with one curve per line of its table; the store has ``rows``."""
     curves: dict[str, list[Curve]] = {}
     for entry in summary:
         curve = Curve(
@@ -34,6 +34,8 @@ def recall_panels(summary: Sequence[Report]) -> list[Panel]:
             ranks=entry["ranks"],
             means=entry["recall_mean"],
             deviations=entry["recall_std"],
+            speed=1e9 / (entry["search_ns_per_row_and_query"] * rows),
+            size=entry["bytes_per_row"],
             dashed=bool(entry["reranked"]),
         )
         curves.setdefault(entry["kernel"], []).append(curve)

@@ -21,7 +21,7 @@ class GalleryRow:
     ``query`` is uint8[h, w, 3], ``hits`` uint8[k, h, w, 3]; ``scores`` are k numbers.
     ``neighbours``, k booleans: the hit is among the true nearest neighbours. ``nearest``, k
     booleans: the hit is the true nearest neighbour. ``place`` and ``hit_places`` (k strings, or
-    none) are the origins of the pictures.
+    none) are the origins of the pictures. ``way`` is the way of searching, in a word.
     """
 
     query: NDArray[np.uint8]
@@ -31,6 +31,7 @@ class GalleryRow:
     nearest: tuple[bool, ...]
     place: str = ""
     hit_places: tuple[str, ...] = ()
+    way: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +89,7 @@ class _Shown:
 
     query: str
     place: str
+    way: str
     hits: list[_Hit]
     n_correct: int
 
@@ -106,7 +108,11 @@ def _shown(row: GalleryRow) -> _Shown:
         )
     ]
     return _Shown(
-        query=_data_uri(row.query), place=row.place, hits=hits, n_correct=sum(map(bool, marks))
+        query=_data_uri(row.query),
+        place=row.place,
+        way=row.way,
+        hits=hits,
+        n_correct=sum(map(bool, marks)),
     )
 
 

@@ -51,7 +51,8 @@ def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[
     """Return the bytes of a vector store's files by content; compressed columns count 0."""
     dims, dtype = source.shape[1], source.dtype
     fields = column_fields("vectors", dtype.name, dims, compressor)
-    layout = Layout(rows=rows, part_rows=chunk_rows(dims, dtype), columns=[fields], model={})
+    part_rows = chunk_rows(dims, dtype, source.shape[0])
+    layout = Layout(rows=rows, part_rows=part_rows, columns=[fields], model={})
     return _sizes(Header(kind=VECTORS, spec={}, layout=layout), plain=compressor == "none")
 
 

@@ -1,30 +1,38 @@
 """The choice of ``--encoder bound``: bounds are measured on a sample, and the cheapest is taken."""
 
+import shlex
 from dataclasses import replace
 
 import click
 
 from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
+from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
 from mercore.pipeline.search.collect import FAILING
-from mercore.pipeline.search.costs import SMALL, Search, every_row
+from mercore.pipeline.search.costs import Search, every_row
 from mercore.stores.codes import open_code_store
-from mercore.stores.errors import ExistsError
+from mercore.stores.errors import CostError, ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
 
 
-def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> EncoderSpec:
+def chosen_bound(
+    vectors: Vectors, kernel: Kernel, options: KernelOptions, *, random_state: int, force: bool
+) -> EncoderSpec:
     """Return the bound with the cheapest exact search; print the measurements of all bounds.
+
+    ``options`` name the kernel.
 
     Raises
     ------
     InputError
         If a row is outside the kernel's domain.
+    CostError
+        If scoring every row is cheaper, unless ``force`` is set.
     """
     if not isinstance(vectors, VectorStore):
         check_every_row(vectors, kernel)  # errors of a sample would name other row numbers
@@ -32,18 +40,36 @@ def chosen_bound(vectors: Vectors, kernel: Kernel, *, random_state: int) -> Enco
         measured = choose_bound(vectors, kernel, random_state=random_state)
     every = every_row(Search(vectors.rows, vectors.dims, vectors.dtype, kernel, BATCH, NEIGHBOURS))
     print_bounds(measured, every, k=NEIGHBOURS, batch=BATCH)
-    if measured[0].share > FAILING or (vectors.rows >= SMALL and measured[0].cost > every):
-        click.echo(
-            f"bounds rule out too few rows of {vectors.where} under kernel {kernel.name}: the "
-            "best leaves "
-            f"{measured[0].share:.1%} of the rows and is expected to take "
-            f"{measured[0].cost:.1f} ns per row and query, "
-            f"scoring every row {every:.1f}. Exact searches will score every row if that is "
-            "faster; for approximate "
-            "searches use another --encoder.",
-            err=True,
+    best = measured[0]
+    if best.share > FAILING or best.cost > every:
+        problem = (
+            f"scoring every row of {vectors.where} under kernel {kernel.name} is cheaper than any "
+            f"bound: it takes {every:.1f} ns per row and query, and the best bound, which leaves "
+            f"{best.share:.1%} of the rows, {best.cost:.1f}"
         )
-    return measured[0].spec
+        if not force:
+            raise CostError(
+                f"{problem}. Nothing was made. Fix: {search_command(vectors, options)}, or encode "
+                "with --force."
+            )
+        click.echo(f"{problem}. The bound is made all the same, because of --force.", err=True)
+    return best.spec
+
+
+def search_command(vectors: Vectors, options: KernelOptions) -> str:
+    """Return the command of an exact search that scores every row."""
+    named = {
+        "kernel": options.name,
+        "gamma": options.gamma,
+        "transform": options.transform,
+        "linear-map": options.linear_map,
+    }
+    words = [
+        f"--{option} {shlex.quote(str(value))}"
+        for option, value in named.items()
+        if value is not None
+    ]
+    return f"mercore search {shlex.quote(vectors.where)} QUERIES {' '.join(words)} --exact"
 
 
 def begun_bound(codes: str, seed: int) -> EncoderSpec | None:

@@ -7,7 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from mercore.jobs.encoder_options import CHOOSE, option_names, refuse_options, spec_of_options
+from mercore.jobs.encoder_options import (
+    CHOOSE,
+    option_names,
+    refuse_options,
+    spec_of_options,
+    spec_within,
+)
 from mercore.jobs.options import AUTO, Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress, waiting
 from mercore.jobs.resources.disk import check_disk, encoded_bytes
@@ -42,18 +48,19 @@ class BoundChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeOptions(VerbOptions):
-    """The options of an encode."""
+    """The options of an encode; ``force`` makes bounds where scoring every row is cheaper."""
 
     kernel: KernelOptions
     encoder: EncoderSpec | BoundChoice = AskaSpec()  # noqa: RUF009 - it is frozen
     part_rows: int | None = None
     compressor: str = "none"
+    force: bool = False
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009
 
     @classmethod
     def from_values(cls, values: Mapping[str, object]) -> Self:
         """Return the options of a command line."""
-        plain = ("part_rows", "compressor")
+        plain = ("part_rows", "compressor", "force")
         given: dict[str, Any] = {
             name: values[name] for name in plain if values.get(name) is not None
         }
@@ -68,6 +75,8 @@ class EncodeOptions(VerbOptions):
         """Refuse an unknown kernel or compressor, and a path that holds something else."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
+        if self.force and not isinstance(self.encoder, BoundChoice):
+            refuse_unused(f"it is for --encoder {CHOOSE}", force=self.force)
         if self.chooses_transform and (
             isinstance(self.encoder, BoundChoice) or self.encoder.bounds
         ):
@@ -158,7 +167,13 @@ class EncodeTask:
         self._check_limits(execution)
         vectors, kernel, spec = self.vectors, self.kernel, self.options.encoder
         if isinstance(spec, BoundChoice):
-            spec = chosen_bound(vectors, kernel, random_state=spec.random_state)
+            spec = chosen_bound(
+                vectors,
+                kernel,
+                self.options.kernel,
+                random_state=spec.random_state,
+                force=self.options.force,
+            )
         else:
             threads = execution.thread_count
             kernel = Transformed(kernel, chosen_transform(vectors, kernel, spec, threads=threads))
@@ -185,6 +200,9 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     kernel = options.plain_kernel.open(rows)
     encoder = options.encoder
+    if not isinstance(encoder, BoundChoice):
+        encoder = spec_within(encoder, rows.rows, rows.dims)
+        options = replace(options, encoder=encoder)
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
         scale = begun_transform(codes)
@@ -227,6 +245,7 @@ def encode_missing(
 
     with exclusive(codes) as lease, connect(execution) as client:
         store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
+        store.record_source(location_of(plan.vectors.where).resolved())
         undone = restored(store, lambda: plan.model)
         if undone:
             lease.check()  # fitting may have taken long

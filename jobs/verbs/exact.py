@@ -157,7 +157,7 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         vectors=vectors,
         kernel=opened.kernel,
         queries=opened.open_queries(queries),
-        settings=options.settings(opened.custom),
+        settings=options.settings(opened.rows, opened.custom),
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,

@@ -117,7 +117,8 @@ class IndexTask:
         """Make an empty store of the orders."""
         location_of(self.store).check_new()
         plan = self.plan
-        source = plan.codes.source_path
+        paths = plan.codes.source_paths
+        source = next((path for path in paths if location_of(path).exists()), paths[0])
         return create_or_resume(self.store, plan.spec, plan.layout, plan.model, source_path=source)
 
 

@@ -59,6 +59,7 @@ def describe_vectors(vectors: VectorStore) -> Report:
             for key, value in vars(vectors.spec).items()
             if key not in ("name", "version", "content")
         },
+        "source": vectors.source,
     }
 
 

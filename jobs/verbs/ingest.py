@@ -56,7 +56,11 @@ class IngestTask:
         with (
             exclusive(self.target) as lease,
             VectorWriter(
-                self.target, dims=d, dtype=self.source.dtype, compressor=self.options.compressor
+                self.target,
+                dims=d,
+                dtype=self.source.dtype,
+                compressor=self.options.compressor,
+                rows=n,
             ) as writer,
             closing(DistinctCounter(location.spill_folder())) as counter,
             progress("ingest", n, "rows") as advance,

@@ -98,7 +98,7 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
         vectors=vectors,
         kernel=kernel,
         queries=opened.open_queries(queries),
-        settings=options.settings(opened.custom),
+        settings=options.settings(opened.rows, opened.custom),
         execution=options.execution,
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,

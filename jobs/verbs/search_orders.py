@@ -119,7 +119,7 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         neighbours=options.neighbours or 0,
         kernel=kernel,
         queries=mapped_source(open_rows(queries), map_of(orders)),
-        settings=replace(options.settings(custom), batch=batch),
+        settings=replace(options.settings(orders.rows, custom), batch=batch),
         execution=options.execution,
         custom_file=options.kernel.file,
         out=options.out,

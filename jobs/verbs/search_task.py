@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+import click
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -17,7 +18,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
@@ -26,14 +27,15 @@ from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 
 DEFAULT_BATCH = 1024
+DEFAULT_K = 100
 MAX_NEIGHBOURS = 1 << 16  # on either side of a query in a sorted order
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(VerbOptions):
-    """The options of a search."""
+    """The options of a search; without ``k`` it is 100, or fewer where there are fewer rows."""
 
-    k: int = 100
+    k: int | None = None
     rerank: int | None = None
     exact: bool = False
     relaxed: float | None = None
@@ -64,15 +66,27 @@ class SearchOptions(VerbOptions):
         """Whether the search is exact or relaxed, so that bounds are used."""
         return self.exact or self.relaxed is not None
 
-    def settings(self, custom: CustomKernel | None = None) -> SearchSettings:
-        """Return the settings before they are fitted into memory."""
+    def settings(self, rows: int, custom: CustomKernel | None = None) -> SearchSettings:
+        """Return the settings for a store of ``rows`` rows, before they are fitted into memory."""
         return SearchSettings(
-            k=int(self.k),
+            k=self._neighbours_of(rows),
             rerank=None if self.rerank is None else int(self.rerank),
             batch=batch_size(self.batch),
             threads=self.execution.thread_count,
             custom=custom,
         )
+
+    def _neighbours_of(self, rows: int) -> int:
+        """Return k; print a default that is less than usual."""
+        if self.k is not None:
+            return int(self.k)
+        limits = {"the store has no more rows": rows}
+        if self.rerank is not None:
+            limits["--rerank scores no more"] = max(1, int(self.rerank))
+        why, most = min(limits.items(), key=lambda limit: limit[1])
+        if most < DEFAULT_K:
+            click.echo(f"-k is {most}, as {why}", err=True)
+        return min(DEFAULT_K, most)
 
 
 def batch_size(given: int | None) -> int:
@@ -88,6 +102,13 @@ class Opened(NamedTuple):
     kernel: Kernel
     custom: CustomKernel | None
     linear_map: LinearMap | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the store."""
+        store = self.codes or self.vectors
+        assert store is not None
+        return store.rows
 
     def open_queries(self, queries: str | Sliced) -> Source:
         """Return the queries, mapped as the rows of the store are."""
@@ -124,19 +145,26 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
 
 
 def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
-    """Return the vectors of codes or of sorted orders, from their old path or from ``moved``.
+    """Return the vectors of codes or of sorted orders, from ``moved`` or where they are found.
 
     Their rows are mapped if those of the codes were.
     """
-    try:
-        vectors = open_vectors(moved or codes.source_path)
-    except NotFoundError as error:
+    paths = codes.source_paths if moved is None else [moved]
+    errors: list[MercoreError] = []
+    for path in paths:
+        try:
+            vectors = mapped_vectors(open_vectors(path), map_of(codes))
+            check_source(vectors, codes)
+        except MercoreError as error:  # another path may hold the right ones
+            errors.append(error)
+        else:
+            return vectors
+    if isinstance(errors[0], NotFoundError):
         raise NotFoundError(
-            f"{error} {codes.where} was encoded from it: name its new path with --vectors."
-        ) from None
-    vectors = mapped_vectors(vectors, map_of(codes))
-    check_source(vectors, codes)
-    return vectors
+            f"{str(errors[0]).removesuffix('.')}. {codes.where} was encoded from it: name its new "
+            "path with --vectors."
+        )
+    raise errors[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """ASKA: rows as a few weighted atoms in feature space (Davis, Balzer & Soatto, CVPR 2014)."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from mercore.pipeline.encoders.encoder import (
     METRIC,
     METRICS,
     CodeColumn,
+    Default,
     Encoder,
     EncoderSpec,
     Memory,
@@ -23,6 +24,7 @@ from mercore.pipeline.encoders.encoder import (
     draw_rows,
     option,
     read_rows,
+    shrunk,
 )
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
@@ -51,8 +53,10 @@ class Dictionary(EncoderSpec):
     ``product``.
     """
 
-    n_atoms: int = field(default=8192, metadata=option("atoms", "Dictionary size m."))
-    n_nonzero_coefs: int = field(default=8, metadata=option("sparsity", "Non-zeros per row, α."))
+    n_atoms: int = field(default=Default(8192), metadata=option("atoms", "Dictionary size m."))
+    n_nonzero_coefs: int = field(
+        default=Default(8), metadata=option("sparsity", "Non-zeros per row, α.")
+    )
     pursuit: str = field(
         default="ormp",
         metadata={
@@ -78,6 +82,12 @@ class Dictionary(EncoderSpec):
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        atoms = shrunk(self.n_atoms, rows)
+        sparsity = shrunk(self.n_nonzero_coefs, atoms)
+        return replace(super().within(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity)
 
     def check_dictionary(self, rows: int) -> None:
         """Refuse parameters that ``rows`` vectors or the code's format cannot take.

@@ -28,6 +28,22 @@ Model = Mapping[str, NDArray[Any]]
 CodeColumn = tuple[str, str, int | None]
 
 
+class Default(int):
+    """The default of a spec's field: it shrinks to what the data allow.
+
+    A number that a user gives is a plain ``int``. It never shrinks: ``check`` refuses it.
+    """
+
+    def at_most(self, most: int) -> "Default":
+        """Return the greatest default that is allowed, at least 1."""
+        return Default(max(1, min(self, most)))
+
+
+def shrunk(value: int, most: int) -> int:
+    """Return a default of at most ``most``; return a number that was given unchanged."""
+    return value.at_most(most) if isinstance(value, Default) else value
+
+
 class Option(NamedTuple):
     """The command-line option of a spec's field: its name with underscores, and its help text.
 
@@ -160,6 +176,13 @@ class EncoderSpec(ABC):
         raise InputError(
             f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. Fix: {fix}"
         )
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit ``rows`` rows of ``dims`` numbers.
+
+        Fields that were given stay as they are.
+        """
+        return self
 
     @abstractmethod
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:

@@ -38,12 +38,12 @@ def equal_operations(kind: type[EncoderSpec], given: Mapping[str, Any], count: i
 
 
 def equal_bytes(
-    kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, *, dims: int
+    kind: type[EncoderSpec], given: Mapping[str, Any], budget: int, *, rows: int, dims: int
 ) -> EncoderSpec:
     """Return the spec of the largest codes of at most ``budget`` bytes per row.
 
-    Fields are adapted as in ``equal_operations``; those that are ``given``, and ``dims``, must
-    allow the size.
+    Fields are adapted as in ``equal_operations``; those that are ``given``, and ``rows`` rows of
+    ``dims`` numbers, must allow the size.
 
     Raises
     ------
@@ -57,6 +57,7 @@ def equal_bytes(
             f"no code fits: found at least {least} bytes a row, expected at most {budget}. Fix: "
             f"--bytes {least}"
         )
-    specs = (kind.of_size(value, given) for value in range(kind.size.most, 0, -1))
+    sizes = range(kind.size.most, 0, -1)
+    specs = (kind.of_size(value, given).within(rows, dims) for value in sizes)
     fitting = (spec for spec in specs if spec.size_fits(dims) and code_bytes(spec) <= budget)
     return next(fitting, smallest)  # if no size is possible, the check of the smallest one says why

@@ -1,7 +1,7 @@
 """Kernel PCA: E coordinates in the span of M landmarks (Bourrier et al. 2015, §2.2.1)."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
+    Default,
     Encoder,
     EncoderSpec,
     Memory,
@@ -20,6 +21,7 @@ from mercore.pipeline.encoders.encoder import (
     option,
     read_rows,
     rows_of_block,
+    shrunk,
 )
 from mercore.pipeline.kernels import Kernel
 
@@ -37,12 +39,17 @@ COMPONENTS = option("components", "Coordinates E of a row in kernel PCA.")
 class LandmarkSpec(EncoderSpec):
     """The parameters of encoders that score rows against M landmarks, drawn with a seed."""
 
-    n_landmarks: int = field(default=1024, metadata=LANDMARKS)
+    n_landmarks: int = field(default=Default(1024), metadata=LANDMARKS)
 
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return rows_of_block(self.n_landmarks)
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        spec = super().within(rows, dims)
+        return replace(spec, n_landmarks=shrunk(spec.n_landmarks, rows))
 
     def check_landmark_count(self, rows: int) -> None:
         """Refuse landmarks that ``rows`` vectors do not have.
@@ -80,7 +87,12 @@ class LandmarkSpec(EncoderSpec):
 class Landmarks(LandmarkSpec):
     """The parameters of kernel PCA: M landmarks, and E components."""
 
-    n_components: int = field(default=64, metadata=COMPONENTS)
+    n_components: int = field(default=Default(64), metadata=COMPONENTS)
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        spec = super().within(rows, dims)
+        return replace(spec, n_components=shrunk(spec.n_components, spec.n_landmarks))
 
     def check_landmarks(self, rows: int) -> None:
         """Refuse landmarks or components that ``rows`` vectors do not have.

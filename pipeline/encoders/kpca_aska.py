@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64, Rows
 from mercore.pipeline.encoders.aska import Aska, Dictionary
-from mercore.pipeline.encoders.encoder import Memory, Model
+from mercore.pipeline.encoders.encoder import Default, Memory, Model
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embedding, Landmarks
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.sums import Cosine
@@ -24,7 +24,7 @@ class KpcaAskaSpec(Dictionary, Landmarks):
 
     name: str = "kpca-aska"
     version: int = 1
-    n_components: int = field(default=128, metadata=COMPONENTS)
+    n_components: int = field(default=Default(128), metadata=COMPONENTS)
 
     description = (
         "A code holds α weighted atoms of a dictionary of rows, in coordinates of kernel PCA."

@@ -13,6 +13,7 @@ from mercore.pipeline.encoders.encoder import (
     METRIC,
     METRICS,
     CodeColumn,
+    Default,
     Encoder,
     Memory,
     Model,
@@ -41,8 +42,8 @@ class KpcaJlSpec(Landmarks):
 
     name: str = "kpca-jl"
     version: int = 1
-    n_landmarks: int = field(default=8192, metadata=LANDMARKS)
-    n_components: int = field(default=128, metadata=COMPONENTS)
+    n_landmarks: int = field(default=Default(8192), metadata=LANDMARKS)
+    n_components: int = field(default=Default(128), metadata=COMPONENTS)
     n_projections: int = field(default=32, metadata=option("projections", "Numbers of a code."))
     metric: str = field(default="distance", metadata=METRIC)
 

@@ -15,6 +15,7 @@ from mercore.pipeline.encoders.encoder import (
     METRICS,
     TRAINING_ROWS,
     CodeColumn,
+    Default,
     Encoder,
     EncoderSpec,
     Memory,
@@ -52,7 +53,7 @@ class Quantizer(EncoderSpec):
     """
 
     n_subquantizers: int = field(
-        default=8,
+        default=Default(8),
         metadata=option(
             "subquantizers",
             "Bytes of a code, D: each is one of 256 centroids of E / D coordinates.",
@@ -67,6 +68,13 @@ class Quantizer(EncoderSpec):
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return MAX_BLOCK_ROWS
+
+    def divide(self, width: int) -> int:
+        """Return the sub-quantizers of ``width`` coordinates: a default is made to divide them."""
+        count = self.n_subquantizers
+        if isinstance(count, Default) and width % count:
+            return Default(greatest_divisor(width))
+        return count
 
     def check_quantizer(self, width: int, *, fix: str) -> None:
         """Refuse a number of sub-quantizers that does not divide ``width``, and unknown metrics.
@@ -130,6 +138,10 @@ class PqSpec(Quantizer):
         """Return whether a metric of prepared rows ranks as the kernel does."""
         return bool(kernel.raw_metrics)
 
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        return replace(self, n_subquantizers=self.divide(dims))
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         if not kernel.raw_metrics:
@@ -192,6 +204,15 @@ class KpcaPqSpec(Landmarks, Quantizer):
     source = "Bourrier et al. 2015, §4.2"
     size = Quantizer.size
 
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit: components are a multiple of sub-quantizers."""
+        spec = super().within(rows, dims)
+        components = spec.n_components
+        whole = components - components % max(1, spec.n_subquantizers)
+        if isinstance(components, Default) and whole:
+            return replace(spec, n_components=Default(whole))
+        return replace(spec, n_subquantizers=spec.divide(components))
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_landmarks(vectors.rows)
@@ -236,7 +257,7 @@ class KpcaPqSpec(Landmarks, Quantizer):
         spec = cls(**{**given, "n_subquantizers": value})
         if "n_components" in given:
             return spec
-        return replace(spec, n_components=-(-spec.n_components // value) * value)
+        return replace(spec, n_components=Default(-(-spec.n_components // value) * value))
 
     def _preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated."""

@@ -1,6 +1,7 @@
 """From a path or a URL to the location that it names."""
 
 import os
+import posixpath
 import re
 from pathlib import Path
 
@@ -40,6 +41,28 @@ def location_of(where: Where) -> Location:
             ) from None
         return s3_location(str(where))
     return LocalLocation(Path(where))
+
+
+def relative_path(where: Where, store: Where) -> str | None:
+    """Return the path of ``where`` from the folder of a store; None if both share no root."""
+    (root, path), (store_root, store_path) = map(_root_and_path, (where, store))
+    return posixpath.relpath(path, posixpath.dirname(store_path)) if root == store_root else None
+
+
+def beside(store: Where, relative: str) -> str:
+    """Return the path or URL that ``relative`` names from the folder of a store."""
+    root, path = _root_and_path(store)
+    return root + posixpath.normpath(posixpath.join(posixpath.dirname(path), relative))
+
+
+def _root_and_path(where: Where) -> tuple[str, str]:
+    """Return the scheme and bucket of a URL, or nothing, and the absolute path below."""
+    text = str(location_of(where).resolved())
+    match = URL.match(text)
+    if match is None:
+        return "", text
+    bucket, _, key = text[match.end() :].partition("/")
+    return match[0] + bucket, f"/{key}"
 
 
 def scheme_of(where: str | Path) -> str | None:

@@ -11,6 +11,18 @@ from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import RECEIPT_BYTES
 from mercore.stores.part_store.skeleton import metadata_files
 
+SMALL_BYTES = 64 << 10  # a part of the smallest store: parts of a grown store stay few
+
+
+def small_part_rows(rows: int, row_bytes: int, most: int) -> int:
+    """Return the rows per part of a store: ``most``, or fewer if the store has fewer rows.
+
+    Every chunk of a Zarr array is as large as a whole one. So a store smaller than a part has
+    parts of the next power of two of its rows, of at least 64 KiB.
+    """
+    least = 1 << (max(1, SMALL_BYTES // row_bytes).bit_length() - 1)
+    return min(most, max(least, 1 << max(0, rows - 1).bit_length()))
+
 
 def column_bytes(layout: Layout) -> dict[str, int]:
     """Return the bytes on disk per column, if it is not compressed."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mercore.jobs.demo import demo as demonstration
 from tests.support.running import invoke, names_in, succeed
 
 NEEDS_NONE = (
@@ -17,10 +18,9 @@ NEEDS_NONE = (
 
 @pytest.mark.slow
 def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
-    report = json.loads(
-        succeed("demo", "--out", tmp_path / "demo", "--tiles", 2000, "--atoms", 512, "--json")
-    )
-    assert (report["tiles"], report["queries"]) == (2000, 500)
+    report = json.loads(succeed("demo", "--out", tmp_path / "demo", "--tiles", 3000, "--json"))
+    assert (report["tiles"], report["queries"]) == (3000, 500)
+    assert report["encode"]["encoder"]["n_atoms"] == 750
     assert names_in(tmp_path / "demo") == [
         "codes.zarr",
         "index.html",
@@ -36,8 +36,16 @@ def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
     assert codes["texmex", 100] > 0.7
     assert reranked["texmex", 1] > 0.9
     page = (tmp_path / "demo/index.html").read_text()
-    assert len(re.findall("<img ", page)) >= 24 * 6
+    assert len(re.findall("<img ", page)) == 2 * 24 * 6
+    shares = {way: re.findall(rf">{way} (\d) of 5<", page) for way in ("codes", "reranked")}
+    assert {way: len(found) for way, found in shares.items()} == {"codes": 24, "reranked": 24}
+    assert sum(map(int, shares["reranked"])) > sum(map(int, shares["codes"]))
     assert f"{reranked['texmex', 1]:.3f}" in page
+
+
+@pytest.mark.parametrize(("tiles", "atoms"), [(500, 125), (3000, 750), (9000, 8192), (None, 8192)])
+def test_atoms_are_as_many_as_the_tiles_allow(tiles: int | None, atoms: int) -> None:
+    assert demonstration.chosen_spec("chi2", None, tiles).n_atoms == atoms
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
         "chi2",
         "--encoder",
         "bound",
+        "--force",
     )
     allowed = planned(*words)
     assert not (tmp_path / "bounds").exists()

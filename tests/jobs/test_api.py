@@ -70,9 +70,11 @@ def test_defaults_are_those_of_the_command(name: str) -> None:
         assert fields(silent)  # type: ignore[arg-type]
 
 
-def test_a_default_is_refused_where_it_does_not_fit(folder: Path) -> None:
+def test_k_shrinks_by_default_and_is_refused_if_given(folder: Path) -> None:
+    _, hits = api.search(folder / "base", QUERIES, kernel="chi2")
+    assert hits.ids.shape == (4, 60)
     with pytest.raises(InputError, match="k is out of range: found 100"):
-        api.search(folder / "base", QUERIES, kernel="chi2")
+        api.search(folder / "base", QUERIES, kernel="chi2", k=100)
 
 
 def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:

@@ -120,10 +120,10 @@ def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
 
 
 def test_a_text_describes_a_spec() -> None:
-    spec = parse_spec("kpca-pq:landmarks=512,components=64,preprocessing=none", 12, {})
+    spec = parse_spec("kpca-pq:landmarks=512,components=64,preprocessing=none", (1 << 20, 12), {})
     assert spec == KpcaPqSpec(n_landmarks=512, n_components=64, preprocessing="none")
-    assert parse_spec("kpca-lsh", 12, {"operations": 8}) == KpcaLshSpec(n_bits=300)
-    assert parse_spec("pq", 12, {"bytes": 8}) == PqSpec(n_subquantizers=6)
+    assert parse_spec("kpca-lsh", (1 << 20, 12), {"operations": 8}) == KpcaLshSpec(n_bits=300)
+    assert parse_spec("pq", (1 << 20, 12), {"bytes": 8}) == PqSpec(n_subquantizers=6)
 
 
 # Options make specs

@@ -48,7 +48,6 @@ def facts(rows: NDArray[Any]) -> dict[str, Any]:
         "duplicate_rows": len(rows) - len({row.tobytes() for row in rows}),
         "source_rows": len(rows),
         "source_dtype": rows.dtype.name,
-        "source": "rows",
     }
 
 

@@ -77,6 +77,12 @@ def test_the_fingerprint_names_the_rows_and_not_the_place(
         == made[1].fingerprint
         == open_vector_store(tmp_path / "one").fingerprint
     )
+    renamed = make_vectors(tmp_path / "renamed", rows, part_rows=16, name="renamed")
+    assert (renamed.fingerprint, renamed.source, made[0].source) == (
+        made[0].fingerprint,
+        "renamed",
+        "rows",
+    )
     changed = rows.copy()
     changed[99, 3] = np.nextafter(changed[99, 3], np.float32(9))
     assert (
@@ -107,6 +113,11 @@ def test_chunks_are_powers_of_two_rows_and_as_near_to_their_size_as_rows_allow(
     assert rows.bit_count() == 1
     assert rows * row_bytes <= CHUNK_BYTES or rows == 1
     assert 2 * rows * row_bytes > CHUNK_BYTES
+    assert chunk_rows(dims, np.dtype(dtype), rows) == rows
+    few = chunk_rows(dims, np.dtype(dtype), 10)
+    assert few.bit_count() == 1
+    assert min(rows, 10) <= few <= rows
+    assert few * row_bytes <= max(64 << 10, 16 * row_bytes)
 
 
 def test_the_first_parts_to_be_read_stay_in_memory_while_there_is_room(

@@ -55,6 +55,7 @@ def make_vectors(
     drop_zero_rows: bool = False,
     compressor: str = "none",
     held: int = 1 << 20,
+    name: str = "rows",
 ) -> VectorStore:
     """Ingest rows into a store of parts of ``part_rows`` rows, a power of two."""
     row_bytes = rows.shape[1] * rows.itemsize
@@ -65,7 +66,7 @@ def make_vectors(
         closing(DistinctCounter(path.parent, capacity=held)) as counter,
     ):
         assert writer.part_rows == part_rows
-        return ingest(Rows(rows), writer, counter, drop_zero_rows=drop_zero_rows)
+        return ingest(Rows(rows, name), writer, counter, drop_zero_rows=drop_zero_rows)
 
 
 def make_codes(

@@ -3,8 +3,8 @@
 Σ k(xᵢ, yᵢ) ≤ Σ_g k(Σ_{i∈g} xᵢ, Σ_{i∈g} yᵢ).
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from mercore.pipeline.encoders.bounds.sample import (
 from mercore.pipeline.encoders.encoder import (
     TRAINING_ROWS,
     CodeColumn,
+    Default,
     Encoder,
     EncoderSpec,
     Memory,
@@ -30,6 +31,7 @@ from mercore.pipeline.encoders.encoder import (
     draw_rows,
     option,
     read_rows,
+    shrunk,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.scanners.bound_layout import MOST_BYTES
@@ -53,7 +55,7 @@ class BinBoundSpec(EncoderSpec):
     name: str = "bin-bound"
     version: int = 1
     n_groups: int = field(
-        default=64,
+        default=Default(64),
         metadata=option("groups", "Groups of bins that are added together, one byte each."),
     )
     n_training: int = field(default=8192, metadata=TRAINING_ROWS)
@@ -75,6 +77,10 @@ class BinBoundSpec(EncoderSpec):
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        return replace(self, n_groups=shrunk(self.n_groups, dims))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse a kernel that is no sum over bins, and parameters out of range."""

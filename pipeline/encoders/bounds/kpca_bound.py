@@ -12,6 +12,7 @@ from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_abo
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores, sample_shares
 from mercore.pipeline.encoders.encoder import (
     CodeColumn,
+    Default,
     Encoder,
     Memory,
     Model,
@@ -49,7 +50,7 @@ class KpcaBoundSpec(Landmarks):
 
     name: str = "kpca-bound"
     version: int = 1
-    n_components: int = field(default=128, metadata=COMPONENTS)
+    n_components: int = field(default=Default(128), metadata=COMPONENTS)
 
     description = (
         "A code is an upper bound: E coordinates of kernel PCA, one byte each, and five numbers."

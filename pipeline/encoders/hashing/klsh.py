@@ -4,14 +4,14 @@ A hyperplane of the feature space is a sum of t of p landmarks, whitened by the 
 covariance. By the central limit theorem it is about a Gaussian direction.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import check_range, option
+from mercore.pipeline.encoders.encoder import Default, check_range, option, shrunk
 from mercore.pipeline.encoders.hashing.signs import BITS, Hyperplanes
 from mercore.pipeline.encoders.kpca import LANDMARKS, gram_matrix, principal_components
 from mercore.pipeline.kernels import Kernel
@@ -29,10 +29,11 @@ class Whitened(Hyperplanes):
     With a rank r, K is replaced by its best approximation of that rank (Jiang et al., §4.2).
     """
 
-    n_landmarks: int = field(default=300, metadata=LANDMARKS)
+    n_landmarks: int = field(default=Default(300), metadata=LANDMARKS)
     n_bits: int = field(default=300, metadata=BITS)
     n_subset: int = field(
-        default=30, metadata=option("subset", "Landmarks t that a hyperplane is the sum of.")
+        default=Default(30),
+        metadata=option("subset", "Landmarks t that a hyperplane is the sum of."),
     )
     rank: int = field(
         default=ALL,
@@ -43,6 +44,12 @@ class Whitened(Hyperplanes):
 
     centred: ClassVar[bool]
     """Whether the landmarks are centred in feature space."""
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit: a subset of all landmarks gives equal bits."""
+        spec = super().within(rows, dims)
+        p = spec.n_landmarks
+        return replace(spec, n_subset=shrunk(spec.n_subset, p // 2 if spec.n_subset >= p else p))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.encoder import OPTION
+from mercore.pipeline.encoders.encoder import OPTION, Default
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.pipeline.encoders.kpca import COMPONENTS, Landmarks
 from mercore.pipeline.kernels import Kernel
@@ -35,7 +35,8 @@ class KpcaLshSpec(Hyperplanes, Landmarks):
     def __post_init__(self) -> None:
         """Set components to the number of bits, or of landmarks if that is less."""
         if self.n_components == AS_BITS:
-            object.__setattr__(self, "n_components", min(self.n_bits, self.n_landmarks))
+            bits = Default(self.n_bits)
+            object.__setattr__(self, "n_components", bits.at_most(self.n_landmarks))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""

@@ -1,13 +1,13 @@
 """Random maximum margin hashing (Joly & Buisson 2011; Bourrier et al. 2015, Eq. 16 to 18)."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import check_range, option
+from mercore.pipeline.encoders.encoder import Default, check_range, option, shrunk
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.pipeline.encoders.kpca import gram_matrix
 from mercore.pipeline.kernels import Kernel
@@ -27,7 +27,8 @@ class RmmhSpec(Hyperplanes):
     name: str = "rmmh"
     version: int = 1
     n_samples: int = field(
-        default=32, metadata=option("samples", "Landmarks per bit, half of either label; even.")
+        default=Default(32),
+        metadata=option("samples", "Landmarks per bit, half of either label; even."),
     )
     penalty: float = field(
         default=1.0, metadata=option("penalty", "C of the support vector machines.")
@@ -42,10 +43,20 @@ class RmmhSpec(Hyperplanes):
         """Make the penalty a float: 2 and 2.0 are the same spec."""
         object.__setattr__(self, "penalty", float(self.penalty))
 
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        spec = super().within(rows, dims)
+        return replace(spec, n_samples=shrunk(spec.n_samples, spec.n_landmarks // 2 * 2))
+
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""
         self.check_bits()
         self.check_landmark_count(vectors.rows)
+        if self.n_landmarks < 2:
+            raise InputError(
+                "rmmh separates landmarks from each other: found 1, expected at least 2. Fix: "
+                "--encoder klsh, or another store."
+            )
         limits = (2, self.n_landmarks)
         check_range("samples", self.n_samples, limits, "--samples 32", why=", the landmarks")
         if self.n_samples % 2:

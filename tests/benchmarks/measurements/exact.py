@@ -48,7 +48,7 @@ def bounded(vectors: str, kernel: Mapping[str, Any], path: Path, threads: int) -
     ----------
     kernel : the options of ``api.encode`` that name one
     """
-    made = api.encode(vectors, str(path), encoder="bound", **kernel)
+    made = api.encode(vectors, str(path), encoder="bound", force=True, **kernel)
     codes, rows = open_code_store(path), open_vectors(vectors)
     scorer = ExactScorer(
         vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads

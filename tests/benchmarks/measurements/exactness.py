@@ -45,7 +45,7 @@ def exact_ids(vectors: str, queries: str, kernel: Mapping[str, Any], k: int) -> 
     one."""
     with TemporaryDirectory() as folder:
         bounds = str(Path(folder) / "bounds.zarr")
-        api.encode(vectors, bounds, encoder="bound", **kernel)
+        api.encode(vectors, bounds, encoder="bound", force=True, **kernel)
         _, hits = api.search(bounds, queries, k=k, exact=True, threads=available_cores())
     return hits.ids
 

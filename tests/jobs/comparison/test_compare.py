@@ -19,6 +19,7 @@ from mercore.jobs.comparison import compare
 from mercore.jobs.comparison import setup as compared
 from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels
 from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs.comparison.summary import recall_panels
 from mercore.jobs.encoder_options import SEED, fields_of
 from mercore.jobs.printing import print_comparison
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
@@ -221,7 +222,7 @@ def test_labels_add_the_accuracy(
     report = run(**options, out=str(tmp_path / "out"))
     vectors, kernel = open_vector_store(folder / "vectors"), make_kernel("chi2")
     codes = make_codes(
-        folder / "labelled", vectors, kernel, parse_encoders([LSH], DIMS, {})[0].spec
+        folder / "labelled", vectors, kernel, parse_encoders([LSH], (1 << 20, DIMS), {})[0].spec
     )
     queries = Rows(histograms(QUERIES, DIMS, seed=1))
     accuracies = []
@@ -367,7 +368,7 @@ def test_kernels_share_the_encoders_and_take_the_parameters_they_have() -> None:
 
 def test_encoders_of_one_name_are_told_apart_by_their_texts() -> None:
     texts = ["aska", "aska:atoms=64", "kpca:components=8"]
-    assert [candidate.label for candidate in parse_encoders(texts, 12, {})] == [
+    assert [candidate.label for candidate in parse_encoders(texts, (1 << 20, 12), {})] == [
         "aska",
         "aska:atoms=64",
         "kpca",
@@ -385,7 +386,7 @@ def test_the_options_of_a_text_are_those_of_encode(name: str) -> None:
     text = f"{name}:" + ",".join(
         f"{option.replace('_', '-')}={value}" for option, value in given.items()
     )
-    (candidate,) = parse_encoders([text], 12, {})
+    (candidate,) = parse_encoders([text], (1 << 20, 12), {})
     assert candidate.spec == ENCODERS[name](
         **{fields_of(name)[option]: value for option, value in given.items()}
     )
@@ -463,7 +464,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "--bytes 8",
     ),
     "too small a store": (
-        {"encoders": [LSH, "kpca"]},
+        {"encoders": [LSH, "kpca:landmarks=1024"]},
         "--encoder kpca: landmarks is out of range: found 1024, expected 1 to 600, the rows of "
         "the store. "
         "Fix: --landmarks 600",
@@ -678,6 +679,21 @@ def test_curves_are_drawn(whole: tuple[Path, dict[str, Any]]) -> None:
     drawn = (out / "recall.png").read_bytes()
     assert [shows(drawn, colour) for colour in COLOURS[:4]] == [True, True, False, False]
     assert b"</svg>" in (out / "recall.svg").read_bytes()
+    assert np.array_equal(
+        np.asarray(Image.open(out / "recall.png").convert("RGBA"))[0, 0], [255] * 4
+    )
+
+
+def test_recall_is_drawn_against_rank_speed_and_bytes(whole: tuple[Path, dict[str, Any]]) -> None:
+    out, report = whole
+    text = (out / "recall.svg").read_text()
+    for label in ("rank R", "recall@R", "recall@10", "queries per second", "bytes per row"):
+        assert f"<!-- {label} -->" in text
+    assert f"<!-- {ROWS} rows, {QUERIES} queries" in text
+    (panel, *_) = recall_panels(report["summary"], ROWS)
+    for curve, entry in zip(panel.curves, report["summary"], strict=False):
+        assert curve.speed == pytest.approx(1e9 / entry["search_ns_per_row_and_query"] / ROWS)
+        assert curve.size == entry["bytes_per_row"]
 
 
 @pytest.mark.parametrize("form", ["png", "svg"])

@@ -30,9 +30,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def encode(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
+def choose(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
     words = ("--kernel", kernel, "--encoder", CHOOSE, "--part-rows", 200, "--workers", 1)
     return invoke("encode", folder / "vectors", codes, *words, *options)
+
+
+def encode(folder: Path, codes: Path, kernel: str, *options: object) -> Outcome:
+    """Bounds of so few rows cost more than they save, so they are forced."""
+    return choose(folder, codes, kernel, "--force", *options)
 
 
 def told(outcome: Outcome) -> list[list[str]]:
@@ -77,6 +82,36 @@ def test_the_cheapest_is_encoded_and_all_are_told(
     assert [int(words[2]) - int(words[1]) for words in table] == [
         6 if "bin" in words[0] else 10 for words in table
     ]
+
+
+@pytest.mark.parametrize("verb", [("encode",), ("plan", "encode")], ids=" ".join)
+def test_nothing_is_made_where_every_row_is_cheaper(
+    verb: tuple[str, ...], folder: Path, tmp_path: Path
+) -> None:
+    vectors, codes = folder / "vectors", tmp_path / "codes"
+    words = ("--kernel", "rbf", "--gamma", 0.01, "--encoder", CHOOSE)
+    outcome = invoke(*verb, vectors, codes, *words)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert list(tmp_path.iterdir()) == []
+    lines = [" ".join(line.split()) for line in outcome.err.splitlines()]
+    table = lines[lines.index(HEADINGS) + 1 : -1]
+    costs = [float(line.split()[-1]) for line in table if line]
+    assert costs == sorted(costs)
+    assert table[0].startswith("every row 100% ")
+    assert (
+        f"mercore: scoring every row of {vectors} under kernel rbf is cheaper than any" in lines[-1]
+    )
+    command = f"mercore search {vectors} QUERIES --kernel rbf --gamma 0.01 --exact"
+    assert lines[-1].endswith(f"Nothing was made. Fix: {command}, or encode with --force.")
+    typed = command.replace("QUERIES", str(folder / "queries.npy")).split()
+    succeed(*typed[1:], "-k", 3)
+
+
+def test_force_belongs_to_the_choice(folder: Path, tmp_path: Path) -> None:
+    words = ("--kernel", "chi2", "--encoder", "kpca-bound", "--force")
+    outcome = invoke("encode", folder / "vectors", tmp_path / "codes", *words)
+    assert outcome.code == 2
+    assert "--force has no use here: it is for --encoder bound" in outcome.err
 
 
 def test_a_second_run_goes_on_with_the_same_choice(folder: Path, tmp_path: Path) -> None:
@@ -227,11 +262,9 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(
     assert outcome.code == 0
     said = " ".join(outcome.err.split())
     assert re.search(
-        rf"bounds rule out too few rows of {vectors} under kernel rbf: the best leaves \d+\.\d% "
-        rf"of the rows and is "
-        r"expected to take \d+\.\d ns per row and query, scoring every row \d+\.\d\. "
-        r"Exact searches will score every row if that is faster; for approximate searches use "
-        r"another --encoder\.",
+        rf"scoring every row of {vectors} under kernel rbf is cheaper than any bound: it takes "
+        r"\d+\.\d ns per row and query, and the best bound, which leaves \d+\.\d% of the rows, "
+        r"\d+\.\d\. The bound is made all the same, because of --force\.",
         said,
     )
     searched = invoke("search", codes, folder / "queries.npy", "-k", 3, "--exact", "--json")
@@ -256,10 +289,13 @@ def test_bounds_that_fail_are_warned_of_and_searches_score_every_row(
     assert report["ids"] == truth["ids"]
 
 
-def test_bounds_that_hold_are_not_warned_of(folder: Path, tmp_path: Path) -> None:
-    outcome = encode(folder, tmp_path / "codes", "hellinger")
-    assert outcome.code == 0
-    assert "too little" not in outcome.err
+def test_bounds_that_hold_are_made_without_a_word(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mercore.jobs.verbs.choose_bound.every_row", lambda search: 1e9)
+    outcome = choose(folder, tmp_path / "codes", "hellinger")
+    assert outcome.code == 0, outcome.err
+    assert "cheaper" not in outcome.err
 
 
 def test_a_store_of_one_row_has_a_bound(tmp_path: Path) -> None:

@@ -91,22 +91,24 @@ def test_equal_operations(name: str, count: int, size: dict[str, int]) -> None:
     ],
 )
 def test_equal_bytes(name: str, budget: int, size: dict[str, int]) -> None:
-    fields = spec_fields(equal_bytes(ENCODERS[name], {}, budget, dims=128))
+    fields = spec_fields(equal_bytes(ENCODERS[name], {}, budget, rows=1 << 20, dims=128))
     assert {field: fields[field] for field in size} == size
 
 
 def test_what_is_given_is_kept() -> None:
     given: dict[str, Any] = {"n_components": 50, "n_landmarks": 60, "metric": "product"}
-    spec = spec_fields(equal_bytes(ENCODERS["kpca-pq"], given, 28, dims=128))
+    spec = spec_fields(equal_bytes(ENCODERS["kpca-pq"], given, 28, rows=1 << 20, dims=128))
     assert (spec["n_components"], spec["n_landmarks"], spec["n_subquantizers"]) == (50, 60, 25)
     assert (
         spec_fields(equal_operations(ENCODERS["kpca-lsh"], {"n_components": 70}, 8))["n_components"]
         == 70
     )
-    float32 = equal_bytes(ENCODERS["aska"], {"weights": "float32"}, 28, dims=128)
+    float32 = equal_bytes(ENCODERS["aska"], {"weights": "float32"}, 28, rows=1 << 20, dims=128)
     assert spec_fields(float32)["n_nonzero_coefs"] == 4
     assert (
-        spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, dims=128))["n_nonzero_coefs"]
+        spec_fields(equal_bytes(ENCODERS["aska"], {"n_atoms": 5}, 28, rows=9, dims=128))[
+            "n_nonzero_coefs"
+        ]
         == 5
     )
 
@@ -115,7 +117,7 @@ def test_what_is_given_is_kept() -> None:
 @given(name=st.sampled_from(list(SMALL)), budget=st.integers(11, 700), dims=st.integers(1, 400))
 def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, dims: int) -> None:
     kind = ENCODERS[name]
-    spec = equal_bytes(kind, {}, budget, dims=dims)
+    spec = equal_bytes(kind, {}, budget, rows=1 << 20, dims=dims)
     assert code_bytes(spec) <= budget
     size = kind.size
     for value in range(getattr(spec, size.field) + 1, size.most + 1):
@@ -129,9 +131,9 @@ def test_no_code_is_too_large_and_none_larger_would_fit(name: str, budget: int, 
     [("aska", 7), ("kpca-jl", 8), ("kpca", 8), ("kpca-bound", 11), ("bin-bound", 7)],
 )
 def test_a_budget_below_the_smallest_code_is_refused(name: str, least: int) -> None:
-    assert code_bytes(equal_bytes(ENCODERS[name], {}, least, dims=8)) == least
+    assert code_bytes(equal_bytes(ENCODERS[name], {}, least, rows=1 << 20, dims=8)) == least
     with pytest.raises(InputError) as error:
-        equal_bytes(ENCODERS[name], {}, least - 1, dims=8)
+        equal_bytes(ENCODERS[name], {}, least - 1, rows=1 << 20, dims=8)
     expected = (
         f"no code fits: found at least {least} bytes a row, expected at most "
         f"{least - 1}. Fix: --bytes {least}"
