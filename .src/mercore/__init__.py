@@ -19,9 +19,17 @@ if TYPE_CHECKING:
         search,
         verify,
     )
+    from mercore.jobs.session.neighbors import KernelNeighbors
+    from mercore.jobs.session.open_store import open
     from mercore.stores.errors import MercoreError
 
+HOMES = {
+    "KernelNeighbors": "mercore.jobs.session.neighbors",
+    "MercoreError": "mercore.stores.errors",
+    "open": "mercore.jobs.session.open_store",
+}
 __all__ = [
+    "KernelNeighbors",
     "MercoreError",
     "check",
     "compare",
@@ -30,6 +38,7 @@ __all__ = [
     "export",
     "info",
     "ingest",
+    "open",
     "search",
     "verify",
 ]
@@ -39,10 +48,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function or a class
     """Import the API when it is first used, so that ``import mercore`` is fast."""
     if name not in __all__:
         raise AttributeError(f"module 'mercore' has no attribute {name!r}")
-    return getattr(
-        import_module("mercore.stores.errors" if name == "MercoreError" else "mercore.jobs.api"),
-        name,
-    )
+    return getattr(import_module(HOMES.get(name, "mercore.jobs.api")), name)
 
 
 def __dir__() -> list[str]:

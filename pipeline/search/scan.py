@@ -98,6 +98,9 @@ def read_parts(
 
     Parts that are not cached are read, checked, and offered to the cache.
     """
+    if len(codes.cache) == codes.store.parts:
+        yield from codes.cache.items(parts)
+        return
     idle = codes.idle.setdefault(tuple(names), [])
     readers = [_reader(codes, names, idle) for _ in range(2)]
 

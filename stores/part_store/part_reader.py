@@ -1,7 +1,7 @@
 """Reading parts of a store, one after another into reused buffers, or into a cache."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,18 @@ class PartCache:
         self._lock = threading.Lock()
         self.size = 0
 
+    def __len__(self) -> int:
+        """Return the number of cached parts."""
+        return len(self._parts)
+
     def get(self, part: int) -> dict[str, NDArray[Any]] | None:
         """Return the columns of a part if they are cached."""
         return self._parts.get(part)
+
+    def items(self, parts: Iterable[int]) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
+        """Yield parts that are cached, and their columns."""
+        for part in parts:
+            yield part, self._parts[part]
 
     def offer(self, part: int, columns: Mapping[str, NDArray[Any]]) -> None:
         """Copy the columns of a part into the cache if it has space left."""

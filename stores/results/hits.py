@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,14 @@ class Hits:
                 f"Fix: pass one score per id."
             )
             raise ShapeError(message)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield ids and scores, for ``ids, scores = hits``."""
+        return iter((self.ids, self.scores))
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self.ids)
 
 
 AnyHits = str | Hits | NDArray[np.integer[Any]]

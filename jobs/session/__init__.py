@@ -1,0 +1,1 @@
+"""Stores that stay open in a Python session."""

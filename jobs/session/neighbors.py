@@ -1,0 +1,324 @@
+"""Nearest neighbours under a kernel, as an estimator of scikit-learn."""
+
+from numbers import Integral
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
+
+from mercore.jobs import api
+from mercore.jobs.options import refuse_unused
+from mercore.jobs.session import open_store
+from mercore.jobs.session.open_store import OpenStore
+from mercore.pipeline.kernels import KINDS
+from mercore.stores.errors import InputError
+from mercore.stores.results.hits import Hits
+from mercore.stores.vectors import original_ids
+
+DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
+RERANKED = 100  # codes per neighbour that are scored again if the user names no number
+FIRST_WITHIN = 64  # neighbours of the first search of a radius, which grows until it is left
+EXACT = ("bound", "kpca-bound", "bin-bound")
+Ids = NDArray[np.int64]
+Distances = NDArray[np.float64]
+
+
+class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
+    """The nearest rows under a kernel, with the methods of ``sklearn.neighbors.NearestNeighbors``.
+
+    ``fit`` writes the rows into a store, and codes of them into another if an encoder is named.
+    Searches read these stores, so the rows may exceed the memory.
+
+    Parameters
+    ----------
+    n_neighbors : neighbours per query
+    kernel : name of a kernel, or the path of a Python file that declares one
+    gamma : γ of the kernel, if it takes one
+    transform_scale : s, to use exp(s (κ − 1)) in place of the kernel κ
+    encoder : None to score every row by the kernel; ``"bound"`` to find the same neighbours by
+        bounds; another encoder, or a text such as ``"kpca-pq:components=64"``, to find approximate
+        neighbours by codes
+    rerank : number of best codes per query that are scored again by the true kernel; by default
+        100 per neighbour
+    radius : distance within which ``radius_neighbors`` finds rows
+    path : folder of the stores; by default a temporary folder, which goes with the estimator
+    memory : bytes of the stores that stay in memory, or a text such as ``"4GB"``
+    n_jobs : number of threads; all cores by default
+
+    Attributes
+    ----------
+    n_samples_fit_ : number of rows
+    n_features_in_ : dimension of the rows
+
+    Notes
+    -----
+    The distance of two rows is that of their images in the feature space of the kernel κ:
+    √(κ(x, x) + κ(y, y) − 2 κ(x, y)).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercore import KernelNeighbors
+    >>> rows = np.array([[4.0, 0.0], [1.0, 3.0], [0.0, 2.0]])
+    >>> nearest = KernelNeighbors(n_neighbors=2, kernel="intersection").fit(rows)
+    >>> nearest.kneighbors([[1.0, 4.0]], return_distance=False)
+    array([[1, 2]])
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        kernel: str = "chi2",
+        gamma: float | None = None,
+        transform_scale: float | None = None,
+        encoder: str | None = None,
+        rerank: int | None = None,
+        radius: float = 1.0,
+        path: str | None = None,
+        memory: int | str | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.kernel = kernel
+        self.gamma = gamma
+        self.transform_scale = transform_scale
+        self.encoder = encoder
+        self.rerank = rerank
+        self.radius = radius
+        self.path = path
+        self.memory = memory
+        self.n_jobs = n_jobs
+
+    def fit(self, X: ArrayLike | Path, y: object = None) -> Self:
+        """Write the rows into stores.
+
+        Parameters
+        ----------
+        X : dtype[n, d], an array or a CSR matrix; or the path of a vector store
+        y : has no meaning, and is there for pipelines
+        """
+        if self._proves:
+            refuse_unused("bounds find the true neighbours", rerank=self.rerank)
+        self._temporary = TemporaryDirectory(prefix="mercore-")
+        folder = Path(self._temporary.name if self.path is None else self.path)
+        if isinstance(X, str | Path):
+            self._vectors = Path(X)
+        else:
+            rows = validate_data(self, X, accept_sparse="csr", dtype=DTYPES)
+            if self._positive:
+                check_non_negative(rows, type(self).__name__)
+            self._vectors = folder / "vectors.zarr"
+            api.ingest(rows, self._vectors)
+        if self.encoder is not None:
+            api.encode(
+                self._vectors,
+                folder / "codes.zarr",
+                kernel=self.kernel,
+                gamma=self.gamma,
+                transform=self.transform_scale,
+                encoder=self.encoder,
+                workers=self.n_jobs,
+            )
+        self._folder = folder
+        self._open()
+        self.n_samples_fit_, self.n_features_in_ = self._rows.rows, self._rows.dims
+        return self
+
+    def kneighbors(
+        self,
+        X: ArrayLike | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+    ) -> Any:  # noqa: ANN401 - one array or two
+        """Return the nearest rows of each query.
+
+        Parameters
+        ----------
+        X : dtype[nq, d], the queries; by default the rows, of which none is its own neighbour
+        n_neighbors : neighbours per query; by default those of the estimator
+
+        Returns
+        -------
+        distances : float64[nq, n_neighbors], ascending; only if ``return_distance``
+        ids : int64[nq, n_neighbors]
+        """
+        check_is_fitted(self)
+        k = _checked(self.n_neighbors if n_neighbors is None else n_neighbors)
+        hits = self._nearest(self._queries(X), k) if X is not None else self._others(k)
+        return (self._distances(hits), hits.ids) if return_distance else hits.ids
+
+    def kneighbors_graph(
+        self, X: ArrayLike | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
+    ) -> csr_matrix:
+        """Return the nearest rows of each query as a sparse matrix, float64[nq, n].
+
+        Parameters
+        ----------
+        X, n_neighbors : as of ``kneighbors``
+        mode : ``"connectivity"`` for ones, ``"distance"`` for distances
+        """
+        if mode not in ("connectivity", "distance"):
+            raise InputError(
+                f"mode is {mode!r}: expected connectivity or distance. Fix: mode='distance'."
+            )
+        distances, ids = self.kneighbors(X, n_neighbors)
+        nq, k = ids.shape
+        values = np.ones(nq * k) if mode == "connectivity" else distances.ravel()
+        starts = np.arange(0, nq * k + 1, k)
+        return csr_matrix((values, ids.ravel(), starts), shape=(nq, self.n_samples_fit_))
+
+    def radius_neighbors(
+        self,
+        X: ArrayLike | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        sort_results: bool = True,
+    ) -> Any:  # noqa: ANN401 - one array or two
+        """Return all rows within a distance of each query, by an exact search.
+
+        Parameters
+        ----------
+        X : dtype[nq, d], the queries; by default the rows, of which none is its own neighbour
+        radius : the distance; by default that of the estimator
+        sort_results : has no meaning, as the rows are always in order of their distances
+
+        Returns
+        -------
+        distances : object[nq], of float64[any], ascending; only if ``return_distance``
+        ids : object[nq], of int64[any]
+        """
+        check_is_fitted(self)
+        within, n = self.radius if radius is None else radius, self.n_samples_fit_
+        most = n if X is not None else n - 1
+        k = min(FIRST_WITHIN, most)
+        while True:
+            hits = (
+                self._exact(self._queries(X), k) if X is not None else self._others(k, exact=True)
+            )
+            distances = self._distances(hits)
+            if k == most or (distances[:, -1] > within).all():
+                break
+            k = min(4 * k, most)
+        counts = (distances <= within).sum(axis=1)
+        ids = _cut(hits.ids, counts)
+        return (_cut(distances, counts), ids) if return_distance else ids
+
+    def _nearest(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
+        """Return the k nearest rows of each query by the encoder, or by every row."""
+        if self._codes is None or self._proves:
+            return self._exact(queries, k)
+        reranked = RERANKED * k if self.rerank is None else self.rerank
+        return self._codes.search(queries, k=k, rerank=min(reranked, self._codes.rows))
+
+    def _exact(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
+        """Return the true k nearest rows of each query."""
+        if self._codes is None or not self._proves:
+            return self._rows.search(queries, k=k)
+        return self._codes.search(queries, k=k, exact=True)
+
+    def _others(self, k: int, *, exact: bool = False) -> Hits:
+        """Return the k nearest other rows of each row."""
+        search = self._exact if exact else self._nearest
+        hits = search(self._rows.where, k + 1)
+        itself = hits.ids == original_ids(np.arange(len(hits)), self._rows.dropped)[:, None]
+        itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others may come before it
+        shape = len(hits), k
+        ids, scores = (values[~itself].reshape(shape) for values in hits)
+        return Hits(ids=ids, scores=scores)
+
+    def _queries(self, X: ArrayLike) -> Any:  # noqa: ANN401 - rows of any kind
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=DTYPES)
+
+    @property
+    def _proves(self) -> bool:
+        """Whether the encoder makes bounds, by which the true neighbours are found."""
+        return self.encoder is not None and self.encoder.partition(":")[0] in EXACT
+
+    @property
+    def _positive(self) -> bool:
+        """Whether the kernel takes no negative values; a custom one says so later."""
+        kind = KINDS.get(self.kernel)
+        return kind is not None and not kind.signed
+
+    def _distances(self, hits: Hits) -> Distances:
+        """Return the distances of hits in feature space."""
+        assert hits.scores is not None
+        return np.sqrt(np.maximum(0.0, 2 - 2 * hits.scores.astype(np.float64)))
+
+    def _open(self) -> None:
+        """Open the stores."""
+        self._rows = open_store.open(
+            self._vectors,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            transform=self.transform_scale,
+            threads=self.n_jobs,
+            memory=self.memory,
+        )
+        self._codes: OpenStore | None = None
+        if self.encoder is not None:
+            codes = self._folder / "codes.zarr"
+            self._codes = open_store.open(
+                codes, vectors=self._vectors, threads=self.n_jobs, memory=self.memory
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled; the files of a temporary folder go with it."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if state.pop("_temporary", None) is not None and self.path is None:
+            state["_files"] = {
+                str(path.relative_to(self._folder)): path.read_bytes()
+                for path in self._folder.rglob("*")
+                if path.is_file()
+            }
+        return {key: value for key, value in state.items() if key not in ("_rows", "_codes")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("_files", None)
+        super().__setstate__(state)
+        if files is not None:
+            self._temporary = TemporaryDirectory(prefix="mercore-")
+            before, self._folder = self._folder, Path(self._temporary.name)
+            if self._vectors.is_relative_to(before):
+                self._vectors = self._folder / self._vectors.relative_to(before)
+            for name, data in files.items():
+                path = self._folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+        if hasattr(self, "n_samples_fit_"):
+            self._open()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = self._positive
+        return tags
+
+
+def _checked(k: object) -> int:
+    """Return a number of neighbours.
+
+    Raises
+    ------
+    InputError
+        If it is not a whole number above 0.
+    """
+    if not isinstance(k, Integral) or k < 1:
+        raise InputError(
+            f"n_neighbors is {k!r}: expected a whole number above 0. Fix: n_neighbors=5."
+        )
+    return int(k)
+
+
+def _cut(values: NDArray[Any], counts: Ids) -> NDArray[np.object_]:
+    """Return the first ``counts[q]`` values of each row q of an array, object[nq]."""
+    rows = np.empty(len(values), object)
+    rows[:] = [row[:count] for row, count in zip(values, counts, strict=True)]
+    return rows

@@ -1,0 +1,251 @@
+"""Open stores: what a search has read stays in memory, so that small batches are fast."""
+
+import os
+from dataclasses import replace
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.api import Size, StrPath, _execution, _kernel, _path
+from mercore.jobs.options import check_whole
+from mercore.jobs.resources.execution import Execution
+from mercore.jobs.verbs.exact import check_bounds
+from mercore.jobs.verbs.inputs import KernelOptions, kind_of
+from mercore.jobs.verbs.search_task import SearchOptions, open_searched, open_source_vectors
+from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.search.answers import concatenate_answers
+from mercore.pipeline.search.batch_search import (
+    SearchSettings,
+    check_queries,
+    query_batches,
+    search_code_store,
+    search_vector_store,
+)
+from mercore.pipeline.search.exact import ExactSearch
+from mercore.pipeline.search.exact_scorer import ExactScorer
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.stores.errors import InputError
+from mercore.stores.formats import Sliced
+from mercore.stores.formats.source import Source
+from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.part_store.part_reader import PartCache
+from mercore.stores.results.hits import Hits
+from mercore.stores.vectors import VectorCache, Vectors, original_ids
+
+FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
+
+
+class OpenStore:
+    """An open store of vectors, codes or bounds, which ``mercore.open`` returns.
+
+    Each part is read and checked when it is first searched, and stays in memory while the limit
+    allows. The hits are those of ``mercore.search``. Several threads may search at once.
+
+    Attributes
+    ----------
+    where : path of the store
+    rows, dims : number of rows, and their dimension
+    dropped : int64[dropped rows], numbers of the source rows that ingest left out
+    """
+
+    def __init__(
+        self, store: str, *, kernel: KernelOptions, vectors: str | None, execution: Execution
+    ) -> None:
+        execution.check()
+        if kind_of(store) == ORDERS:
+            raise InputError(
+                f"{store} holds sorted orders, which cannot stay open: expected vectors, codes or "
+                "bounds. Fix: mercore.search(orders, queries)."
+            )
+        self.where = store
+        self._opened = open_searched(store, SearchOptions(kernel=kernel))
+        self._moved = vectors
+        self._threads = execution.thread_count
+        self._memory = _free_memory() if execution.memory is None else execution.memory
+        scanned: Any = self._opened.codes or self._opened.vectors
+        self.rows: int = scanned.rows
+        self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
+        self.dropped: NDArray[np.int64] = scanned.dropped
+
+    def search(
+        self,
+        queries: str | Sliced,
+        *,
+        k: int | None = None,
+        rerank: int | None = None,
+        exact: bool = False,
+    ) -> Hits:
+        """Return the k nearest rows of each query.
+
+        ``ids, scores = store.search(queries)`` unpacks the hits.
+
+        Parameters
+        ----------
+        queries : dtype[nq, d], or the path of a file
+        k : neighbours per query; 100 by default, or all rows if there are fewer
+        rerank : number of best codes that are scored again by the true kernel
+        exact : whether to find the true neighbours; the store holds bounds or vectors
+
+        Raises
+        ------
+        MercoreError
+            If an option or the queries do not fit the store, or a byte of the store is wrong.
+        """
+        check_whole(k=k, rerank=rerank)
+        settings = SearchSettings(
+            k=min(SearchOptions.k, self.rows) if k is None else k,
+            rerank=rerank,
+            threads=self._threads,
+            custom=self._opened.custom,
+        )
+        settings.check(self.rows)
+        if rerank is not None and (exact or self._opened.codes is None):
+            raise InputError(
+                f"rerank has no use here: scores of {self.where} are true already. Fix: leave "
+                "rerank out."
+            )
+        asked = self._opened.open_queries(queries)
+        with threadpool_limits(1):
+            return self._prove(asked, settings) if exact else self._scan(asked, settings)
+
+    def close(self) -> None:
+        """Free the memory of the parts; a later search reads them again."""
+        for name in ("_codes", "_vectors", "_scanning", "_reranking", "_exact"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __repr__(self) -> str:
+        codes = self._opened.codes
+        what = "vectors" if codes is None else f"codes of {codes.spec.encoder['name']}"
+        return f"<mercore.open({self.where!r}): {self.rows:,} rows of {self.dims}, {what}>"
+
+    def _scan(self, queries: Source, settings: SearchSettings) -> Hits:
+        """Search codes, or every vector."""
+        codes, vectors = self._opened.codes, self._opened.vectors
+        if codes is None:
+            assert vectors is not None
+            settings = replace(settings, executor=self._scanning)
+            return search_vector_store(vectors, self._opened.kernel, queries, settings)
+        executor = self._scanning if settings.rerank is None else self._reranking
+        return search_code_store(codes, queries, replace(settings, executor=executor))
+
+    def _prove(self, queries: Source, settings: SearchSettings) -> Hits:
+        """Search for the true neighbours."""
+        if self._opened.codes is not None:
+            check_bounds(self._opened.codes)
+        kernel, exact = self._opened.kernel, self._exact
+        check_queries(queries, kernel, self.dims, self.where)
+        answers = concatenate_answers(
+            [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
+        )
+        ids = original_ids(answers.ids, self._vectors.dropped)
+        return Hits(scores=kernel.from_ranking(answers.scores), ids=ids)
+
+    @cached_property
+    def _codes(self) -> OpenCodes | None:
+        """The open codes, and a cache of their parts."""
+        codes = self._opened.codes
+        if codes is None:
+            return None
+        return OpenCodes(codes, encoder_of(codes, self._opened.custom), PartCache(self._memory))
+
+    @cached_property
+    def _vectors(self) -> Vectors:
+        """The vectors, and a cache of their parts in the memory that codes leave."""
+        codes, vectors = self._opened.codes, self._opened.vectors
+        if codes is None:
+            assert vectors is not None
+            left = self._memory
+        else:
+            vectors = open_source_vectors(codes, self._moved)
+            left = max(0, self._memory - sum(codes.store.stored_bytes.values()))
+        return VectorCache(vectors, left)
+
+    @cached_property
+    def _scanning(self) -> ThreadExecutor:
+        vectors = self._vectors if self._codes is None else None
+        return self._executor(vectors)
+
+    @cached_property
+    def _reranking(self) -> ThreadExecutor:
+        return self._executor(self._vectors)
+
+    @cached_property
+    def _exact(self) -> ExactSearch:
+        scorer = ExactScorer(
+            vectors=self._vectors, kernel=self._opened.kernel.ranking, threads=self._threads
+        )
+        return ExactSearch(scorer=scorer, bounds=self._codes)
+
+    def _executor(self, vectors: Vectors | None) -> ThreadExecutor:
+        return ThreadExecutor(
+            kernel=self._opened.kernel, threads=self._threads, vectors=vectors, codes=self._codes
+        )
+
+
+def open(  # noqa: A001 - users call it as mercore.open
+    store: StrPath,
+    *,
+    kernel: StrPath | None = None,
+    gamma: float | None = None,
+    transform: float | None = None,
+    linear_map: StrPath | None = None,
+    vectors: StrPath | None = None,
+    threads: int | None = None,
+    memory: Size = None,
+) -> OpenStore:
+    """Open a store of vectors, codes or bounds for many small searches.
+
+    Parameters
+    ----------
+    kernel, gamma, transform, linear_map : the kernel of a store of vectors; codes have theirs
+    vectors : new path of the encoded vectors, if they were moved
+    threads : threads per search; all cores by default
+    memory : bytes of parts to keep, or a text such as ``"4GB"``; half of the free memory by default
+
+    Raises
+    ------
+    MercoreError
+        If the store does not exist, or an option does not fit it.
+
+    Examples
+    --------
+    >>> import mercore, numpy as np, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rows = np.array([[4, 0], [1, 3], [0, 2]], np.uint8)
+    >>> report = mercore.ingest(rows, f"{folder.name}/base.zarr")
+    >>> with mercore.open(f"{folder.name}/base.zarr", kernel="intersection") as store:
+    ...     ids, scores = store.search(np.array([[1, 4]], np.uint8), k=2)
+    >>> ids
+    array([[1, 2]])
+    """
+    return OpenStore(
+        os.fspath(store),
+        kernel=_kernel(kernel, gamma, transform, linear_map),
+        vectors=_path(vectors),
+        execution=_execution(threads, None, None, memory),
+    )
+
+
+def _free_memory() -> int:
+    """Return the bytes of a cache where no limit is given."""
+    return int(FREE_SHARE * psutil.virtual_memory().available)

@@ -1,0 +1,135 @@
+"""The estimator is one of scikit-learn's, and its neighbours are those of the reference."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import mercore
+from mercore import KernelNeighbors
+from mercore.stores.errors import ExistsError, InputError
+from tests.independent import reference
+from tests.support.making import histograms
+
+ROWS, QUERIES = histograms(300, 12, seed=1), histograms(20, 12, seed=2)
+BOUNDS = ("kpca-bound:landmarks=64,components=16", "bin-bound:groups=8")
+Values = NDArray[Any]
+
+
+def truth(rows: Values, queries: Values, k: int) -> tuple[Values, Values]:
+    """The distances and the ids of the nearest rows under chi2, by the reference."""
+    scores = reference.kernel(
+        "chi2", reference.prepare("chi2", queries), reference.prepare("chi2", rows)
+    )
+    best, ids = reference.top_k(scores, k)
+    return np.sqrt(np.maximum(0, 2 - 2 * best)), ids
+
+
+@pytest.fixture(scope="module")
+def nearest() -> KernelNeighbors:
+    return KernelNeighbors(kernel="chi2").fit(ROWS)
+
+
+def test_scikit_learn_accepts_it() -> None:
+    check_estimator(KernelNeighbors())
+
+
+@pytest.mark.parametrize("encoder", [None, *BOUNDS])
+def test_neighbours_are_the_true_ones(encoder: str | None) -> None:
+    nearest = KernelNeighbors(n_neighbors=7, kernel="chi2", encoder=encoder).fit(ROWS)
+    distances, ids = nearest.kneighbors(QUERIES)
+    true_distances, true_ids = truth(ROWS, QUERIES, 7)
+    np.testing.assert_array_equal(ids, true_ids)
+    np.testing.assert_allclose(distances, true_distances, atol=1e-7)
+
+
+def test_codes_are_reranked() -> None:
+    encoder = "kpca-pq:landmarks=64,components=16,subquantizers=8"
+    nearest = KernelNeighbors(7, kernel="chi2", encoder=encoder, rerank=300).fit(ROWS)
+    np.testing.assert_array_equal(
+        nearest.kneighbors(QUERIES, return_distance=False), truth(ROWS, QUERIES, 7)[1]
+    )
+
+
+def test_no_row_is_its_own_neighbour(nearest: KernelNeighbors) -> None:
+    rows = np.concatenate([ROWS[:40], ROWS[:3], ROWS[:3]])
+    ids = KernelNeighbors(kernel="chi2").fit(rows).kneighbors(n_neighbors=4, return_distance=False)
+    true = truth(rows, rows, 46)[1]
+    for row, found in enumerate(ids):
+        assert found.tolist() == [each for each in true[row] if each != row][:4]
+    assert [values.shape for values in nearest.kneighbors()] == [(300, 5)] * 2
+
+
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+def test_the_graph_holds_the_neighbours(mode: str, nearest: KernelNeighbors) -> None:
+    graph = nearest.kneighbors_graph(QUERIES, n_neighbors=3, mode=mode)
+    distances, ids = nearest.kneighbors(QUERIES, n_neighbors=3)
+    expected = np.zeros((20, 300))
+    np.put_along_axis(expected, ids, 1.0 if mode == "connectivity" else distances, axis=1)
+    np.testing.assert_array_equal(graph.toarray(), expected)
+    with pytest.raises(InputError, match="mode"):
+        nearest.kneighbors_graph(QUERIES, mode="other")
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.3, 0.45, 5.0])
+def test_all_rows_within_a_radius(radius: float, nearest: KernelNeighbors) -> None:
+    distances, ids = nearest.radius_neighbors(QUERIES, radius=radius)
+    all_distances, all_ids = nearest.kneighbors(QUERIES, n_neighbors=300)
+    for query in range(20):
+        within = all_distances[query] <= radius
+        np.testing.assert_array_equal(ids[query], all_ids[query][within])
+        np.testing.assert_array_equal(distances[query], all_distances[query][within])
+    others = nearest.radius_neighbors(radius=radius, return_distance=False)
+    assert all(row not in found for row, found in enumerate(others))
+
+
+def test_a_pickle_holds_the_rows_of_a_temporary_folder() -> None:
+    nearest = KernelNeighbors(kernel="chi2", encoder=BOUNDS[1]).fit(ROWS)
+    expected = nearest.kneighbors(QUERIES)
+    stored = pickle.dumps(nearest)
+    del nearest
+    for found, values in zip(pickle.loads(stored).kneighbors(QUERIES), expected, strict=True):  # noqa: S301
+        np.testing.assert_array_equal(found, values)
+
+
+def test_stores_stay_in_a_named_folder(tmp_path: Path) -> None:
+    nearest = KernelNeighbors(kernel="chi2", encoder=BOUNDS[1], path=str(tmp_path)).fit(ROWS)
+    expected = nearest.kneighbors(QUERIES, return_distance=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["codes.zarr", "vectors.zarr"]
+    again = pickle.loads(pickle.dumps(nearest))  # noqa: S301
+    np.testing.assert_array_equal(again.kneighbors(QUERIES, return_distance=False), expected)
+    with pytest.raises(ExistsError):
+        clone(nearest).fit(ROWS)
+    given = KernelNeighbors(kernel="chi2").fit(tmp_path / "vectors.zarr")
+    np.testing.assert_array_equal(given.kneighbors(QUERIES, return_distance=False), expected)
+
+
+def test_it_works_in_a_pipeline() -> None:
+    pipeline = make_pipeline(MinMaxScaler(clip=True), KernelNeighbors(3, kernel="chi2"))
+    pipeline.fit(ROWS.astype(np.float64))
+    scaled = pipeline[0].transform(QUERIES.astype(np.float64))
+    rows = pipeline[0].transform(ROWS.astype(np.float64)).astype(np.float32)
+    found = pipeline[-1].kneighbors(scaled, return_distance=False)
+    np.testing.assert_array_equal(found, truth(rows, scaled.astype(np.float32), 3)[1])
+
+
+@pytest.mark.parametrize("k", [0, 2.5, 301])
+def test_a_number_of_neighbours_that_cannot_be_is_refused(k: Any, nearest: KernelNeighbors) -> None:
+    with pytest.raises(InputError, match="Fix:"):
+        nearest.kneighbors(QUERIES, n_neighbors=k)
+
+
+def test_bounds_need_no_reranking() -> None:
+    with pytest.raises(InputError, match="rerank"):
+        KernelNeighbors(kernel="chi2", encoder="bound", rerank=30).fit(ROWS)
+
+
+def test_the_names_are_public() -> None:
+    assert {"KernelNeighbors", "open"} <= set(mercore.__all__)
