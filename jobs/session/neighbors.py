@@ -13,10 +13,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from mercore.jobs import api
-from mercore.jobs.options import refuse_unused
+from mercore.jobs.encoder_options import CHOOSE
+from mercore.jobs.options import names_file, refuse_unused
 from mercore.jobs.session import open_store
 from mercore.jobs.session.open_store import OpenStore
-from mercore.pipeline.kernels import KINDS
+from mercore.pipeline.encoders import ENCODERS
+from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
 from mercore.stores.errors import InputError
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import original_ids
@@ -24,7 +26,7 @@ from mercore.stores.vectors import original_ids
 DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
 RERANKED = 100  # codes per neighbour that are scored again if the user names no number
 FIRST_WITHIN = 64  # neighbours of the first search of a radius, which grows until it is left
-EXACT = ("bound", "kpca-bound", "bin-bound")
+EXACT = (CHOOSE, *(name for name, kind in ENCODERS.items() if kind.bounds))
 Ids = NDArray[np.int64]
 Distances = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     ----------
     n_neighbors : neighbours per query
     kernel : name of a kernel, or the path of a Python file that declares one
-    gamma : γ of the kernel, if it takes one
+    gamma : γ of the kernel, if it takes one; ``"median"`` chooses it by a sample of the rows
     transform_scale : s, to use exp(s (κ − 1)) in place of the kernel κ
     encoder : None to score every row by the kernel; ``"bound"`` to find the same neighbours by
         bounds; another encoder, or a text such as ``"kpca-pq:components=64"``, to find approximate
@@ -59,7 +61,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     The distance of two rows is that of their images in the feature space of the kernel κ:
-    √(κ(x, x) + κ(y, y) − 2 κ(x, y)).
+    √(κ(x, x) + κ(y, y) − 2 κ(x, y)). Under ``euclidean`` it is ‖x − y‖. Inner products are no
+    distances: ``inner_product`` is refused.
 
     Examples
     --------
@@ -75,8 +78,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         self,
         n_neighbors: int = 5,
         *,
-        kernel: str = "chi2",
-        gamma: float | None = None,
+        kernel: str = "euclidean",
+        gamma: float | str | None = None,
         transform_scale: float | None = None,
         encoder: str | None = None,
         rerank: int | None = None,
@@ -104,6 +107,11 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         X : dtype[n, d], an array or a CSR matrix; or the path of a vector store
         y : has no meaning, and is there for pipelines
         """
+        if self._kind is not None and not (self._kind.normalised or self._kind.ascending):
+            raise InputError(
+                f"kernel {self.kernel} gives no distances, which neighbours have here. Fix: "
+                "kernel='euclidean', or mercore.search, which ranks by the products."
+            )
         if self._proves:
             refuse_unused("bounds find the true neighbours", rerank=self.rerank)
         self._temporary = TemporaryDirectory(prefix="mercore-")
@@ -244,13 +252,18 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     @property
     def _positive(self) -> bool:
         """Whether the kernel takes no negative values; a custom one says so later."""
-        kind = KINDS.get(self.kernel)
-        return kind is not None and not kind.signed
+        return self._kind is not None and not self._kind.signed
+
+    @property
+    def _kind(self) -> type[Kernel] | None:
+        """The class of the kernel, or None for a custom one."""
+        return None if names_file(self.kernel) else KINDS[canonical_name(self.kernel)]
 
     def _distances(self, hits: Hits) -> Distances:
-        """Return the distances of hits in feature space."""
+        """Return the distances of hits."""
         assert hits.scores is not None
-        return np.sqrt(np.maximum(0.0, 2 - 2 * hits.scores.astype(np.float64)))
+        scores, kernel = hits.scores.astype(np.float64), self._rows.kernel
+        return scores if kernel.ascending else np.sqrt(np.maximum(0.0, 2 - 2 * scores))
 
     def _open(self) -> None:
         """Open the stores."""

@@ -16,8 +16,14 @@ from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import check_bounds
 from mercore.jobs.verbs.inputs import KernelOptions, kind_of
-from mercore.jobs.verbs.search_task import SearchOptions, open_searched, open_source_vectors
+from mercore.jobs.verbs.search_task import (
+    DEFAULT_K,
+    SearchOptions,
+    open_searched,
+    open_source_vectors,
+)
 from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.answers import concatenate_answers
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
@@ -99,7 +105,7 @@ class OpenStore:
         """
         check_whole(k=k, rerank=rerank)
         settings = SearchSettings(
-            k=min(SearchOptions.k, self.rows) if k is None else k,
+            k=min(DEFAULT_K, self.rows) if k is None else k,
             rerank=rerank,
             threads=self._threads,
             custom=self._opened.custom,
@@ -158,7 +164,12 @@ class OpenStore:
             [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )
         ids = original_ids(answers.ids, self._vectors.dropped)
-        return Hits(scores=kernel.from_ranking(answers.scores), ids=ids)
+        return Hits(scores=kernel.shown(kernel.from_ranking(answers.scores)), ids=ids)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel whose scores the hits have."""
+        return self._opened.kernel
 
     @cached_property
     def _codes(self) -> OpenCodes | None:
@@ -206,7 +217,7 @@ def open(  # noqa: A001 - users call it as mercore.open
     store: StrPath,
     *,
     kernel: StrPath | None = None,
-    gamma: float | None = None,
+    gamma: float | str | None = None,
     transform: float | None = None,
     linear_map: StrPath | None = None,
     vectors: StrPath | None = None,

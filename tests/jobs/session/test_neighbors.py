@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -129,6 +130,18 @@ def test_a_number_of_neighbours_that_cannot_be_is_refused(k: Any, nearest: Kerne
 def test_bounds_need_no_reranking() -> None:
     with pytest.raises(InputError, match="rerank"):
         KernelNeighbors(kernel="chi2", encoder="bound", rerank=30).fit(ROWS)
+
+
+def test_euclidean_distances_are_those_of_scikit_learn() -> None:
+    for encoder in (None, "pca-bound:components=8"):
+        found = KernelNeighbors(6, encoder=encoder).fit(ROWS).kneighbors(QUERIES)
+        expected = NearestNeighbors(n_neighbors=6).fit(ROWS.astype(float)).kneighbors(QUERIES)
+        np.testing.assert_allclose(found[0], expected[0])
+
+
+def test_products_are_no_distances() -> None:
+    with pytest.raises(InputError, match="no distances"):
+        KernelNeighbors(kernel="inner_product").fit(ROWS)
 
 
 def test_the_names_are_public() -> None:
