@@ -5,6 +5,8 @@ Heavy imports wait until a verb runs.
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from mercore.jobs.options import (
     WRITTEN,
     KernelName,
     Report,
+    Verb,
     as_json,
     complete_files,
     echo_json,
@@ -69,18 +72,30 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
         "check": printing.print_check,
         "compare": printing.print_comparison,
         "evaluate": printing.print_evaluation,
-        "verify": printing.print_verdicts,
+        "info": printing.print_info,
+        "verify": partial(printing.print_verdicts, every=bool(values.get("every"))),
     }
     echo_json(report) if json else printers.get(verb, printing.print_report)(report)
     return report
 
 
+FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
 COMPRESSOR = click.option(
     "--compressor",
     default="none",
     show_default=True,
     help="Compress the columns: none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
 )
+
+
+def _format_of(file: str) -> Callable[[Verb], Verb]:
+    """Return the option that names the format of a file of hits."""
+    return click.option(
+        f"--{file.lower()}-format",
+        metavar="FORMAT",
+        help=f"The format of {file}, whatever its suffix: ivecs, ibin (big-ann), npy, npz, parquet "
+        "or h5.",
+    )
 
 
 @click.group(
@@ -244,9 +259,10 @@ def index(*, json: bool, **values: object) -> None:
     "--out",
     type=WRITTEN,
     metavar="HITS",
-    help="Write the hits to a .npz, .parquet, .ivecs (scores: .fvecs) or .ibin file, not to "
-    "stdout.",
+    help="Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids "
+    "only) file, not to stdout.",
 )
+@FORCE
 @as_json
 def search(*, json: bool, **values: object) -> None:
     """Find the k nearest rows of STORE for each of QUERIES.
@@ -283,6 +299,8 @@ def search(*, json: bool, **values: object) -> None:
     help="Bounds of the vectors, which save most of the work.",
 )
 @click.option("-k", type=int, help="Verify the first k hits of each query. [default: all]")
+@_format_of("HITS")
+@click.option("--all", "every", is_flag=True, help="Print the proved queries too.")
 @BATCH
 @THREADS
 @PROCESSES
@@ -292,9 +310,11 @@ def search(*, json: bool, **values: object) -> None:
 def verify(*, json: bool, **values: object) -> None:
     """Prove or refute that HITS are the true nearest rows of VECTORS, in order; exit 1 if refuted.
 
-    HITS may come from any program: .ivecs, big-ann's .ibin, .npz or .parquet. Each of QUERIES is
-    proved, tied or refuted. Tied hits are right, and so are others with equal scores. If a query is
-    refuted, the first wrong rank is printed, with the id that belongs there and its score.
+    HITS may come from any program: a .npy of ids, a .npz with ids and scores, I and D, or neighbors
+    and distances, .ivecs, big-ann's .ibin, .parquet, or .h5 as ann-benchmarks has it. Each of
+    QUERIES is proved, tied or refuted. Tied hits are right, and so are others with equal scores.
+    The queries that are not proved are printed: a refuted one with its first wrong rank, and the id
+    that belongs there with its score.
     """
     if _report("verify", values, json=json)["refuted"]:
         sys.exit(ANSWER_IS_NO)
@@ -316,6 +336,8 @@ def verify(*, json: bool, **values: object) -> None:
     "--ranks",
     help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the ranks of the files]",
 )
+@_format_of("HITS")
+@_format_of("TRUTH")
 @click.option(
     "--vectors",
     type=READ,
@@ -372,7 +394,7 @@ def evaluate(*, json: bool, **values: object) -> None:
 @click.argument("store", type=READ)
 @as_json
 def info(*, json: bool, **values: object) -> None:
-    """Describe STORE: a vector store, a code store, or a file of another format."""
+    """Describe STORE: a vector store, a code store, hits, a certificate, or a file of vectors."""
     _report("info", values, json=json)
 
 
@@ -419,6 +441,7 @@ def check(*, json: bool, **values: object) -> None:
     metavar="FILE.py",
     help="The file of the custom kernel, if CODES were made with one.",
 )
+@FORCE
 @as_json
 def export(*, json: bool, **values: object) -> None:
     """Write CODES, made by kpca-pq or pq, as INDEX, an IndexPQ of faiss."""

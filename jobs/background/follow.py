@@ -7,11 +7,11 @@ from contextlib import suppress
 from rich.console import Console
 from rich.live import Live
 
+from mercore.jobs.background.job_printing import jobs_table
 from mercore.jobs.background.registry import ENDED, Job, Registry
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import STALLED, current_state, job_status
-from mercore.jobs.printing import jobs_table
 
 REDRAW_SECONDS, POLL_SECONDS = 1.0, 0.2
 TIMED_OUT = 3  # the exit code of ``wait`` at its timeout

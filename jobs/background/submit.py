@@ -104,7 +104,7 @@ def _submitting(verb: click.Command) -> click.Command:
         start_runner(state)
         _print(job, before, as_json=settings["json"])
 
-    parameters = [parameter for parameter in verb.params if parameter.name != "json"]
+    parameters = [parameter for parameter in verb.params if parameter.name not in ("json", "every")]
     return VerbCommand(
         verb.name,
         params=parameters,
@@ -174,7 +174,7 @@ def _print(job: Job, before: Job | None, *, as_json: bool) -> None:
     if as_json:
         echo_json(report)
         return
-    from mercore.jobs.printing import print_submitted
+    from mercore.jobs.background.job_printing import print_submitted
 
     print_submitted(
         report, shown(job.words), queued=before != job, why=before.why if before else ""

@@ -27,6 +27,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.results.hits import Hits, write_hits
+from mercore.stores.rows import is_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,9 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     """
     options.check()
     options.check_out(queries)
-    if kind_of(store) == ORDERS:
+    kind = kind_of(store)
+    _refuse_swapped(store, kind, queries)
+    if kind == ORDERS:
         return open_order_search(store, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     if options.with_bounds:
@@ -107,3 +110,12 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     task.settings.check(task.scanned.rows)
     check_queries(task.queries, kernel, task.dims, store)
     return task.fit(batch=options.batch)
+
+
+def _refuse_swapped(store: str, kind: str, queries: str | Sliced) -> None:
+    """Refuse a file as the store if a store that can be searched stands where queries do."""
+    if kind == "foreign" and isinstance(queries, str) and is_store(queries):
+        raise InputError(
+            f"{store} is a file and {queries} is a store of {kind_of(queries)}: expected the store "
+            f"first. Fix: mercore search {queries} {store}"
+        )

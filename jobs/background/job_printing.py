@@ -1,0 +1,122 @@
+"""Jobs as text for people: a submitted job, its status, and the table of all jobs."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from mercore.jobs.printing import format_seconds, format_size, print_fields, print_table
+
+Report = dict[str, Any]
+
+WHY_WIDTH = 60
+COLUMNS = ("id", "state", "done", "rate", "left", "age", "took", "target", "why")
+STATUS = ("target", "runs", "exit_code", "submitted", "began", "ended", "log", "report")
+
+
+def print_submitted(report: Report, command: str, *, queued: bool, why: str) -> None:
+    """Print the id of a submitted job; its status and command line go to stderr.
+
+    Parameters
+    ----------
+    report : ``id``, and ``before``: the state that the job had before, or None
+    queued : whether it is queued again; else it is left as it was
+    why : the reason of the state before
+    """
+    before = report["before"]
+    if before is None:
+        status = "queued"
+    elif not queued:
+        status = f"{before} already: nothing was queued again"
+    else:
+        again = (
+            "is checked, and what is missing or wrong done again" if before == "done" else "goes on"
+        )
+        reason = f" ({why})" if why not in ("", before) else ""
+        status = f"was {before}{reason}: {again}"
+    click.echo(report["id"])
+    click.echo(f"{report['id']} {status}: {command}", err=True)
+
+
+def print_status(report: Report) -> None:
+    """Print the status of a job, one line per field that has a value."""
+    left, peak, took = report["seconds_left"], report["peak_bytes"], report["seconds"]
+    fields = {
+        **{key: report[key] for key in ("id", "state", "why", "command")},
+        "parts": f"{report['parts_done']:,} of {report['parts']:,}"
+        if report["parts"] is not None
+        else "",
+        "progress": _progress(report),
+        "rate": _rate(report),
+        "left": "" if left is None else format_seconds(left),
+        "took": "" if took is None else format_seconds(took),
+        "peak memory": format_size(peak) if peak else "",
+        **{key: report[key] for key in STATUS},
+    }
+    print_fields({key: str(value) for key, value in fields.items() if value not in (None, "")})
+
+
+def print_outcome(report: Report) -> None:
+    """Print on stderr the state of a job and its reason, if that says more."""
+    why = f": {report['why']}" if report["why"] not in ("", report["state"]) else ""
+    click.echo(f"{report['id']} {report['state']}{why}", err=True)
+
+
+def print_jobs(reports: Sequence[Report]) -> None:
+    """Print a table of jobs."""
+    print_table(jobs_table(reports))
+
+
+def jobs_table(reports: Sequence[Report]) -> Table:
+    """Return the table of jobs; a terminal cuts the columns ``target`` and ``why`` to its width."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, no_wrap=True, overflow="ellipsis" if name == "why" else "fold")
+    for report in reports:
+        left, took = report["seconds_left"], report["seconds"]
+        table.add_row(
+            report["id"],
+            report["state"],
+            _progress(report)
+            if report["parts"] is None
+            else f"{report['parts_done']:,}/{report['parts']:,} parts",
+            _rate(report) if report["state"] == "running" else "",
+            "" if left is None else format_seconds(left),
+            format_seconds(report["age_seconds"]),
+            "" if took is None else format_seconds(took),
+            shown_path(report["target"] or ""),
+            short_reason(report["why"]) if report["why"] != report["state"] else "",
+        )
+    return table
+
+
+def shown_path(path: str) -> str:
+    """Return a path relative to this folder or to the home, whichever it is in."""
+    for folder, mark in ((Path.cwd(), ""), (Path.home(), f"~{os.sep}")):
+        if path.startswith(f"{folder}{os.sep}"):
+            return mark + str(Path(path).relative_to(folder))
+    return path
+
+
+def short_reason(why: str) -> str:
+    """Return the first words of a reason, without its fix."""
+    reason = why.partition(" Fix: ")[0].rstrip(".")
+    return reason if len(reason) <= WHY_WIDTH else f"{reason[: WHY_WIDTH - 1].rstrip()}…"
+
+
+def _progress(report: Report) -> str:
+    """Return how many units of its work a job has done, "" if it has not said so."""
+    progress = report["progress"]
+    return (
+        f"{progress['done']:,}/{progress['total']:,} {progress['unit']}"
+        if progress and "unit" in progress
+        else ""
+    )
+
+
+def _rate(report: Report) -> str:
+    """Return the units that a job does per second, "" if they are not known."""
+    return f"{report['rate']:,.0f} {report['progress']['unit']}/s" if report["rate"] else ""
