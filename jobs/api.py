@@ -320,8 +320,11 @@ def compare(
     labels: Labels | None = None,
     query_labels: Labels | None = None,
     out: StrPath | None = None,
+    force: bool = CompareOptions.force,
 ) -> Report:
     """Compare encoders by recall, bytes and time; return the runs and their summary.
+
+    ``out`` is a folder that keeps the runs; ``force`` lets its pictures replace other files.
 
     ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
 
@@ -345,6 +348,7 @@ def compare(
         memory=_bytes(memory),
         labelling=LabelOptions(labels=_path(labels), query_labels=_path(query_labels)),
         out=_path(out),
+        force=force,
     )
     return open_compare(os.fspath(vectors), os.fspath(queries), options).run()
 

@@ -68,7 +68,7 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
     from mercore.jobs import printing
 
     report: Report = _run(verb, values)
-    printers = {
+    printers: dict[str, Callable[[Report], None]] = {
         "check": printing.print_check,
         "compare": printing.print_comparison,
         "evaluate": printing.print_evaluation,
@@ -531,6 +531,7 @@ def export(*, json: bool, **values: object) -> None:
     metavar="FOLDER",
     help="Keep runs, true neighbours and curves there; a run that is kept is not repeated.",
 )
+@FORCE
 @as_json
 def compare(*, json: bool, **values: object) -> None:
     """Compare encoders on VECTORS: recall@R over several seeds, bytes per row, and time.
@@ -568,13 +569,14 @@ def compare(*, json: bool, **values: object) -> None:
     "--atoms", type=int, default=8192, show_default=True, help="Number of atoms of the dictionary."
 )
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
+@click.option("--force", is_flag=True, help="Replace the stores and the page of an earlier demo.")
 @as_json
-def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) -> None:
+def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, force: bool, json: bool) -> None:
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 
-    report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles)
+    report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles, force=force)
     echo_json(report) if json else printing.print_demo(report)
 
 

@@ -241,7 +241,8 @@ def print_plan(report: Report) -> None:
         times = (
             f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items()
         )
-        settings = f"k = {search['k']}, batches of {search['batch']}, {counted(search['threads'], 'thread')}"
+        threads = counted(search["threads"], "thread")
+        settings = f"k = {search['k']}, batches of {search['batch']}, {threads}"
         fields["per query of these codes"] = f"{', '.join(times)} ({settings})"
     print_fields(fields)
 

@@ -12,6 +12,7 @@ import click
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
 from mercore.jobs.comparison.setup import (
+    PICTURES,
     RECORDED,
     RECORDS,
     CompareOptions,
@@ -251,7 +252,7 @@ def _few(queries: str, path: Path) -> str:
 def _draw(summary: Sequence[Report], folder: Path) -> list[str]:
     """Draw the curves into the folder; return the paths of the pictures."""
     drawn = recall_panels(summary)
-    paths = [folder / "recall.png", folder / "recall.svg"]
+    paths = [folder / name for name in PICTURES]
     for path in paths:
         publish(path, draw_recall(drawn, path.suffix.removeprefix(".")))
     return [str(path) for path in paths]

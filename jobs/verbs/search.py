@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -77,9 +78,8 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     """
     options.check()
     options.check_out(queries)
-    kind = kind_of(store)
-    _refuse_swapped(store, kind, queries)
-    if kind == ORDERS:
+    _refuse_swapped(store, queries)
+    if kind_of(store) == ORDERS:
         return open_order_search(store, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
     if options.with_bounds:
@@ -112,9 +112,9 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     return task.fit(batch=options.batch)
 
 
-def _refuse_swapped(store: str, kind: str, queries: str | Sliced) -> None:
+def _refuse_swapped(store: str, queries: str | Sliced) -> None:
     """Refuse a file as the store if a store that can be searched stands where queries do."""
-    if kind == "foreign" and isinstance(queries, str) and is_store(queries):
+    if isinstance(queries, str) and Path(store).is_file() and is_store(queries):
         raise InputError(
             f"{store} is a file and {queries} is a store of {kind_of(queries)}: expected the store "
             f"first. Fix: mercore search {queries} {store}"
