@@ -571,12 +571,12 @@ def compare(*, json: bool, **values: object) -> None:
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
 @click.option("--force", is_flag=True, help="Replace the stores and the page of an earlier demo.")
 @as_json
-def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, force: bool, json: bool) -> None:
+def demo(*, json: bool, **values: Any) -> None:  # noqa: ANN401 - the options of the command
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 
-    report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles, force=force)
+    report = demonstration.run(**values)
     echo_json(report) if json else printing.print_demo(report)
 
 

@@ -50,10 +50,14 @@ def log_lines(
 
 
 def wait_for(
-    folder: StateFolder, registry: Registry, job_id: str, timeout: float | None
+    folder: StateFolder, registry: Registry, job_id: str, give_up: float | None
 ) -> tuple[Job, int]:
-    """Wait until a job ends; return it and its exit code, or ``TIMED_OUT`` at the timeout."""
-    give_up = time.monotonic() + timeout if timeout is not None else None
+    """Wait until a job ends; return it and its exit code, or ``TIMED_OUT``.
+
+    Parameters
+    ----------
+    give_up : the moment of the monotonic clock at which to give up, or None
+    """
     while (job := registry.find(job_id)[0]).state not in ENDED:
         if give_up is not None and time.monotonic() > give_up:
             return job, TIMED_OUT

@@ -13,6 +13,7 @@ from mercore.jobs.printing import format_seconds, format_size, print_fields, pri
 Report = dict[str, Any]
 
 WHY_WIDTH = 60
+FIGURES = ("rows", "parts", "parts_done_now", "queries", "k", "proved", "tied", "refuted")
 COLUMNS = ("id", "state", "done", "rate", "left", "age", "took", "target", "why")
 STATUS = ("target", "runs", "exit_code", "submitted", "began", "ended", "log", "report")
 
@@ -63,6 +64,19 @@ def print_outcome(report: Report) -> None:
     """Print on stderr the state of a job and its reason, if that says more."""
     why = f": {report['why']}" if report["why"] not in ("", report["state"]) else ""
     click.echo(f"{report['id']} {report['state']}{why}", err=True)
+
+
+def summary(report: Report) -> str:
+    """Return the figures of the report of a verb in one line."""
+    figures = {name: report[name] for name in FIGURES if report.get(name) is not None}
+    sizes = {name: format_size(report[name]) for name in ("bytes",) if name in report}
+    faults = {"faults": len(report["faults"])} if "faults" in report else {}
+    written = {"written": ", ".join(report["written"])} if "written" in report else {}
+    fields = {**figures, **faults, **sizes, **written}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value}"
+        for name, value in fields.items()
+    )
 
 
 def print_jobs(reports: Sequence[Report]) -> None:

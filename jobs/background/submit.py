@@ -92,7 +92,8 @@ def _submitting(verb: click.Command) -> click.Command:
         registry = state.registry()
         spec, name = job_spec(verb, given), job_id(str(verb.name), given)
         before = next(iter(registry.find(name)), None)
-        if before and (before.state not in ENDED or _stays_done(verb, before)):
+        stays = before and (before.state not in ENDED or _stays_done(verb, before))
+        if before and stays and not given.get("force"):
             job = before
         else:
             _check(verb, {**context.params, **given}, registry)
@@ -125,10 +126,10 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether a finished job needs no new run: an ingest or export whose files exist."""
+    """Return whether a finished job needs no new run: one whose files exist, as it left them."""
     from mercore.stores.location.resolve import location_of
 
-    if job.verb not in ("ingest", "export") or job.state != DONE:
+    if job.verb not in ("ingest", "search", "export") or job.state != DONE:
         return False
     return all(location_of(path).exists() for path in written_by(verb, job.options))
 

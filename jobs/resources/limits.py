@@ -45,8 +45,8 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
     total = INTERPRETER_BYTES + needed
     if memory is not None and total > memory:
         raise BudgetError(
-            f"{verb} would take {format_size(total)}: expected at most {format_size(memory)}, as --memory "
-            f"says. Fix: {fix}."
+            f"{verb} would take {format_size(total)}: expected at most {format_size(memory)}, as "
+            f"--memory says. Fix: {fix}."
         )
 
 
