@@ -53,10 +53,7 @@ class Heartbeat:
         self._progress = progress
 
     def measured(self) -> dict[str, Any]:
-        """Return the progress of the job, if any, and the peak memory of this process and its own.
-
-        Children that have ended count with the memory that they had when it was last looked at.
-        """
+        """Return the progress of the job, if any, and the peak memory of it and its children."""
         self._peak = max(self._peak, peak_bytes(os.getpid()))
         return {"peak_bytes": self._peak, "progress": dict(self._progress)}
 

@@ -42,7 +42,10 @@ def cancel_jobs(folder: StateFolder, registry: Registry, jobs: Sequence[Job]) ->
         done.append(now if cancelled_with_source else cancel_job(folder, registry, now))
     named = {job.id for job in jobs}
     others = [registry.find(name)[0] for name in waiting if name not in named]
-    return [*done, *(job for job in others if job.state == CANCELLED)]
+    with_source = [job for job in others if job.state == CANCELLED]
+    for job in with_source:
+        folder.note(job.id, f"cancelled: {job.why}")
+    return [*done, *with_source]
 
 
 def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:

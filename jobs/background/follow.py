@@ -24,7 +24,8 @@ def watch_jobs(folder: StateFolder, registry: Registry) -> None:
         while True:
             start_runner(folder)
             newest = registry.jobs()[-max(1, console.height - 2) :]
-            live.update(jobs_table([job_status(folder, job) for job in newest]), refresh=True)
+            table = jobs_table([job_status(folder, job) for job in newest], console.width)
+            live.update(table, refresh=True)
             time.sleep(REDRAW_SECONDS)
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.table import Table
 
-from mercore.jobs.printing import format_seconds, format_size, print_fields, print_table
+from mercore.jobs.printing import counted, format_seconds, format_size, print_fields, print_table
 
 Report = dict[str, Any]
 
-WHY_WIDTH = 60
+GAP, LEAST = 2, 8  # between columns; the shortest path or reason
 FIGURES = ("rows", "parts", "parts_done_now", "queries", "k", "proved", "tied", "refuted")
 COLUMNS = ("id", "state", "done", "rate", "left", "age", "took", "target", "why")
 STATUS = ("target", "runs", "exit_code", "submitted", "began", "ended", "log", "report")
@@ -80,30 +81,22 @@ def summary(report: Report) -> str:
 
 
 def print_jobs(reports: Sequence[Report]) -> None:
-    """Print a table of jobs."""
-    print_table(jobs_table(reports))
+    """Print a table of jobs; a terminal cuts paths and reasons to its width."""
+    console = Console()
+    print_table(jobs_table(reports, console.width if console.is_terminal else None))
 
 
-def jobs_table(reports: Sequence[Report]) -> Table:
-    """Return the table of jobs; a terminal cuts the columns ``target`` and ``why`` to its width."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in COLUMNS:
-        table.add_column(name, no_wrap=True, overflow="ellipsis" if name == "why" else "fold")
-    for report in reports:
-        left, took = report["seconds_left"], report["seconds"]
-        table.add_row(
-            report["id"],
-            report["state"],
-            _progress(report)
-            if report["parts"] is None
-            else f"{report['parts_done']:,}/{report['parts']:,} parts",
-            _rate(report) if report["state"] == "running" else "",
-            "" if left is None else format_seconds(left),
-            format_seconds(report["age_seconds"]),
-            "" if took is None else format_seconds(took),
-            shown_path(report["target"] or ""),
-            short_reason(report["why"]) if report["why"] != report["state"] else "",
-        )
+def jobs_table(reports: Sequence[Report], width: int | None = None) -> Table:
+    """Return the table of jobs; within ``width`` paths and reasons are cut."""
+    rows = [_cells(report) for report in reports]
+    names = [name for name in COLUMNS if width is None or any(row[name] for row in rows)]
+    if width is not None:
+        _cut(rows, names, width)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for name in names:
+        table.add_column(name, no_wrap=True, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
 
 
@@ -115,10 +108,35 @@ def shown_path(path: str) -> str:
     return path
 
 
-def short_reason(why: str) -> str:
-    """Return the first words of a reason, without its fix."""
-    reason = why.partition(" Fix: ")[0].rstrip(".")
-    return reason if len(reason) <= WHY_WIDTH else f"{reason[: WHY_WIDTH - 1].rstrip()}…"
+def _cells(report: Report) -> dict[str, str]:
+    """Return the cells of a job by column."""
+    left, took = report["seconds_left"], report["seconds"]
+    done, parts, why = report["parts_done"], report["parts"], report["why"]
+    cells = (
+        report["id"],
+        report["state"],
+        _progress(report) if parts is None else f"{done:,}/{counted(parts, 'part')}",
+        _rate(report) if report["state"] == "running" else "",
+        "" if left is None else format_seconds(left),
+        format_seconds(report["age_seconds"]),
+        "" if took is None else format_seconds(took),
+        shown_path(report["target"] or ""),
+        "" if why == report["state"] else why.partition(" Fix: ")[0].rstrip("."),
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _cut(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> None:
+    """Shorten paths at their beginning and reasons at their end, so that a table fits."""
+    widths = {name: max(map(len, [name, *(row[name] for row in rows)])) for name in names}
+    fixed = sum(size for name, size in widths.items() if name not in ("target", "why"))
+    room = max(2 * LEAST, width - fixed - GAP * len(names))
+    target = min(widths.get("target", 0), max(LEAST, room - widths.get("why", 0), room // 2))
+    for row in rows:
+        path, why = row["target"], row["why"]
+        row["target"] = path if len(path) <= target else f"…{path[1 - target :]}"
+        reason = max(LEAST, room - target)
+        row["why"] = why if len(why) <= reason else f"{why[: reason - 1]}…"
 
 
 def _progress(report: Report) -> str:

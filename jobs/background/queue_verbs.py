@@ -57,7 +57,7 @@ def _opened() -> Iterator[tuple[StateFolder, Registry]]:
 
 
 def _print_states(folder: StateFolder, jobs: Sequence[Job], *, as_json: bool) -> None:
-    """Print the states of jobs on stderr, or their statuses as JSON: a list if there are several."""
+    """Print the states of jobs on stderr, or their statuses as JSON: a list unless it is one."""
     from mercore.jobs.background.job_printing import print_outcome
     from mercore.jobs.background.status import job_status
 

