@@ -86,11 +86,16 @@ def certificate_path(path: str) -> str:
 def found_certificate(path: str) -> str | None:
     """Return the path of the certificate beside the hits at ``path``, or None.
 
-    Certificates of the first versions are called as the hits without their suffix.
+    Certificates of the first versions are called as the hits without their suffix. Such a one
+    counts unless it may belong to other hits of that name.
     """
-    names = certificate_path(path), str(Path(path).with_suffix(CERTIFICATE))
+    old, hits = Path(path).with_suffix(CERTIFICATE), Path(path)
     with storage_errors("read", path):
-        return next((name for name in names if Path(name).is_file()), None)
+        if Path(certificate_path(path)).is_file():
+            return certificate_path(path)
+        others = [hits.with_suffix(suffix) for suffix in READERS if suffix != hits.suffix]
+        unproved = (each for each in others if not Path(certificate_path(str(each))).is_file())
+        return str(old) if old.is_file() and not any(map(Path.is_file, unproved)) else None
 
 
 def check_hits_path(path: str, *, read: Iterable[object] = (), replace: bool = True) -> None:

@@ -42,6 +42,8 @@ def read_npy_ids(path: str) -> IdsAndScores:
         )
     flat = np.frombuffer(file.read_prefix(file.size), header.dtype, count, header.offset)
     ids = flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+    if ids.dtype.itemsize < 4:  # rows of vectors, as no program saves ids
+        raise FormatError(f"{path}: ids {dtype_shape(ids)}, expected ids int64[nq, k]. {FIX}")
     return checked_ids(path, "ids", ids), None
 
 

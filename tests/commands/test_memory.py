@@ -130,13 +130,13 @@ def planned(*words: object) -> int:
     more."""
     outcome = invoke(*words, "--memory", "1MB")
     found = re.fullmatch(
-        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory "
+        r"mercore: [a-z ]+ would take ([\d.]+) ([MG]B): expected at most 1 MB, as --memory "
         r"says\. Fix: [^\n]+\n",
         outcome.err,
     )
     assert (outcome.code, outcome.out) == (1, "")
     assert found, outcome.err
-    return int((float(found[1]) + 0.01) * 2**30)
+    return int(float(found[1]) * {"MB": 1e6, "GB": 1e9}[found[2]] * 1.01)
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
         outcome = invoke(*words, "--memory", "357MB")
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err.startswith(f"mercore: {work} would take ")
-        assert "expected at most 0.33 GiB, as --memory says. Fix: " in outcome.err
+        assert "expected at most 357 MB, as --memory says. Fix: " in outcome.err
     assert names_in(tmp_path) == ["bounds", "hits.npz"]
 
 
@@ -233,6 +233,6 @@ def test_what_would_not_fit_is_refused_before_it_runs(
     ):
         outcome = invoke(*words, "--memory", "357MB")
         assert outcome.code == 1
-        assert " would take 0." in outcome.err or " would take 1" in outcome.err
-        assert "expected at most 0.33 GiB, as --memory says" in outcome.err
+        assert re.search(r" would take [\d.]+ [MG]B: ", outcome.err)
+        assert "expected at most 357 MB, as --memory says" in outcome.err
         assert not (tmp_path / "codes").exists()
