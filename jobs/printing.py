@@ -69,15 +69,17 @@ def print_info(report: Report) -> None:
     if report["kind"] not in ("hits", "certificate"):
         print_report(report)
         return
-    queries = counted(report["queries"] or 0, "query", "queries")
     if report["kind"] == "hits":
+        queries = counted(report["queries"], "query", "queries")
         fields = {
             "hits": f"{queries} × {report['k']:,}, ids{' and scores' * bool(report['scores'])}"
         }
         fields |= {"certificate": report["certificate"]} if "certificate" in report else {}
         print_fields(fields)
         return
-    about = {key: value for key, value in report.items() if key not in ("kind", "path", "queries")}
+    shown = ("kind", "path", "query_count")
+    queries = counted(report["query_count"] or 0, "query", "queries")
+    about = {key: value for key, value in report.items() if key not in shown}
     print_report({"certificate": queries, **about})
 
 

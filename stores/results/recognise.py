@@ -57,7 +57,7 @@ def _describe_hits(path: str) -> Report:
 def _describe_certificate(path: str) -> Report:
     arrays, about = read_certificate(path)
     queries = len(arrays["kth"]) if "kth" in arrays else None
-    return {"kind": "certificate", "path": path, "queries": queries, **about}
+    return {"kind": "certificate", "path": path, "query_count": queries, **about}
 
 
 def _members(path: str) -> set[str]:

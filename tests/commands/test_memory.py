@@ -147,7 +147,7 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
     out, queries = tmp_path / "hits.npz", tmp_path / "queries.npy"
     peak("ingest", tmp_path / "rows.npy", vectors)
     small = ("--landmarks", 256, "--components", 64, "--workers", 2)
-    exact = ("-k", 10, "--exact", "--threads", 2, "--out", out)
+    exact = ("-k", 10, "--exact", "--threads", 2, "--out", out, "--force")
     for words in (
         ("encode", vectors, bounds, "--kernel", "chi2", "--encoder", "kpca-bound", *small),
         ("encode", vectors, bins, "--kernel", "chi2", "--encoder", "bin-bound", "--workers", 2),
