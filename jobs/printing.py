@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mercore.stores.errors import counted
 from mercore.stores.spec import in_words
 
 if TYPE_CHECKING:
@@ -44,11 +45,6 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.3g} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-
-
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a number and its noun: 1 part, 2,000 parts; ``many`` is a plural without -s."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def print_report(report: Report) -> None:

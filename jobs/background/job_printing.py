@@ -9,7 +9,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from mercore.jobs.printing import counted, format_seconds, format_size, print_fields, print_table
+from mercore.jobs.printing import format_seconds, format_size, print_fields, print_table
+from mercore.stores.errors import counted
 
 Report = dict[str, Any]
 

@@ -13,7 +13,7 @@ from mercore.jobs.background.registry import QUEUED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder, open_state, state_folder
 from mercore.jobs.help import JOBS, VerbCommand
 from mercore.jobs.options import FINITE, Completions, as_json, echo_json
-from mercore.stores.errors import MercoreError
+from mercore.stores.errors import MercoreError, counted
 
 
 def complete_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
@@ -193,7 +193,6 @@ def _named(registry: Registry, names: Sequence[str]) -> list[Job]:
 def _prune(folder: StateFolder, registry: Registry, days: float, *, as_json: bool) -> None:
     """Forget ended jobs, and print how many, or their ids as JSON."""
     from mercore.jobs.background.prune import prune_jobs
-    from mercore.jobs.printing import counted
 
     forgotten = prune_jobs(folder, registry, days)
     if as_json:

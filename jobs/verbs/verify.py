@@ -23,7 +23,7 @@ from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, counted
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
 from mercore.stores.rows import open_rows, open_vectors
@@ -139,8 +139,9 @@ def open_verify(
     codes = _bounds(options.bounds, rows, kernel)
     source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):
+        queries_claimed = counted(len(claimed.ids), "query", "queries")
         raise InputError(
-            f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as "
+            f"{name} holds hits of {queries_claimed}: expected {source.shape[0]}, as "
             f"{source.name} has. "
             "Fix: name the queries that they are of."
         )

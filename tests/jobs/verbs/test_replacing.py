@@ -41,8 +41,8 @@ def refused(path: Path, *words: object) -> None:
 @pytest.mark.parametrize("exact", [False, True])
 def test_hits(suffix: str, exact: bool, data: Path, tmp_path: Path) -> None:
     out = tmp_path / f"hits.{suffix}"
-    words = ("search", data / "base", data / "q.npy", *CHI2, "-k", 3, "--out", out)
-    words += ("--exact",) * exact
+    options = ("--exact",) * exact
+    words = ("search", data / "base", data / "q.npy", *CHI2, "-k", 3, "--out", out, *options)
     succeed(*words)
     refused(out, *words)
     assert mercore.evaluate(out, out)["queries"] == 9
