@@ -38,13 +38,15 @@ def format_size(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time in the unit that suits it: 12.3 ms, 4.56 s, 34 min, 5.6 h."""
+    """Return a time in the unit that suits it: 12.3 ms, 4.56 s, 34 min, 5.6 h, 3.2 days."""
     if seconds < 0.1:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:
         return f"{seconds:.3g} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours < 48:
+        return f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"
+    return f"{hours / 24:.1f} days"
 
 
 def print_report(report: Report) -> None:

@@ -90,7 +90,11 @@ def print_jobs(reports: Sequence[Report]) -> None:
 def jobs_table(reports: Sequence[Report], width: int | None = None) -> Table:
     """Return the table of jobs; within ``width`` paths and reasons are cut."""
     rows = [_cells(report) for report in reports]
-    names = [name for name in COLUMNS if width is None or any(row[name] for row in rows)]
+    names = [
+        name
+        for name in COLUMNS
+        if width is None or name in ("id", "state") or any(row[name] for row in rows)
+    ]
     if width is not None:
         _cut(rows, names, width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))

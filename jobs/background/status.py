@@ -55,7 +55,8 @@ def job_status(folder: StateFolder, job: Job) -> Report:
     current = current_state(folder, job)
     done, total = _parts(job)
     progress = job.progress
-    began, now = job.began, time.time()
+    now, began = time.time(), job.began
+    has_begun = began is not None and began >= job.submitted  # since it was queued the last time
     rate = progress["done"] / progress["seconds"] if progress.get("seconds") else None
     left = (progress["total"] - progress["done"]) / rate if rate and current == RUNNING else None
     return {
@@ -71,7 +72,7 @@ def job_status(folder: StateFolder, job: Job) -> Report:
         "seconds_left": left and round(left, 1),
         "peak_bytes": job.peak_bytes or None,
         "age_seconds": round(now - job.submitted, 1),
-        "seconds": None if began is None else round((job.ended or now) - began, 3),
+        "seconds": round((job.ended or now) - (began or now), 3) if has_begun else None,
         "runs": job.runs,
         "exit_code": job.exit_code,
         "submitted": _iso_time(job.submitted),

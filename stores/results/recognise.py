@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from mercore.stores.errors import MercoreError
-from mercore.stores.formats.bigann import open_bigann
+from mercore.stores.formats import open_source
 from mercore.stores.formats.binary import BinarySource
-from mercore.stores.formats.npy import open_npy
 from mercore.stores.formats.npz import BAD_ZIP
-from mercore.stores.formats.texmex import open_texmex
 from mercore.stores.results.certificates import ABOUT, read_certificate
 from mercore.stores.results.hdf5 import NEIGHBOURS, SUFFIXES, split_dataset
 from mercore.stores.results.hits import found_certificate, read_hits
@@ -20,7 +18,7 @@ from mercore.stores.results.id_arrays import NAMES
 Report = dict[str, Any]
 
 LOOKED_AT = 1000  # rows of a file that may hold ids or vectors
-SHARED = {".ivecs": open_texmex, ".ibin": open_bigann, ".npy": open_npy}
+SHARED = (".ivecs", ".ibin", ".npy")  # suffixes of ids and of vectors
 
 
 def describe_results(path: str) -> Report | None:
@@ -96,7 +94,7 @@ def _has_neighbours(file: str, dataset: str | None) -> bool:
 def _looks_like_ids(path: str, suffix: str) -> bool:
     """Return whether the first rows are ids: signed, from -1 on, each one once in a row."""
     try:
-        source = SHARED[suffix](path)
+        source = open_source(path)
     except MercoreError:  # as of a big-ann file with ids and scores
         return suffix == ".ibin" and _is_truth(path)
     return isinstance(source, BinarySource) and _distinct(source)

@@ -40,6 +40,7 @@ def test_sizes(count: float, text: str) -> None:
         (120, "2 min"),
         (7100, "118 min"),
         (9000, "2.5 h"),
+        (400_000, "4.6 days"),
     ],
 )
 def test_times(seconds: float, text: str) -> None:

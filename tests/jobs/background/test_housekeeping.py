@@ -146,6 +146,7 @@ def test_paths_and_reasons_are_cut_to_the_width_of_a_terminal(
     assert str(cells["target"]).endswith("s.zarr")
     assert str(cells["why"]).endswith("…")
     assert sum(len(str(cell)) + 2 for cell in cells.values()) <= 80
+    assert [str(column.header) for column in jobs_table([], 80).columns] == ["id", "state"]
     whole = jobs_table([report(**long)])
     assert long["target"] in [str(next(iter(column.cells))) for column in whole.columns]
     assert shown_path(str(tmp_path / "a/b")) == "a/b"

@@ -135,7 +135,10 @@ def test_what_the_disk_has_no_room_for_is_refused(
 ) -> None:
     monkeypatch.setattr(LocalLocation, "free_bytes", lambda self: 1000)
     for words, work in (
-        (("encode", folder / "vectors", tmp_path / "new", *ENCODE), r"encoding would write \d+ kB"),
+        (
+            ("encode", folder / "vectors", tmp_path / "new", *ENCODE),
+            r"encoding would write [\d.]+ kB",
+        ),
         (("ingest", folder / "rows.npy", tmp_path / "new"), r"ingesting would write [\d.]+ [kM]B"),
     ):
         outcome = invoke(*words)
