@@ -154,8 +154,11 @@ def search(
     scheduler: str | None = None,
     memory: Size = None,
     out: StrPath | None = None,
+    force: bool = SearchOptions.force,
 ) -> tuple[Report, Hits]:
     """Search for the k nearest rows of each query; return a report, and ids and scores [nq, k].
+
+    ``out`` gets the hits as a file; ``force`` lets it replace one.
 
     Raises
     ------
@@ -173,6 +176,7 @@ def search(
         batch=batch,
         execution=_execution(threads, processes, scheduler, memory),
         out=_path(out),
+        force=force,
     )
     return open_search(os.fspath(store), _path(queries), options).run()
 
@@ -187,6 +191,7 @@ def verify(
     transform: float | None = None,
     linear_map: StrPath | None = None,
     bounds: StrPath | None = None,
+    hits_format: str | None = VerifyOptions.hits_format,
     k: int | None = VerifyOptions.k,
     batch: int | None = VerifyOptions.batch,
     threads: int | None = None,
@@ -196,6 +201,9 @@ def verify(
 ) -> Report:
     """Return whether the hits of each query are its true nearest rows, or which is nearer.
 
+    ``hits`` is a file, an array of ids [nq, k], or one list of ids per query. ``hits_format`` names
+    the format of a file, such as ``"ibin"``, whatever its suffix.
+
     Raises
     ------
     MercoreError
@@ -204,6 +212,7 @@ def verify(
     options = VerifyOptions(
         kernel=_kernel(kernel, gamma, transform, linear_map),
         bounds=_path(bounds),
+        hits_format=hits_format,
         k=k,
         batch=batch,
         execution=_execution(threads, processes, scheduler, memory),
@@ -215,6 +224,8 @@ def evaluate(
     hits: Claims,
     truth: Claims,
     *,
+    hits_format: str | None = EvaluateOptions.hits_format,
+    truth_format: str | None = EvaluateOptions.truth_format,
     ranks: str | Iterable[int] | None = EvaluateOptions.ranks,
     vectors: StrPath | None = None,
     queries: Rows | None = None,
@@ -231,6 +242,8 @@ def evaluate(
 ) -> Report:
     """Compare hits with the true neighbours by every definition of recall.
 
+    ``hits_format`` and ``truth_format`` name the formats of files, such as ``"ibin"``, whatever
+    their suffixes.
     ``vectors``, ``queries`` and ``kernel`` are given to score the hits again by the true kernel.
     ``labels`` and ``query_labels``, ``coverage``, and ``overlap`` with ``codes`` add the measures
     of the papers.
@@ -245,6 +258,8 @@ def evaluate(
         If something does not exist, or does not fit together.
     """
     options = EvaluateOptions(
+        hits_format=hits_format,
+        truth_format=truth_format,
         ranks=ranks,
         vectors=_path(vectors),
         queries=_path(queries),
@@ -276,15 +291,20 @@ def export(
     queries: StrPath | None = None,
     points: StrPath | None = None,
     kernel: StrPath | None = None,
+    force: bool = ExportOptions.force,
 ) -> Report:
     """Write codes of kpca-pq or pq as a faiss index, and the coordinates of queries for it.
+
+    ``force`` lets both files replace others.
 
     Raises
     ------
     MercoreError
         If the codes are of another encoder, or a file cannot be written.
     """
-    options = ExportOptions(queries=_path(queries), points=_path(points), kernel=_path(kernel))
+    options = ExportOptions(
+        queries=_path(queries), points=_path(points), kernel=_path(kernel), force=force
+    )
     return open_export(os.fspath(codes), os.fspath(index), options).run()
 
 
@@ -307,8 +327,11 @@ def compare(
     labels: Labels | None = None,
     query_labels: Labels | None = None,
     out: StrPath | None = None,
+    force: bool = CompareOptions.force,
 ) -> Report:
     """Compare encoders by recall, bytes and time; return the runs and their summary.
+
+    ``out`` is a folder that keeps the runs; ``force`` lets its pictures replace other files.
 
     ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
 
@@ -332,6 +355,7 @@ def compare(
         memory=_bytes(memory),
         labelling=LabelOptions(labels=_path(labels), query_labels=_path(query_labels)),
         out=_path(out),
+        force=force,
     )
     return open_compare(os.fspath(vectors), os.fspath(queries), options).run()
 

@@ -5,6 +5,8 @@ Heavy imports wait until a verb runs.
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from mercore.jobs.options import (
     WRITTEN,
     KernelName,
     Report,
+    Verb,
     as_json,
     complete_files,
     echo_json,
@@ -66,22 +69,34 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
     from mercore.jobs import printing
 
     report: Report = _run(verb, values)
-    printers = {
+    printers: dict[str, Callable[[Report], None]] = {
         "check": printing.print_check,
         "compare": printing.print_comparison,
         "evaluate": printing.print_evaluation,
-        "verify": printing.print_verdicts,
+        "info": printing.print_info,
+        "verify": partial(printing.print_verdicts, every=bool(values.get("every"))),
     }
     echo_json(report) if json else printers.get(verb, printing.print_report)(report)
     return report
 
 
+FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
 COMPRESSOR = click.option(
     "--compressor",
     default="none",
     show_default=True,
     help="Compress the columns: none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
 )
+
+
+def _format_of(file: str) -> Callable[[Verb], Verb]:
+    """Return the option that names the format of a file of hits."""
+    return click.option(
+        f"--{file.lower()}-format",
+        metavar="FORMAT",
+        help=f"The format of {file}, whatever its suffix: ivecs, ibin (big-ann), npy, npz, parquet "
+        "or h5.",
+    )
 
 
 @click.group(
@@ -250,9 +265,10 @@ def index(*, json: bool, **values: object) -> None:
     "--out",
     type=WRITTEN,
     metavar="HITS",
-    help="Write the hits to a .npz, .parquet, .ivecs (scores: .fvecs) or .ibin file, not to "
-    "stdout.",
+    help="Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids "
+    "only) file, not to stdout.",
 )
+@FORCE
 @as_json
 def search(*, json: bool, **values: object) -> None:
     """Find the k nearest rows of STORE for each of QUERIES.
@@ -289,6 +305,8 @@ def search(*, json: bool, **values: object) -> None:
     help="Bounds of the vectors, which save most of the work.",
 )
 @click.option("-k", type=int, help="Verify the first k hits of each query. [default: all]")
+@_format_of("HITS")
+@click.option("--all", "every", is_flag=True, help="Print the proved queries too.")
 @BATCH
 @THREADS
 @PROCESSES
@@ -298,9 +316,11 @@ def search(*, json: bool, **values: object) -> None:
 def verify(*, json: bool, **values: object) -> None:
     """Prove or refute that HITS are the true nearest rows of VECTORS, in order; exit 1 if refuted.
 
-    HITS may come from any program: .ivecs, big-ann's .ibin, .npz or .parquet. Each of QUERIES is
-    proved, tied or refuted. Tied hits are right, and so are others with equal scores. If a query is
-    refuted, the first wrong rank is printed, with the id that belongs there and its score.
+    HITS may come from any program: a .npy of ids, a .npz with ids and scores, I and D, or neighbors
+    and distances, .ivecs, big-ann's .ibin, .parquet, or .h5 as ann-benchmarks has it. Each of
+    QUERIES is proved, tied or refuted. Tied hits are right, and so are others with equal scores.
+    The queries that are not proved are printed: a refuted one with its first wrong rank, and the id
+    that belongs there with its score.
     """
     if _report("verify", values, json=json)["refuted"]:
         sys.exit(ANSWER_IS_NO)
@@ -322,6 +342,8 @@ def verify(*, json: bool, **values: object) -> None:
     "--ranks",
     help="Ranks to report, such as 1,10. [default: 1,10,100,1000 up to the ranks of the files]",
 )
+@_format_of("HITS")
+@_format_of("TRUTH")
 @click.option(
     "--vectors",
     type=READ,
@@ -378,7 +400,7 @@ def evaluate(*, json: bool, **values: object) -> None:
 @click.argument("store", type=READ)
 @as_json
 def info(*, json: bool, **values: object) -> None:
-    """Describe STORE: a vector store, a code store, or a file of another format."""
+    """Describe STORE: a vector store, a code store, hits, a certificate, or a file of vectors."""
     _report("info", values, json=json)
 
 
@@ -425,6 +447,7 @@ def check(*, json: bool, **values: object) -> None:
     metavar="FILE.py",
     help="The file of the custom kernel, if CODES were made with one.",
 )
+@FORCE
 @as_json
 def export(*, json: bool, **values: object) -> None:
     """Write CODES, made by kpca-pq or pq, as INDEX, an IndexPQ of faiss."""
@@ -514,6 +537,7 @@ def export(*, json: bool, **values: object) -> None:
     metavar="FOLDER",
     help="Keep runs, true neighbours and curves there; a run that is kept is not repeated.",
 )
+@FORCE
 @as_json
 def compare(*, json: bool, **values: object) -> None:
     """Compare encoders on VECTORS: recall@R over several seeds, bytes per row, and time.
@@ -553,13 +577,14 @@ def compare(*, json: bool, **values: object) -> None:
     help="Atoms of the dictionary. [default: 8192, or a quarter of fewer tiles]",
 )
 @click.option("--tiles", type=int, help="Number of tiles to keep. [default: all, over 100 000]")
+@click.option("--force", is_flag=True, help="Replace the stores and the page of an earlier demo.")
 @as_json
-def demo(*, out: str, kernel: str, atoms: int | None, tiles: int | None, json: bool) -> None:
+def demo(*, json: bool, **values: Any) -> None:  # noqa: ANN401 - the options of the command
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
     from mercore.jobs.demo import demo as demonstration
 
-    report = demonstration.run(out, kernel=kernel, atoms=atoms, tiles=tiles)
+    report = demonstration.run(**values)
     echo_json(report) if json else printing.print_demo(report)
 
 

@@ -10,15 +10,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
+
+from mercore.jobs.background.after_crash import finished_report, words_of_run
+from mercore.jobs.background.job_printing import summary
+from mercore.jobs.background.job_spec import shown
+from mercore.jobs.background.memory import peak_bytes
 from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job
 from mercore.jobs.background.state_folder import StateFolder, open_state
 from mercore.jobs.background.status import parts_done
 from mercore.jobs.cli import main
 from mercore.jobs.notices import INTERRUPTED
+from mercore.jobs.options import echo_json
+from mercore.jobs.printing import format_seconds
 from mercore.jobs.progress import LISTENER
 from mercore.stores.errors import MercoreError
 
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS, LOOK_SECONDS = 1.0, 0.25
 PREFIX = "mercore: "  # the first word of an error on stderr
 
 
@@ -29,6 +37,7 @@ class Heartbeat:
         self._folder, self._job = folder, job
         self._progress: dict[str, Any] = {}
         self._end = threading.Event()
+        self._peak = 0
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
@@ -44,12 +53,17 @@ class Heartbeat:
         self._progress = progress
 
     def measured(self) -> dict[str, Any]:
-        """Return the progress of the job, if any, and the peak memory of this process."""
-        return {"peak_bytes": _peak_bytes(), "progress": dict(self._progress)}
+        """Return the progress of the job, if any, and the peak memory of it and its children."""
+        self._peak = max(self._peak, peak_bytes(os.getpid()))
+        return {"peak_bytes": self._peak, "progress": dict(self._progress)}
 
     def _run(self) -> None:
-        registry = self._folder.registry()
-        while not self._end.wait(HEARTBEAT_SECONDS):
+        registry, beat = self._folder.registry(), time.monotonic()
+        while not self._end.wait(LOOK_SECONDS):
+            self._peak = max(self._peak, peak_bytes(os.getpid()))
+            if time.monotonic() < beat + HEARTBEAT_SECONDS:
+                continue
+            beat = time.monotonic()
             with suppress(MercoreError):  # a full disk may have space again before the job ends
                 registry.change(self._job, heartbeat=time.time(), **self.measured())
         registry.close()
@@ -65,6 +79,7 @@ def run(folder: StateFolder, job_id: str) -> int:
     """
     registry = folder.registry()
     job = registry.change(job_id, pid=os.getpid(), heartbeat=time.time())
+    folder.note(job_id, f"run {job.runs} began: {shown(job.words)}")
     offset = folder.log(job_id).stat().st_size
     with Heartbeat(folder, job_id) as heartbeat:
         LISTENER.set(heartbeat.listen)
@@ -73,6 +88,7 @@ def run(folder: StateFolder, job_id: str) -> int:
     sys.stderr.flush()
     (job,) = registry.find(job_id)  # as it is now: perhaps it is to be cancelled
     state, why = _outcome(folder, job, code, _text_from(folder.log(job_id), offset))
+    folder.note(job_id, _end_of_run(folder, job, state, code))
     measured, now = heartbeat.measured(), time.time()
     if parts := parts_done(job):
         measured["progress"] |= {"parts_done": parts[0], "parts": parts[1]}
@@ -105,11 +121,24 @@ def _outcome(folder: StateFolder, job: Job, code: int, said: str) -> tuple[str, 
     return (CANCELLED, "cancelled") if job.cancel else (FAILED, reason(said, code))
 
 
+def _end_of_run(folder: StateFolder, job: Job, state: str, code: int) -> str:
+    """Return the last line of a run in its log: how it ended, when, and its figures."""
+    took = format_seconds(time.time() - (job.began or time.time()))
+    figures = summary(json.loads(folder.report(job.id).read_bytes())) if state == DONE else ""
+    return f"run {job.runs} {state} after {took}, exit code {code}{f': {figures}' * bool(figures)}"
+
+
 def _run_verb(job: Job) -> int:
     """Run the command line of a job; return its exit code."""
-    verb, *words = job.words
     try:
-        main([verb, "--json", *words], prog_name="mercore")
+        finished = finished_report(job)
+        if finished is not None:
+            click.echo(
+                "the killed run had published the whole store: nothing is left to do", err=True
+            )
+            echo_json(finished)
+            return 0
+        main(words_of_run(job), prog_name="mercore")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except KeyboardInterrupt:
@@ -119,14 +148,6 @@ def _run_verb(job: Job) -> int:
 
         traceback.print_exc()
         return 1
-    return 0
-
-
-def _peak_bytes() -> int:
-    """Return the peak resident memory of this process, 0 if the system does not say."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) << 10
     return 0
 
 

@@ -13,6 +13,17 @@ from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreE
 
 ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is the code of shells for Ctrl-C
 WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
+BEGINS_ANEW = "run the same command again, which begins anew"
+JOBS_GO_ON = "run the same command again; the jobs themselves go on"
+AFTER_INTERRUPT = {
+    "encode": "run the same command again; encode keeps the parts that are done",
+    "index": "run the same command again; index keeps the parts that are done",
+    "search": f"{BEGINS_ANEW}; only a search with --exact and --out keeps its finished batches",
+    "compare": "run the same command again; compare keeps the finished runs if it has --out",
+    "demo": "run mercore demo --force, which begins anew",
+    **dict.fromkeys(("jobs", "status", "logs", "wait", "cancel", "resume"), JOBS_GO_ON),
+    "runner": "run mercore runner again; the jobs that have begun go on",
+}
 EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
 
 
@@ -71,6 +82,6 @@ class Verbs(VerbGroup):
             )
             ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
-            fix = "run the same command again; encode keeps the parts that are done"
-            click.echo(f"mercore: interrupted. Fix: {fix}.", err=True)
+            again = AFTER_INTERRUPT.get(str(ctx.invoked_subcommand), BEGINS_ANEW)
+            click.echo(f"mercore: interrupted. Fix: {again}.", err=True)
             ctx.exit(INTERRUPTED)

@@ -7,6 +7,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mercore.stores.errors import counted
+from mercore.stores.spec import in_words
+
 if TYPE_CHECKING:
     from mercore.pipeline.search.choose_bound import Measured
     from mercore.pipeline.search.choose_transform import TransformChoice
@@ -29,32 +32,53 @@ def format_size(count: float) -> str:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
         count /= 1000
-        if count < 1000:
+        if count < 999.5:  # what is rounded to 1000 has the next unit
             return f"{count:.3g} {unit}"
     return f"{count / 1000:.3g} TB"
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time in the unit that suits it: 12.3 ms, 4.56 s, 34 min, 5.6 h."""
+    """Return a time in the unit that suits it: 12.3 ms, 4.56 s, 34 min, 5.6 h, 3.2 days."""
     if seconds < 0.1:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 120:
         return f"{seconds:.3g} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours < 48:
+        return f"{minutes:.0f} min" if minutes < 120 else f"{hours:.1f} h"
+    return f"{hours / 24:.1f} days"
 
 
 def print_report(report: Report) -> None:
     """Print a report, one line per field."""
-    _print_fields({key: _format(value) for key, value in report.items()})
+    print_fields({key: _format(value) for key, value in report.items()})
 
 
 def print_check(report: Report) -> None:
     """Print each fault, then the verdict."""
     for fault in report["faults"]:
         click.echo(fault)
-    verdict = f"{len(report['faults'])} faults" if report["faults"] else "whole"
-    click.echo(f"{report['path']}: {report['parts']} parts: {verdict}", err=True)
+    verdict = counted(len(report["faults"]), "fault") if report["faults"] else "whole"
+    click.echo(f"{report['path']}: {counted(report['parts'], 'part')}: {verdict}", err=True)
+
+
+def print_info(report: Report) -> None:
+    """Print the description of a store or file: hits and certificates in one line."""
+    if report["kind"] not in ("hits", "certificate"):
+        print_report(report)
+        return
+    if report["kind"] == "hits":
+        queries = counted(report["queries"], "query", "queries")
+        fields = {
+            "hits": f"{queries} × {report['k']:,}, ids{' and scores' * bool(report['scores'])}"
+        }
+        fields |= {"certificate": report["certificate"]} if "certificate" in report else {}
+        print_fields(fields)
+        return
+    shown = ("kind", "path", "query_count")
+    queries = counted(report["query_count"] or 0, "query", "queries")
+    about = {key: value for key, value in report.items() if key not in shown}
+    print_report({"certificate": queries, **about})
 
 
 def print_search(report: Report, hits: "Hits") -> None:
@@ -76,23 +100,26 @@ def print_search(report: Report, hits: "Hits") -> None:
                 )
             )
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
-    cost = f"{report['ns_per_row_and_query']:.2f} ns per row and query"
-    click.echo(f"{_work(report)}, {cost}{written}", err=True)
+    click.echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
     if "rows_scored" in report:
         click.echo(_proof(report), err=True)
     if "candidates_per_query" in report:
         few = f"{report['candidates_per_query']:,.1f} ({report['share_of_rows']:.4%})"
-        click.echo(f"rows scored per query: {few}, from {report['orders']:,} orders", err=True)
+        orders = counted(report["orders"], "order")
+        click.echo(f"rows scored per query: {few}, from {orders}", err=True)
 
 
-def print_verdicts(report: Report) -> None:
-    """Print one line per query, tab-separated; the numbers of verdicts go to stderr.
+def print_verdicts(report: Report, *, every: bool = False) -> None:
+    """Print the queries that are not proved, or ``every`` query, tab-separated, one per line.
 
-    Only a refuted query has a rank, the id claimed there, a better id and the score of that.
+    Only a refuted query has a rank, the id claimed there, a better id and the score of that. The
+    numbers of verdicts go to stderr.
     """
     columns = ("query", "verdict", "rank", "claimed", "better", "score")
     click.echo("\t".join(columns))
     for verdict in report["verdicts"]:
+        if verdict["verdict"] == "proved" and not every:
+            continue
         click.echo("\t".join(str(verdict.get(name, "")) for name in columns))
     counts = ", ".join(f"{report[word]:,} {word}" for word in ("proved", "tied", "refuted"))
     click.echo(f"{_work(report)}: {counts}", err=True)
@@ -103,13 +130,11 @@ def print_evaluation(report: Report) -> None:
 
     The number of pairs of an overlap goes to stderr.
     """
-    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    for justify in ("left", "right", "right"):
-        table.add_column(justify=justify)
+    table = _table("definition", "rank", "value")
     for row in report["recall"]:
         value = "–" if row["value"] is None else f"{row['value']:.4f}"
         table.add_row(row["definition"], str(row["rank"]), value)
-    _print_table(table)
+    print_table(table)
     for row in report["recall"]:
         if "pairs" in row:
             click.echo(_pairs(row), err=True)
@@ -123,9 +148,8 @@ def print_comparison(report: Report) -> None:
     """
     kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
     for number, kernel in enumerate(kernels):
-        data = (
-            f"{report['rows']:,} rows, {report['query_count']:,} queries, k = {report['ranks'][-1]}"
-        )
+        queries = counted(report["query_count"], "query", "queries")
+        data = f"{counted(report['rows'], 'row')}, {queries}, k = {report['ranks'][-1]}"
         click.echo("\n" * bool(number) + f"{kernel}: {data}")
         ranks = [f"R@{rank}" for rank in report["ranks"]]
         accuracy = ["accuracy"] if "accuracy_mean" in report["summary"][0] else []
@@ -133,7 +157,7 @@ def print_comparison(report: Report) -> None:
         for entry in report["summary"]:
             if entry["kernel"] == kernel:
                 table.add_row(*_comparison_cells(entry, report["ranks"]))
-        _print_table(table)
+        print_table(table)
     for path in report.get("written", []):
         click.echo(f"written: {path}", err=True)
 
@@ -166,7 +190,8 @@ def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, ba
 
     ``every_row`` is the cost of scoring every row, in ns per row and query.
     """
-    setting = f"{k} neighbours in batches of {batch} queries"
+    queries = counted(batch, "query", "queries")
+    setting = f"{counted(k, 'neighbour')} in batches of {queries}"
     click.echo(f"expected cost of exact searches for {setting}:", err=True)
     table = _table("bound", "size", "bytes per row", "rows scored", "ns per row and query")
     rows = [(every_row, ("every row", "", "", "100%", f"{every_row:.2f}"))]
@@ -177,15 +202,16 @@ def print_bounds(measured: "Sequence[Measured]", every_row: float, *, k: int, ba
         rows.append((bound.cost, words))
     for _, words in sorted(rows):
         table.add_row(*words)
-    _print_table(table, err=True)
+    print_table(table, err=True)
 
 
 def print_transforms(choice: "TransformChoice") -> None:
     """Print on stderr the chosen s of a transform, and the recall of codes with each s."""
     recalls = ", ".join(f"{recall:.3f} with {s:g}" for s, recall in choice.recalls.items())
+    queries = counted(choice.queries, "query", "queries")
     click.echo(
-        f"chosen: --transform {choice.scale:g}; R@{choice.rank} of {choice.queries:,} queries in "
-        f"a sample of {choice.rows:,} rows: {recalls}",
+        f"chosen: --transform {choice.scale:g}; R@{choice.rank} of {queries} in "
+        f"a sample of {counted(choice.rows, 'row')}: {recalls}",
         err=True,
     )
 
@@ -209,93 +235,17 @@ def print_plan(report: Report) -> None:
             for key, value in entry.items()
             if key.startswith("seconds")
         )
-        label = f"on {entry['cores']} core" + "s" * (entry["cores"] > 1)
+        label = f"on {counted(entry['cores'], 'core')}"
         fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
     if "search" in report:
         search = report["search"]
         times = (
             f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items()
         )
-        settings = f"k = {search['k']}, batches of {search['batch']}, {search['threads']} threads"
+        threads = counted(search["threads"], "thread")
+        settings = f"k = {search['k']}, batches of {search['batch']}, {threads}"
         fields["per query of these codes"] = f"{', '.join(times)} ({settings})"
-    _print_fields(fields)
-
-
-def print_submitted(report: Report, command: str, *, queued: bool, why: str) -> None:
-    """Print the id of a submitted job; its status and command line go to stderr.
-
-    Parameters
-    ----------
-    report : ``id``, and ``before``: the state that the job had before, or None
-    queued : whether it is queued again; else it is left as it was
-    why : the reason of the state before
-    """
-    before = report["before"]
-    if before is None:
-        status = "queued"
-    elif not queued:
-        status = f"{before} already: nothing was queued again"
-    else:
-        again = (
-            "is checked, and what is missing or wrong done again" if before == "done" else "goes on"
-        )
-        status = f"was {before}{f' ({why})' if why else ''}: {again}"
-    click.echo(report["id"])
-    click.echo(f"{report['id']} {status}: {command}", err=True)
-
-
-def print_status(report: Report) -> None:
-    """Print the status of a job, one line per field that has a value."""
-    left, peak = report["seconds_left"], report["peak_bytes"]
-    fields = {
-        **{key: report[key] for key in ("id", "state", "why", "command")},
-        "parts": f"{report['parts_done']:,} of {report['parts']:,}"
-        if report["parts"] is not None
-        else "",
-        "progress": _progress(report),
-        "rate": _rate(report),
-        "left": "" if left is None else format_seconds(left),
-        "peak memory": format_size(peak) if peak else "",
-        **{
-            key: report[key]
-            for key in (
-                "target",
-                "runs",
-                "exit_code",
-                "submitted",
-                "began",
-                "ended",
-                "log",
-                "report",
-            )
-        },
-    }
-    _print_fields({key: str(value) for key, value in fields.items() if value not in (None, "")})
-
-
-def print_jobs(reports: Sequence[Report]) -> None:
-    """Print a table of jobs."""
-    _print_table(jobs_table(reports))
-
-
-def jobs_table(reports: Sequence[Report]) -> Table:
-    """Return the table of jobs: id, state, done, rate, left, target."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("id", "state", "done", "rate", "left", "target"):
-        table.add_column(name, no_wrap=name != "target", overflow="fold")
-    for report in reports:
-        left = report["seconds_left"]
-        table.add_row(
-            report["id"],
-            report["state"],
-            _progress(report)
-            if report["parts"] is None
-            else f"{report['parts_done']:,}/{report['parts']:,} parts",
-            _rate(report) if report["state"] == "running" else "",
-            "" if left is None else format_seconds(left),
-            report["target"] or "",
-        )
-    return table
+    print_fields(fields)
 
 
 def print_demo(report: Report) -> None:
@@ -309,7 +259,7 @@ def print_demo(report: Report) -> None:
     click.echo(report["page"])
 
 
-def _print_fields(fields: Mapping[str, str]) -> None:
+def print_fields(fields: Mapping[str, str]) -> None:
     """Print one line per field, the values below each other."""
     width = max(map(len, fields))
     for key, value in fields.items():
@@ -325,7 +275,7 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _print_table(table: Table, *, err: bool = False) -> None:
+def print_table(table: Table, *, err: bool = False) -> None:
     """Print a table; only a terminal breaks its long cells, so programs read whole lines."""
     console = Console(stderr=err, markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
@@ -347,17 +297,25 @@ def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
 
 def _work(report: Report) -> str:
     """Return how many queries and rows a search had, and its time."""
-    return (
-        f"{report['queries']:,} queries × {report['rows']:,} rows in "
-        f"{format_seconds(report['seconds'])}"
-    )
+    queries = counted(report["queries"], "query", "queries")
+    return f"{queries} × {counted(report['rows'], 'row')} in {format_seconds(report['seconds'])}"
+
+
+def _speed(report: Report) -> str:
+    """Return the queries per second, or the time of the only query."""
+    if report["queries"] == 1:
+        return f"{report['seconds'] * 1e3:.3g} ms per query"
+    rate = report["queries_per_second"]
+    return f"{rate:,.0f} queries per second" if rate >= 100 else f"{rate:.3g} queries per second"
 
 
 def _pairs(row: Report) -> str:
     """Return how many pairs an overlap counts, and how many queries may have more."""
     cut = row["queries_cut"]
-    more = f"; {cut:,} queries may have more of them: search with a greater -k" if cut else ""
-    return f"{row['definition']}: {row['pairs']:,} pairs of a query and a near hit{more}"
+    queries = counted(cut, "query", "queries")
+    more = f"; {queries} may have more of them: search with a greater -k" if cut else ""
+    pairs = counted(row["pairs"], "pair")
+    return f"{row['definition']}: {pairs} of a query and a near hit{more}"
 
 
 def _proof(report: Report) -> str:
@@ -371,29 +329,16 @@ def _proof(report: Report) -> str:
     shares = ", ".join(f"{name} {share:.4%}" for name, share in report["rows_scored"].items())
     return (
         f"{claim}; rows scored by the true kernel: {shares}; "
-        f"{report['queries_with_ties']:,} queries with ties"
+        f"{counted(report['queries_with_ties'], 'query', 'queries')} with ties"
     )
-
-
-def _progress(report: Report) -> str:
-    """Return how many units of its work a job has done, "" if it has not said so."""
-    progress = report["progress"]
-    return (
-        f"{progress['done']:,}/{progress['total']:,} {progress['unit']}"
-        if progress and "unit" in progress
-        else ""
-    )
-
-
-def _rate(report: Report) -> str:
-    """Return the units that a job does per second, "" if they are not known."""
-    return f"{report['rate']:,.0f} {report['progress']['unit']}/s" if report["rate"] else ""
 
 
 def _format(value: object) -> str:
     """Return a value with thousands separated, and a nested mapping on one line."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if isinstance(value, dict) and set(value) == {"name", "configuration"}:
+        return in_words(value)
     if isinstance(value, dict):
         return ", ".join(f"{key} {_format(entry)}" for key, entry in value.items())
     return str(value)

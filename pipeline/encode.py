@@ -15,7 +15,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.derived import LINEAR_MAP
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, counted
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
@@ -164,8 +164,8 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
                 else "clean the source and ingest it again"
             )
             raise InputError(
-                f"{vectors.where} holds {count} rows with {what} values: kernel {kernel.name} "
-                "does not take them. "
+                f"{vectors.where} holds {counted(count, 'row')} with {what} values: "
+                f"kernel {kernel.name} does not take them. "
                 f"Fix: {fix}."
             )
 

@@ -15,7 +15,7 @@ from mercore.stores.part_store.header import Header, Layout, model_entries, open
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.part_store.skeleton import root_metadata
-from mercore.stores.spec import to_json
+from mercore.stores.spec import in_words, to_json
 
 LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
@@ -216,7 +216,10 @@ def _difference(stored: Header, wanted: Header) -> str:
     differing = [
         key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)
     ]
-    values = (f"{key} ({theirs.get(key, UNSET)}, not {ours.get(key, UNSET)})" for key in differing)
+    values = (
+        f"{key} ({in_words(theirs.get(key, UNSET))}, not {in_words(ours.get(key, UNSET))})"
+        for key in differing
+    )
     return ", ".join(values) or "its columns"
 
 

@@ -73,3 +73,8 @@ class StorageError(MercoreError):
     """The operating system or object store refused to read or write (disk full, no permission)."""
 
     code = "storage"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return a number and its noun: 1 part, 2,000 parts; ``many`` is a plural without -s."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -25,6 +25,16 @@ def digest(value: object) -> str:
     return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
 
 
+def in_words(value: object) -> str:
+    """Return a value of a spec as people write it: ``chi2``, ``rbf (gamma 0.5)``, ``a 1, b 2``."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    rest = value.get("configuration") if set(value) == {"name", "configuration"} else None
+    if rest is None:
+        return ", ".join(f"{key} {in_words(entry)}" for key, entry in value.items())
+    return f"{value['name']} ({in_words(rest)})" if rest else str(value["name"])
+
+
 def to_json(spec: object) -> dict[str, Any]:
     """Return a spec dataclass as a JSON-able mapping, without fields at their ``ABSENT`` value.
 

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from mercore.jobs.background.registry import (
@@ -24,6 +24,30 @@ GRACE_SECONDS = 10  # from Ctrl-C to kill -9
 POLL_SECONDS = 0.05
 
 
+def cancel_jobs(folder: StateFolder, registry: Registry, jobs: Sequence[Job]) -> list[Job]:
+    """Cancel jobs, and the queued jobs that wait for their output; return all of them.
+
+    Raises
+    ------
+    InputError
+        If one has ended already.
+    """
+    for job in jobs:
+        _refuse_ended(job)
+    waiting = [job.id for job in registry.jobs(QUEUED)]
+    done = []
+    for job in jobs:
+        now = registry.find(job.id)[0]
+        cancelled_with_source = now.state == CANCELLED
+        done.append(now if cancelled_with_source else cancel_job(folder, registry, now))
+    named = {job.id for job in jobs}
+    others = [registry.find(name)[0] for name in waiting if name not in named]
+    with_source = [job for job in others if job.state == CANCELLED]
+    for job in with_source:
+        folder.note(job.id, f"cancelled: {job.why}")
+    return [*done, *with_source]
+
+
 def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
     """Cancel a job; return it as it is afterwards.
 
@@ -34,17 +58,17 @@ def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
     InputError
         If it has ended already.
     """
-    if job.state in ENDED:
-        raise InputError(
-            f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs"
-        )
+    _refuse_ended(job)
     registry.change(job.id, cancel=1)
     cancelled = {"state": CANCELLED, "why": "cancelled", "ended": time.time(), "pid": None}
     job = registry.change(job.id, when=QUEUED, **cancelled)
     if job.state == RUNNING:
         _end_process(folder, registry, job)
         registry.change(job.id, when=RUNNING, **cancelled)  # a killed process did not write its end
-    return registry.find(job.id)[0]
+    job = registry.find(job.id)[0]
+    if job.state == CANCELLED:
+        folder.note(job.id, "cancelled")
+    return job
 
 
 def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
@@ -67,6 +91,13 @@ def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
         registry.submit(job.id, JobSpec(job.verb, job.options, job.words, job.target, job.sources))
     start_runner(folder)
     return registry.find(job.id)[0]
+
+
+def _refuse_ended(job: Job) -> None:
+    if job.state in ENDED:
+        raise InputError(
+            f"{job.id} is {job.state}: expected a job that is queued or running. Fix: mercore jobs"
+        )
 
 
 def _end_process(folder: StateFolder, registry: Registry, job: Job) -> None:

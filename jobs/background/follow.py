@@ -7,11 +7,11 @@ from contextlib import suppress
 from rich.console import Console
 from rich.live import Live
 
+from mercore.jobs.background.job_printing import jobs_table
 from mercore.jobs.background.registry import ENDED, Job, Registry
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import STALLED, current_state, job_status
-from mercore.jobs.printing import jobs_table
 
 REDRAW_SECONDS, POLL_SECONDS = 1.0, 0.2
 TIMED_OUT = 3  # the exit code of ``wait`` at its timeout
@@ -24,7 +24,8 @@ def watch_jobs(folder: StateFolder, registry: Registry) -> None:
         while True:
             start_runner(folder)
             newest = registry.jobs()[-max(1, console.height - 2) :]
-            live.update(jobs_table([job_status(folder, job) for job in newest]), refresh=True)
+            table = jobs_table([job_status(folder, job) for job in newest], console.width)
+            live.update(table, refresh=True)
             time.sleep(REDRAW_SECONDS)
 
 
@@ -50,10 +51,14 @@ def log_lines(
 
 
 def wait_for(
-    folder: StateFolder, registry: Registry, job_id: str, timeout: float | None
+    folder: StateFolder, registry: Registry, job_id: str, give_up: float | None
 ) -> tuple[Job, int]:
-    """Wait until a job ends; return it and its exit code, or ``TIMED_OUT`` at the timeout."""
-    give_up = time.monotonic() + timeout if timeout is not None else None
+    """Wait until a job ends; return it and its exit code, or ``TIMED_OUT``.
+
+    Parameters
+    ----------
+    give_up : the moment of the monotonic clock at which to give up, or None
+    """
     while (job := registry.find(job_id)[0]).state not in ENDED:
         if give_up is not None and time.monotonic() > give_up:
             return job, TIMED_OUT

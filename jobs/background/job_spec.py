@@ -22,6 +22,7 @@ HOW = (
     "scheduler",
     "threads",
     "memory",
+    "force",
 )  # how a job runs: no part of its id
 
 

@@ -1,18 +1,19 @@
 """The verbs about jobs: ``jobs status logs wait cancel resume runner``."""
 
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import click
 from click.shell_completion import CompletionItem
 
 from mercore.jobs.background.job_spec import shown
-from mercore.jobs.background.registry import Job, Registry
+from mercore.jobs.background.registry import QUEUED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder, open_state, state_folder
 from mercore.jobs.help import JOBS, VerbCommand
 from mercore.jobs.options import FINITE, Completions, as_json, echo_json
-from mercore.stores.errors import MercoreError
+from mercore.stores.errors import MercoreError, counted
 
 
 def complete_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
@@ -31,6 +32,9 @@ def complete_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> Com
 
 
 JOB = click.argument("job", shell_complete=complete_jobs)
+JOBS_NAMED = click.argument(
+    "names", metavar="JOB…", nargs=-1, required=True, shell_complete=complete_jobs
+)
 
 
 def _verb(*examples: str) -> Callable[[Callable[..., None]], VerbCommand]:
@@ -52,30 +56,50 @@ def _opened() -> Iterator[tuple[StateFolder, Registry]]:
         registry.close()
 
 
-def _print_state(folder: StateFolder, job: Job, *, as_json: bool) -> None:
-    """Print the state of a job on stderr, or its status as JSON."""
+def _print_states(folder: StateFolder, jobs: Sequence[Job], *, as_json: bool) -> None:
+    """Print the states of jobs on stderr, or their statuses as JSON: a list unless it is one."""
+    from mercore.jobs.background.job_printing import print_outcome
     from mercore.jobs.background.status import job_status
 
+    reports = [job_status(folder, job) for job in jobs]
     if as_json:
-        echo_json(job_status(folder, job))
-    else:
-        click.echo(f"{job.id} {job.state}", err=True)
+        echo_json(reports[0] if len(reports) == 1 else reports)
+        return
+    for report in reports:
+        print_outcome(report)
 
 
-@_verb("mercore jobs", "mercore jobs --watch")
+@_verb("mercore jobs", "mercore jobs --watch", "mercore jobs --prune --older-than 7")
 @click.option("--watch", is_flag=True, help="Redraw the table every second, until Ctrl-C.")
+@click.option("--prune", is_flag=True, help="Forget the jobs that have ended, with their logs.")
+@click.option(
+    "--older-than",
+    type=FINITE,
+    metavar="DAYS",
+    help="With --prune: only jobs that ended so long ago.",
+)
 @as_json
-def jobs(*, watch: bool, json: bool) -> None:
-    """List all jobs: state, parts done, rate, time left, and the path that each job writes."""
-    from mercore.jobs.background.follow import watch_jobs
-    from mercore.jobs.background.status import job_status
-    from mercore.jobs.printing import print_jobs
+def jobs(*, watch: bool, prune: bool, older_than: float | None, json: bool) -> None:
+    """List all jobs: state, progress, age, duration, output, and why a job failed.
 
-    if watch and json:
-        raise click.UsageError("--watch draws for people: --json has no use beside it.")
+    --prune forgets jobs; the files that they wrote stay.
+    """
+    from mercore.jobs.background.follow import watch_jobs
+    from mercore.jobs.background.job_printing import print_jobs
+    from mercore.jobs.background.status import job_status
+
+    if watch and (json or prune):
+        raise click.UsageError(
+            "--watch draws for people: --json and --prune have no use beside it."
+        )
+    if older_than is not None and not prune:
+        raise click.UsageError("--older-than has no use without --prune.")
     with _opened() as (folder, registry):
         if watch:
             watch_jobs(folder, registry)
+            return
+        if prune:
+            _prune(folder, registry, older_than or 0, as_json=json)
             return
         reports = [job_status(folder, job) for job in registry.jobs()]
         echo_json(reports) if json else print_jobs(reports)
@@ -89,8 +113,8 @@ def status(job: str, *, json: bool) -> None:
 
     JOB is an id, or the beginning of only one id.
     """
+    from mercore.jobs.background.job_printing import print_status
     from mercore.jobs.background.status import find_job, job_status
-    from mercore.jobs.printing import print_status
 
     with _opened() as (folder, registry):
         report = job_status(folder, find_job(registry, job))
@@ -102,7 +126,7 @@ def status(job: str, *, json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on printing until the job ends.")
 @as_json
 def logs(job: str, *, follow: bool, json: bool) -> None:
-    """Print the log of JOB: the stderr of all its runs."""
+    """Print the log of JOB: begin, stderr, end and figures of each of its runs."""
     from mercore.jobs.background.follow import log_lines
     from mercore.jobs.background.status import find_job
 
@@ -115,48 +139,66 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
                 click.echo(line)
 
 
-@_verb("mercore wait encode-3f && echo done", "mercore wait encode-3f --timeout 3600")
-@JOB
+@_verb("mercore wait encode-3f && echo done", "mercore wait encode-3f search-a --timeout 3600")
+@click.argument("names", metavar="[JOB…]", nargs=-1, shell_complete=complete_jobs)
 @click.option("--timeout", type=FINITE, metavar="SECONDS", help="Give up then, with exit code 3.")
 @as_json
-def wait(job: str, *, timeout: float | None, json: bool) -> None:
-    """Wait until JOB ends, then exit with its exit code."""
+def wait(names: tuple[str, ...], *, timeout: float | None, json: bool) -> None:
+    """Wait until each JOB ends, or all jobs, then exit with the first exit code that is not 0."""
     from mercore.jobs.background.follow import wait_for
-    from mercore.jobs.background.status import find_job, job_status
+
+    give_up = None if timeout is None else time.monotonic() + timeout
+    with _opened() as (folder, registry):
+        waited = _named(registry, names) if names else registry.jobs(QUEUED, RUNNING)
+        ended = [wait_for(folder, registry, job.id, give_up) for job in waited]
+        _print_states(folder, [job for job, _ in ended], as_json=json)
+    sys.exit(next((code for _, code in ended if code), 0))
+
+
+@_verb("mercore cancel encode-3f", "mercore cancel encode-3f search-a --json")
+@JOBS_NAMED
+@as_json
+def cancel(names: tuple[str, ...], *, json: bool) -> None:
+    """Cancel each JOB, queued or running, and the jobs that wait for its output.
+
+    Finished parts are kept; mercore resume does the others.
+    """
+    from mercore.jobs.background.control import cancel_jobs
 
     with _opened() as (folder, registry):
-        ended, code = wait_for(folder, registry, find_job(registry, job).id, timeout)
-        report = job_status(folder, ended)
-        if json:
-            echo_json(report)
-        else:
-            why = f": {report['why']}" if report["why"] else ""
-            click.echo(f"{ended.id} {report['state']}{why}", err=True)
-    sys.exit(code)
+        cancelled = cancel_jobs(folder, registry, _named(registry, names))
+        _print_states(folder, cancelled, as_json=json)
 
 
-@_verb("mercore cancel encode-3f", "mercore cancel encode-3f --json")
-@JOB
+@_verb("mercore resume encode-3f", "mercore resume encode-3f search-a --json")
+@JOBS_NAMED
 @as_json
-def cancel(job: str, *, json: bool) -> None:
-    """Cancel JOB, queued or running. Finished parts are kept; mercore resume does the others."""
-    from mercore.jobs.background.control import cancel_job
-    from mercore.jobs.background.status import find_job
-
-    with _opened() as (folder, registry):
-        _print_state(folder, cancel_job(folder, registry, find_job(registry, job)), as_json=json)
-
-
-@_verb("mercore resume encode-3f", "mercore resume encode-3f --json")
-@JOB
-@as_json
-def resume(job: str, *, json: bool) -> None:
-    """Queue JOB again. It checks the finished parts and does only missing or wrong ones again."""
+def resume(names: tuple[str, ...], *, json: bool) -> None:
+    """Queue each JOB again. It checks finished parts and does only missing or wrong ones again."""
     from mercore.jobs.background.control import resume_job
-    from mercore.jobs.background.status import find_job
 
     with _opened() as (folder, registry):
-        _print_state(folder, resume_job(folder, registry, find_job(registry, job)), as_json=json)
+        resumed = [resume_job(folder, registry, job) for job in _named(registry, names)]
+        _print_states(folder, resumed, as_json=json)
+
+
+def _named(registry: Registry, names: Sequence[str]) -> list[Job]:
+    """Return the jobs of ids or of their beginnings, each once."""
+    from mercore.jobs.background.status import find_job
+
+    found = [find_job(registry, name) for name in names]
+    return list({job.id: job for job in found}.values())
+
+
+def _prune(folder: StateFolder, registry: Registry, days: float, *, as_json: bool) -> None:
+    """Forget ended jobs, and print how many, or their ids as JSON."""
+    from mercore.jobs.background.prune import prune_jobs
+
+    forgotten = prune_jobs(folder, registry, days)
+    if as_json:
+        echo_json({"forgotten": forgotten})
+    else:
+        click.echo(f"{counted(len(forgotten), 'job')} forgotten", err=True)
 
 
 @_verb("mercore runner", "mercore runner --concurrent 2")

@@ -3,13 +3,13 @@
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mercore.stores.errors import FormatError, StorageError
+from mercore.stores.errors import ExistsError, FormatError, StorageError
 
 VERSION = 1
 BUSY_SECONDS = 30  # to wait for the transaction of another process
@@ -123,10 +123,16 @@ class Registry:
         -------
         tuple
             The job, and the job as it was before, or None if it is new.
+
+        Raises
+        ------
+        ExistsError
+            If another job that is queued or running writes the same path.
         """
         with self.transaction():
             before = self._find(job_id)
             if before is None or before.state in ENDED:
+                self._refuse_same_target(job_id, spec)
                 self._put(job_id, spec)
             after = self._find(job_id)
         assert after is not None
@@ -157,11 +163,29 @@ class Registry:
         return None
 
     def change(self, job_id: str, *, when: str | None = None, **values: Any) -> Job:  # noqa: ANN401 - the fields' types
-        """Set fields of a job if ``when`` is None or its state; return the job."""
+        """Set fields of a job if ``when`` is None or its state; return the job.
+
+        If it is cancelled, so are the queued jobs that wait for its output.
+        """
         with self.transaction():
             job = self._find(job_id)
             assert job is not None, job_id
-            return self._change(job_id, **values) if when in (None, job.state) else job
+            if when not in (None, job.state):
+                return job
+            job = self._change(job_id, **values)
+            if values.get("state") == CANCELLED:
+                self._cancel_waiting(job)
+            return job
+
+    def forget(self, job_id: str, remove: Callable[[], None]) -> bool:
+        """Delete a job that has ended, and ``remove`` its files; return whether it was there."""
+        with self.transaction():
+            job = self._find(job_id)
+            if job is None or job.state not in ENDED:
+                return False
+            remove()
+            self._connection.execute("DELETE FROM jobs WHERE id = ?", [job_id])
+        return True
 
     def jobs(self, *states: str) -> list[Job]:
         """Return the jobs in some states, or all without any, in the order of the queue."""
@@ -207,6 +231,25 @@ class Registry:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+
+    def _refuse_same_target(self, job_id: str, spec: JobSpec) -> None:
+        """Refuse a job whose output another one writes, unless it goes on with that output."""
+        if spec.target is None or spec.target in spec.sources:
+            return
+        for job in self._select("state IN (?, ?) AND target = ?", QUEUED, RUNNING, spec.target):
+            if job.id != job_id:
+                raise ExistsError(
+                    f"{spec.target} is the output of {job.id}, which is {job.state}: expected a "
+                    f"path that no other job writes. Fix: name another, or mercore cancel {job.id}"
+                )
+
+    def _cancel_waiting(self, source: Job) -> None:
+        """Cancel the queued jobs that wait for the output of a job, and those that wait for it."""
+        for job in self._select("state = ? AND place > ?", QUEUED, source.position):
+            if source.target in job.sources:
+                why = f"its source {source.id} was cancelled"
+                ended = self._change(job.id, state=CANCELLED, why=why, ended=time.time())
+                self._cancel_waiting(ended)
 
     def _put(self, job_id: str, spec: JobSpec) -> None:
         """Write a job at the end of the queue; its number of runs stays."""

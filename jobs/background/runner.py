@@ -93,6 +93,8 @@ def recover(folder: StateFolder, registry: Registry, log: logging.Logger) -> int
         else:
             after = mark_dead(registry, job)
             log.info("%s: its process is gone: %s", job.id, after.state)
+            again = "it is started again" if after.state == QUEUED else f"it is {after.state}"
+            folder.note(job.id, f"run {job.runs}: its process died: {again}")
     return living
 
 

@@ -1,7 +1,10 @@
 """The state folder: the registry of jobs, and a folder per job with its log, report and lock."""
 
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from platformdirs import user_state_path
@@ -53,6 +56,18 @@ class StateFolder:
         folder = self.lock(job).parent
         with storage_errors("write", folder):
             folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+
+    def note(self, job: str, text: str) -> None:
+        """Append a line with the time to the log of a job, unless the disk is full."""
+        with suppress(OSError), self.log(job).open("a") as log:
+            log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+
+    def remove_folder(self, job: str) -> None:
+        """Remove the folder of a job."""
+        folder = self.lock(job).parent
+        with storage_errors("remove", folder):
+            if folder.is_dir():
+                shutil.rmtree(folder)
 
     def alive(self, job: str) -> bool:
         """Return whether a job's process lives."""

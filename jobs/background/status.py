@@ -55,6 +55,8 @@ def job_status(folder: StateFolder, job: Job) -> Report:
     current = current_state(folder, job)
     done, total = _parts(job)
     progress = job.progress
+    now, began = time.time(), job.began
+    has_begun = began is not None and began >= job.submitted  # since it was queued the last time
     rate = progress["done"] / progress["seconds"] if progress.get("seconds") else None
     left = (progress["total"] - progress["done"]) / rate if rate and current == RUNNING else None
     return {
@@ -69,6 +71,8 @@ def job_status(folder: StateFolder, job: Job) -> Report:
         "rate": rate and round(rate, 3),
         "seconds_left": left and round(left, 1),
         "peak_bytes": job.peak_bytes or None,
+        "age_seconds": round(now - job.submitted, 1),
+        "seconds": round((job.ended or now) - (began or now), 3) if has_begun else None,
         "runs": job.runs,
         "exit_code": job.exit_code,
         "submitted": _iso_time(job.submitted),
@@ -112,10 +116,20 @@ def last_line(log: Path) -> str:
 
 
 def _parts(job: Job) -> tuple[int | None, int | None]:
-    """Return the numbers of done and of all parts: now, or at the end of an ended job."""
+    """Return the numbers of done and of all parts: now, or at the end of an ended job.
+
+    No part is done if the store is gone.
+    """
     if job.state in ENDED:
-        return job.progress.get("parts_done"), job.progress.get("parts")
+        parts = job.progress.get("parts")
+        gone = parts is not None and not _is_there(job.target)
+        return 0 if gone else job.progress.get("parts_done"), parts
     return parts_done(job) or (None, None)
+
+
+def _is_there(target: str | None) -> bool:
+    """Return whether a target exists; one on an object store is not asked for."""
+    return target is None or "://" in target or Path(target).exists()
 
 
 def _why(folder: StateFolder, job: Job, current: str) -> str:

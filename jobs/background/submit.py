@@ -92,7 +92,8 @@ def _submitting(verb: click.Command) -> click.Command:
         registry = state.registry()
         spec, name = job_spec(verb, given), job_id(str(verb.name), given)
         before = next(iter(registry.find(name)), None)
-        if before and (before.state not in ENDED or _stays_done(verb, before)):
+        stays = before and (before.state not in ENDED or _stays_done(verb, before))
+        if before and stays and not given.get("force"):
             job = before
         else:
             _check(verb, {**context.params, **given}, registry)
@@ -104,7 +105,7 @@ def _submitting(verb: click.Command) -> click.Command:
         start_runner(state)
         _print(job, before, as_json=settings["json"])
 
-    parameters = [parameter for parameter in verb.params if parameter.name != "json"]
+    parameters = [parameter for parameter in verb.params if parameter.name not in ("json", "every")]
     return VerbCommand(
         verb.name,
         params=parameters,
@@ -125,10 +126,10 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether a finished job needs no new run: an ingest or export whose files exist."""
+    """Return whether a finished job needs no new run: one whose files exist, as it left them."""
     from mercore.stores.location.resolve import location_of
 
-    if job.verb not in ("ingest", "export") or job.state != DONE:
+    if job.verb not in ("ingest", "search", "export") or job.state != DONE:
         return False
     return all(location_of(path).exists() for path in written_by(verb, job.options))
 
@@ -174,7 +175,7 @@ def _print(job: Job, before: Job | None, *, as_json: bool) -> None:
     if as_json:
         echo_json(report)
         return
-    from mercore.jobs.printing import print_submitted
+    from mercore.jobs.background.job_printing import print_submitted
 
     print_submitted(
         report, shown(job.words), queued=before != job, why=before.why if before else ""

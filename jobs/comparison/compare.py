@@ -12,6 +12,7 @@ import click
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
 from mercore.jobs.comparison.setup import (
+    PICTURES,
     RECORDED,
     RECORDS,
     CompareOptions,
@@ -256,7 +257,7 @@ def _draw(report: Report, folder: Path) -> list[str]:
     seeds = summary[0]["seeds"]
     deviations = f"; bands and bars: one standard deviation over {seeds} seeds" * (seeds > 1)
     caption = f"{rows:,} rows, {report['query_count']:,} queries{deviations}"
-    paths = [folder / "recall.png", folder / "recall.svg"]
+    paths = [folder / name for name in PICTURES]
     for path in paths:
         publish(path, draw_recall(drawn, path.suffix.removeprefix("."), caption))
     return [str(path) for path in paths]

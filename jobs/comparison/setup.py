@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mercore.jobs.comparison.candidates import Similarity, parse_kernels
-from mercore.jobs.options import Report, check_whole, parse_ranks
+from mercore.jobs.options import Report, check_whole, parse_ranks, refuse_unused
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.jobs.verbs.labels import LabelOptions
@@ -32,6 +32,7 @@ from mercore.stores.vectors import Vectors, original_ids
 
 RECORDS = {"name": "mercore-compare", "version": 1}
 RECORDED = "compare.json"
+PICTURES = ("recall.png", "recall.svg")
 ZARR = (ROOT, ".zarray", ".zgroup")  # files of arrays and groups, of both versions
 DRAWN_RANKS = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 MAX_SEEDS = 1000
@@ -55,6 +56,7 @@ class CompareOptions(VerbOptions):
     memory: int | None = None
     labelling: LabelOptions = LabelOptions()  # noqa: RUF009 - it is frozen
     out: str | None = None
+    force: bool = False
 
     def check(self, target: str | None = None) -> None:
         """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
@@ -66,7 +68,9 @@ class CompareOptions(VerbOptions):
         self.search_execution().check()
         self.encode_execution().check()
         check_range("seeds", self.seeds, (1, MAX_SEEDS), "--seeds 2")
-        check_out_folder(self.out)
+        if self.out is None:
+            refuse_unused("without --out no file is written", force=self.force or None)
+        check_out_folder(self.out, replace=self.force)
 
     def similarities(self) -> list[Similarity]:
         """Return the kernels to compare under."""
@@ -139,15 +143,17 @@ class Setup:
         }
 
 
-def check_out_folder(out: str | None) -> None:
+def check_out_folder(out: str | None, *, replace: bool = False) -> None:
     """Refuse a folder that cannot keep a comparison, such as a store.
+
+    Pictures beside ``compare.json`` are drawn again; others only if they may be replaced.
 
     Raises
     ------
     InputError
         If it is a URL.
     ExistsError
-        If it is a file, or a store or array of any program.
+        If it is a file, a store or array of any program, or has pictures of another origin.
     StorageError
         If it cannot be written.
     """
@@ -168,12 +174,24 @@ def check_out_folder(out: str | None) -> None:
             )
         check_hits_path(str(folder / "truth.npz"))
         read_records(folder / RECORDED)
+        if not replace:
+            _refuse_pictures(folder)
         return
     nearest = next(above for above in folder.absolute().parents if exists(above))
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise StorageError(
             f"cannot write {out}: {nearest} is no folder to write in. Fix: name another with --out."
         )
+
+
+def _refuse_pictures(folder: Path) -> None:
+    """Refuse to draw over pictures that no comparison has drawn."""
+    for picture in (folder / name for name in PICTURES):
+        if exists(picture) and not exists(folder / RECORDED):
+            raise ExistsError(
+                f"{picture} exists and is of no comparison: expected a folder without it. Fix: "
+                "name another with --out, or replace it with --force."
+            )
 
 
 def read_records(path: Path) -> list[Report]:

@@ -1,5 +1,6 @@
 """The demonstration: tiles of photographs are encoded and searched, and a page shows the hits."""
 
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
 from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import ExistsError, InputError
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
@@ -35,6 +36,7 @@ KERNELS = tuple(
     for name, kind in KINDS.items()
     if kind.normalised and (not kind.takes_gamma or kind.default_gamma)
 )
+STORES, PAGE = ("vectors.zarr", "queries.zarr", "codes.zarr"), "index.html"
 SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
 MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
@@ -73,23 +75,27 @@ class TileSource:
         return self.name
 
 
-def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Report:
+def run(
+    out: str, *, kernel: str, atoms: int | None, tiles: int | None, force: bool = False
+) -> Report:
     """Ingest, encode and search in the new folder ``out``; return the figures and the page's path.
 
     Without ``atoms`` there are as many as by default, or a quarter of the tiles if these are fewer.
+    With ``force`` the stores and the page of an earlier demo are replaced; other files stay.
 
     Raises
     ------
     ExistsError
-        If ``out`` exists already.
+        If ``out`` exists already, and is not to be replaced.
     InputError
         If a parameter is out of range.
     """
     refuse_url(out, "a demonstration")
     folder = Path(out)
-    if folder.exists():
+    if folder.exists() and not (force and folder.is_dir()):
         raise ExistsError(
-            f"{out} exists: expected a new folder. Fix: remove it, or name another with --out."
+            f"{out} exists: expected a new folder. Fix: name another with --out, or replace an "
+            "earlier demo with --force."
         )
     spec = chosen_spec(kernel, atoms, tiles)
     held = _cut(tiles)
@@ -97,14 +103,13 @@ def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Repor
     click.echo(
         f"{len(held.base):,} tiles to search, {len(held.queries)} held out as queries", err=True
     )
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_made(folder)
     began = time.perf_counter()
-    _ingest(TileSource(held.base, "tiles of sample photographs"), folder / "vectors.zarr")
-    _ingest(TileSource(held.queries, "held-out tiles"), folder / "queries.zarr")
+    _ingest(TileSource(held.base, "tiles of sample photographs"), folder / STORES[0])
+    _ingest(TileSource(held.queries, "held-out tiles"), folder / STORES[1])
     gist_seconds = time.perf_counter() - began
-    base, queries, codes = (
-        str(folder / name) for name in ("vectors.zarr", "queries.zarr", "codes.zarr")
-    )
+    base, queries, codes = (str(folder / name) for name in STORES)
     encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
     searches = {
         CODES: _searched(codes, queries),
@@ -116,7 +121,7 @@ def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Repor
         name: recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth
     }
     report: Report = {
-        "page": str((folder / "index.html").resolve()),
+        "page": str((folder / PAGE).resolve()),
         "kernel": kernel,
         "tiles": len(held.base),
         "queries": len(held.queries),
@@ -128,8 +133,16 @@ def run(out: str, *, kernel: str, atoms: int | None, tiles: int | None) -> Repor
     }
     found = {"codes": searches[CODES][1], "reranked": searches[RERANKING][1]}
     gallery = _gallery(held, report, found, truth)
-    publish(folder / "index.html", render_gallery(gallery).encode())
+    publish(folder / PAGE, render_gallery(gallery).encode())
     return report
+
+
+def _remove_made(folder: Path) -> None:
+    """Remove what an earlier demo made in the folder."""
+    with storage_errors("remove", folder):
+        for store in filter(Path.exists, (folder / name for name in STORES)):
+            shutil.rmtree(store)
+        (folder / PAGE).unlink(missing_ok=True)
 
 
 def _ingest(tiles: TileSource, store: Path) -> None:

@@ -1,5 +1,6 @@
 """Bytes of a store on disk, and the refusal of work that exceeds the free disk."""
 
+from mercore.jobs.printing import format_size
 from mercore.pipeline.encode import EncodePlan
 from mercore.pipeline.orders.plan import OrderPlan
 from mercore.stores.codes import KIND as CODES
@@ -27,8 +28,7 @@ def check_disk(
     free = location_of(where).free_bytes()
     if free is not None and needed > free:
         raise BudgetError(
-            f"{verb} would write {needed / 2**30:.2f} GiB: expected at most {free / 2**30:.2f} "
-            "GiB, "
+            f"{verb} would write {format_size(needed)}: expected at most {format_size(free)}, "
             f"which is free for {where}. Fix: free space there, or {fix}."
         )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import click
 
+from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.ingest import BLOCK_BYTES
@@ -44,8 +45,8 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
     total = INTERPRETER_BYTES + needed
     if memory is not None and total > memory:
         raise BudgetError(
-            f"{verb} would take {_gib(total)}: expected at most {_gib(memory)}, as --memory "
-            f"says. Fix: {fix}."
+            f"{verb} would take {format_size(total)}: expected at most {format_size(memory)}, as "
+            f"--memory says. Fix: {fix}."
         )
 
 
@@ -211,7 +212,3 @@ def exact_bytes(
 def fits(needed: int, memory: int | None) -> bool:
     """Return whether the interpreter and ``needed`` bytes fit the memory, if that is limited."""
     return memory is None or INTERPRETER_BYTES + needed <= memory
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

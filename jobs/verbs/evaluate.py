@@ -15,7 +15,7 @@ from mercore.pipeline.measures.recall import Recall
 from mercore.pipeline.measures.recognition import Classifier, recognition_rates
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
-from mercore.stores.results.hits import AnyHits, Hits, open_hits
+from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
 
 TRUTH = "recognition-of-truth"
 
@@ -24,6 +24,8 @@ TRUTH = "recognition-of-truth"
 class EvaluateOptions(VerbOptions):
     """Options of evaluate; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
 
+    hits_format: str | None = None
+    truth_format: str | None = None
     ranks: str | Iterable[int] | None = None
     vectors: str | None = None
     queries: str | Sliced | None = None
@@ -36,6 +38,8 @@ class EvaluateOptions(VerbOptions):
     def check(self, target: str | None = None) -> None:
         """Refuse options of scoring again, of labels or of overlap if one of them is missing."""
         kernel = self.kernel
+        for called in (self.hits_format, self.truth_format):
+            check_format(called)
         if self.vectors is None:
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
             because = "it says how to re-score the hits from --vectors"
@@ -106,7 +110,8 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
         If an input does not exist, or does not fit the others.
     """
     options.check()
-    returned, true = open_hits(hits), open_hits(truth)
+    returned = open_hits(hits, options.hits_format)
+    true = open_hits(truth, options.truth_format)
     checked_pair(returned.ids, true.ids)
     ranks = None if options.ranks is None else parse_ranks(options.ranks)
     rescoring = _open_rescoring(returned, options)

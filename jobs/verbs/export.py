@@ -22,7 +22,7 @@ from mercore.pipeline.search.batch_search import check_queries
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, FormatError, InputError
 from mercore.stores.formats.faiss_index import check_faiss, write_index
-from mercore.stores.formats.npy import open_npy
+from mercore.stores.formats.npy import open_npy, write_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.publish import publish
@@ -40,11 +40,12 @@ class ExportOptions(VerbOptions):
     queries: str | None = None
     points: str | None = None
     kernel: str | None = None
+    force: bool = False
 
     def check(self, target: str | None = None) -> None:
         """Refuse queries without points, points without queries, and paths that cannot be written.
 
-        Points may exist: a killed export may have written them.
+        Points may exist: a killed export may have written them. With ``force`` files are replaced.
 
         Raises
         ------
@@ -61,10 +62,9 @@ class ExportOptions(VerbOptions):
         for path in filter(None, (target, points)):
             refuse_url(path, "an index or points")
         self.check_distinct({"INDEX": target, "--queries": queries, "--points": points})
-        if target is not None:
-            LocalLocation(Path(target)).check_new()
-        if points is not None and not Path(points).is_file():
-            LocalLocation(Path(points)).check_new()
+        for path in filter(None, (target, points)):
+            if not (Path(path).is_file() and (self.force or path == points)):
+                LocalLocation(Path(path)).check_new()
 
     def check_distinct(self, paths: dict[str, str | None]) -> None:
         """Refuse two options whose paths lead to the same file."""
@@ -87,6 +87,7 @@ class ExportTask(VerbTask):
     encoder: Pq
     queries: Source | None
     points: str | None
+    force: bool
 
     def run(self) -> Report:
         """Write the points, then the index; a killed export is finished by the same command."""
@@ -95,7 +96,11 @@ class ExportTask(VerbTask):
         if self.queries is not None and self.points is not None:
             with threadpool_limits(1):  # so that the same command makes the same bytes
                 rows = self.queries.read(0, self.queries.shape[0])
-                _write_points(self.points, encoder.embed(rows, label="query"))
+                points = encoder.embed(rows, label="query")
+                if self.force:
+                    write_npy(Path(self.points), points)
+                else:
+                    _write_points(self.points, points)
             report["written"].append(self.points)
         ids = original_ids(np.arange(store.rows), store.dropped) if store.dropped.size else None
         write_index(Path(self.index), encoder.codebooks, _codes(store), ids, metric=encoder.metric)
@@ -133,12 +138,16 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     if options.queries is not None and options.points is not None:
         queries = mapped_source(open_rows(options.queries), map_of(store))
         check_queries(queries, kernel_from_spec(store.spec.kernel, custom), store.spec.dims, codes)
-        _check_points(
-            options.points,
-            (queries.shape[0], encoder.codebooks.shape[0] * encoder.codebooks.shape[2]),
-        )
+        if not options.force:
+            count, _, width = encoder.codebooks.shape
+            _check_points(options.points, (queries.shape[0], count * width))
     return ExportTask(
-        store=store, index=index, encoder=encoder, queries=queries, points=options.points
+        store=store,
+        index=index,
+        encoder=encoder,
+        queries=queries,
+        points=options.points,
+        force=options.force,
     )
 
 

@@ -10,6 +10,8 @@ from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.formats import open_source
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.orders import OrderStore, open_order_store
+from mercore.stores.results.hdf5 import split_dataset
+from mercore.stores.results.recognise import describe_results
 from mercore.stores.vectors import KIND as VECTORS
 from mercore.stores.vectors import VectorStore, open_vector_store
 
@@ -29,6 +31,9 @@ class InfoTask(VerbTask):
             return describe_orders(open_order_store(self.path))
         if self.kind == VECTORS:
             return describe_vectors(open_vector_store(self.path))
+        results = describe_results(self.path)
+        if results is not None:
+            return results
         source = open_source(self.path)
         rows, dims = source.shape
         return {
@@ -41,8 +46,8 @@ class InfoTask(VerbTask):
 
 
 def open_info(store: str) -> InfoTask:
-    """Determine the kind of a store or file."""
-    return InfoTask(path=store, kind=kind_of(store))
+    """Determine the kind of a store or file; ``file.h5::name`` is a dataset in a file."""
+    return InfoTask(path=store, kind=kind_of(split_dataset(store)[0]))
 
 
 def describe_vectors(vectors: VectorStore) -> Report:

@@ -15,7 +15,7 @@ from mercore.pipeline.measures.overlap import NearPairs, hamming_distances, thre
 from mercore.pipeline.search.batch_search import check_queries, check_source
 from mercore.pipeline.search.rerank import true_scores
 from mercore.stores.codes import open_code_store
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, counted
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import Hits
@@ -66,8 +66,8 @@ def open_rescoring(
     opened, nq = kernel.open(store), rows.shape[0]
     if len(hits.ids) != nq:
         raise InputError(
-            f"{rows.name} holds {nq} queries: expected {len(hits.ids)}, as the hits have. "
-            "Fix: name their queries."
+            f"{rows.name} holds {counted(nq, 'query', 'queries')}: expected {len(hits.ids)}, as "
+            "the hits have. Fix: name their queries."
         )
     stored = stored_rows(hits.ids, store.dropped)
     if stored.max(initial=-1) >= store.rows:

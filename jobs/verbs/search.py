@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -27,6 +28,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.results.hits import Hits, write_hits
+from mercore.stores.rows import is_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     """
     options.check()
     options.check_out(queries)
+    _refuse_swapped(store, queries)
     if kind_of(store) == ORDERS:
         return open_order_search(store, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
@@ -107,3 +110,12 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     task.settings.check(task.scanned.rows)
     check_queries(task.queries, kernel, task.dims, store)
     return task.fit(batch=options.batch)
+
+
+def _refuse_swapped(store: str, queries: str | Sliced) -> None:
+    """Refuse a file as the store if a store that can be searched stands where queries do."""
+    if isinstance(queries, str) and Path(store).is_file() and is_store(queries):
+        raise InputError(
+            f"{store} is a file and {queries} is a store of {kind_of(queries)}: expected the store "
+            f"first. Fix: mercore search {queries} {store}"
+        )

@@ -23,6 +23,7 @@ from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
+from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors
 
@@ -45,9 +46,12 @@ class SearchOptions(VerbOptions):
     batch: int | None = None
     execution: Execution = Execution()  # noqa: RUF009
     out: str | None = None
+    force: bool = False
 
     def check(self, target: str | None = None) -> None:
         """Refuse contradictions, and a file of hits that cannot be written."""
+        if not self.out:
+            refuse_unused("without --out no file is written", force=self.force or None)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), "--neighbours 4")
@@ -55,11 +59,15 @@ class SearchOptions(VerbOptions):
         self.check_out()
 
     def check_out(self, *read: str | Sliced) -> None:
-        """Refuse a file of hits or a certificate that cannot be written, or would replace input."""
+        """Refuse a file of hits or a certificate that cannot be written, or would replace a file.
+
+        The files of an unfinished search may be replaced: it is compared with this one later.
+        """
         if self.out:
-            check_hits_path(self.out, read=read)
+            replace = self.force or (self.with_bounds and is_unfinished(self.out))
+            check_hits_path(self.out, read=read, replace=replace)
             if self.with_bounds:
-                check_hits_path(certificate_path(self.out), read=read)
+                check_hits_path(certificate_path(self.out), read=read, replace=replace)
 
     @property
     def with_bounds(self) -> bool:
@@ -273,5 +281,6 @@ class SearchTask(ABC):
             "k": self.settings.k,
             "rows": rows,
             "seconds": round(seconds, 3),
+            "queries_per_second": round(nq / seconds, 3),
             "ns_per_row_and_query": round(seconds / rows / nq * 1e9, 3),
         }

@@ -23,9 +23,9 @@ from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.verify import PROVED, REFUTED, TIED, Verdicts
 from mercore.pipeline.search.verify import verify as verify_batch
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError
+from mercore.stores.errors import InputError, counted
 from mercore.stores.formats import Sliced
-from mercore.stores.results.hits import AnyHits, Hits, open_hits
+from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import canonical_json
 from mercore.stores.vectors import Vectors, original_ids, stored_rows
@@ -37,6 +37,7 @@ class VerifyOptions(VerbOptions):
 
     kernel: KernelOptions
     bounds: str | None = None
+    hits_format: str | None = None
     k: int | None = None
     batch: int | None = None
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
@@ -44,6 +45,7 @@ class VerifyOptions(VerbOptions):
     def check(self, target: str | None = None) -> None:
         """Refuse a kernel that does not exist, and counts that are not whole numbers."""
         check_whole(k=self.k, batch=self.batch)
+        check_format(self.hits_format)
         self.kernel.check()
         self.execution.check()
 
@@ -129,7 +131,7 @@ def open_verify(
     """
     options.check()
     name = hits if isinstance(hits, str) else "the array of hits"
-    claimed = _first(open_hits(hits), options.k, name)
+    claimed = _first(open_hits(hits, options.hits_format), options.k, name)
     linear_map = options.kernel.open_map()
     rows = mapped_vectors(open_vectors(vectors), linear_map)
     kernel = options.kernel.open(rows)
@@ -137,8 +139,9 @@ def open_verify(
     codes = _bounds(options.bounds, rows, kernel)
     source = mapped_source(open_rows(queries), linear_map)
     if source.shape[0] != len(claimed.ids):
+        queries_claimed = counted(len(claimed.ids), "query", "queries")
         raise InputError(
-            f"{name} holds hits of {len(claimed.ids)} queries: expected {source.shape[0]}, as "
+            f"{name} holds hits of {queries_claimed}: expected {source.shape[0]}, as "
             f"{source.name} has. "
             "Fix: name the queries that they are of."
         )

@@ -1,5 +1,6 @@
 """Publishing of files: a reader sees the whole file or none, even after a power cut."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +8,11 @@ from pathlib import Path
 
 from mercore.stores.errors import NotFoundError, StorageError
 from mercore.stores.location.scratch import scratch_file
+
+REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "grant access there"),
+}
 
 
 def publish(path: Path, data: bytes | memoryview) -> None:
@@ -82,5 +88,7 @@ def storage_errors(verb: str, path: Path | str) -> Iterator[None]:
         ) from error
     except OSError as error:
         reason = error.strerror or str(error)
-        fix = "Fix: free space or grant access there, then run the same command again."
-        raise StorageError(f"cannot {verb} {path}: {reason}. {fix}") from error
+        remedy = REMEDIES.get(error.errno or 0, "free space or grant access there")
+        raise StorageError(
+            f"cannot {verb} {path}: {reason}. Fix: {remedy}, then run the same command again."
+        ) from error

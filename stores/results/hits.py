@@ -1,8 +1,8 @@
-"""Hits, the top-k rows per query, and their files: ``.ivecs .ibin .npz .parquet``."""
+"""Hits, the top-k rows per query, and their files: ``.ivecs .ibin .npy .npz .parquet .h5``."""
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,25 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.formats.bigann import read_truth, truth_bytes
-from mercore.stores.formats.npz import npz_bytes, read_npz
+from mercore.stores.formats.npy import write_npy
+from mercore.stores.formats.npz import npz_bytes
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
-from mercore.stores.results.parquet import parquet_bytes, read_parquet_hits
+from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
+from mercore.stores.results.id_arrays import (
+    IdsAndScores,
+    dtype_shape,
+    read_npy_ids,
+    read_npz_hits,
+    read_parquet_columns,
+)
+from mercore.stores.results.parquet import parquet_bytes
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
 
 MAX_INT32 = 2**31 - 1
+CERTIFICATE = ".certificate.npz"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +60,7 @@ class Hits:
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
             message = (
-                f"hits: ids are {_kind(self.ids)}, expected int64[nq, k]. Fix: pass one "
+                f"hits: ids are {dtype_shape(self.ids)}, expected int64[nq, k]. Fix: pass one "
                 "row of ids per query."
             )
             raise ShapeError(message)
@@ -58,7 +68,7 @@ class Hits:
             self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"
         ):
             message = (
-                f"hits: scores are {_kind(self.scores)}, expected floats of the ids' shape "
+                f"hits: scores are {dtype_shape(self.scores)}, expected floats of the ids' shape "
                 f"{list(self.ids.shape)}. "
                 f"Fix: pass one score per id."
             )
@@ -73,20 +83,36 @@ class Hits:
         return len(self.ids)
 
 
-AnyHits = str | Hits | NDArray[np.integer[Any]]
+AnyHits = str | Hits | NDArray[np.integer[Any]] | Sequence[Sequence[int]]
 
 
 def certificate_path(path: str) -> str:
-    """Return the path of the certificate of the hits at ``path``."""
-    return str(Path(path).with_suffix(".certificate.npz"))
+    """Return the path to which the certificate of the hits at ``path`` is written."""
+    return path + CERTIFICATE
 
 
-def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
+def found_certificate(path: str) -> str | None:
+    """Return the path of the certificate beside the hits at ``path``, or None.
+
+    Certificates of the first versions are called as the hits without their suffix. Such a one
+    counts unless it may belong to other hits of that name.
+    """
+    old, hits = Path(path).with_suffix(CERTIFICATE), Path(path)
+    with storage_errors("read", path):
+        if Path(certificate_path(path)).is_file():
+            return certificate_path(path)
+        others = [hits.with_suffix(suffix) for suffix in READERS if suffix != hits.suffix]
+        unproved = (each for each in others if not Path(certificate_path(str(each))).is_file())
+        return str(old) if old.is_file() and not any(map(Path.is_file, unproved)) else None
+
+
+def check_hits_path(path: str, *, read: Iterable[object] = (), replace: bool = True) -> None:
     """Refuse a path that ``write_hits`` could not write to, before any work is done.
 
     Parameters
     ----------
     read : the inputs of the work; a path among them must not be overwritten
+    replace : whether an existing file may be replaced
 
     Raises
     ------
@@ -95,8 +121,8 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
     NotFoundError
         If the folder does not exist.
     ExistsError
-        If the path is a folder or an input, or ``.ivecs`` hits would overwrite an ``.fvecs`` that
-        does not hold their scores.
+        If the path is a folder or an input, exists and is not to be replaced, or ``.ivecs`` hits
+        would overwrite an ``.fvecs`` that does not hold their scores.
     StorageError
         If the folder cannot be written.
     """
@@ -108,6 +134,11 @@ def check_hits_path(path: str, *, read: Iterable[object] = ()) -> None:
             raise ExistsError(
                 f"{path} is an input of this search: its hits would replace it. Fix: name "
                 "another path."
+            )
+        if not replace and Path(path).exists():
+            raise ExistsError(
+                f"{path} exists: expected a new path. Fix: name another, or replace it with "
+                "--force."
             )
         if suffix == ".ivecs":
             check_beside(path)
@@ -134,7 +165,8 @@ def write_hits(path: str, hits: Hits) -> list[str]:
 
     ``.ivecs`` holds int32 ids, and the ``.fvecs`` of the same stem float32 scores. ``.ibin`` is
     big-ann's ground truth, int32 ids and float32 scores. ``.npz`` holds ``ids`` and ``scores``
-    unchanged, and so does ``.parquet``, one row per query, in columns of lists.
+    unchanged, and so does ``.parquet``, one row per query, in columns of lists. ``.npy`` holds the
+    ids alone. ``.h5`` holds ``neighbors``, ``distances`` and ``scores``: see ``hdf5_bytes``.
 
     Raises
     ------
@@ -148,54 +180,59 @@ def write_hits(path: str, hits: Hits) -> list[str]:
     check_hits_path(path)
     sweep(Path(path).parent, Path(path).name)
     with storage_errors("write", path):
-        certificate = Path(certificate_path(path))
-        if Path(path).exists() and certificate.is_file():
-            certificate.unlink()  # of the hits that are replaced
-    if _suffix(path) == ".npz":
-        arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
-        publish(
-            Path(path),
-            npz_bytes(arrays if hits.scores is None else {**arrays, "scores": hits.scores}),
-        )
-        return [path]
-    if _suffix(path) == ".parquet":
-        publish(Path(path), parquet_bytes(hits.ids, hits.scores))
+        stale = found_certificate(path)  # of the hits that are replaced
+        if Path(path).exists() and stale:
+            Path(stale).unlink()
+    suffix = _suffix(path)
+    if suffix in WHOLE:
+        WHOLE[suffix](Path(path), hits)
         return [path]
     ids = _int32_ids(path, hits.ids)
     scores = None if hits.scores is None else hits.scores.astype(np.float32)
-    if _suffix(path) == ".ibin":
+    if suffix == ".ibin":
         publish(Path(path), truth_bytes(ids, scores))
         return [path]
     return write_texmex_hits(path, ids, scores)
 
 
-def read_hits(path: str) -> Hits:
+def read_hits(path: str, called: str | None = None) -> Hits:
     """Read hits, or the ground truth of another tool; ``scores`` is None if the file has only ids.
 
     The scores of a foreign file are returned unchanged, even if they are distances.
+
+    Parameters
+    ----------
+    path : a file; ``file.h5::name`` names a dataset of ids in it
+    called : the name of the format, such as ``ibin``; without it the suffix decides
 
     Raises
     ------
     NotFoundError
         If there is nothing at ``path``.
     InputError
-        If the suffix is unknown.
+        If the suffix or the name of the format is unknown.
     FormatError
         If the size or the arrays do not fit the format, or an id is below -1.
     StorageError
         If the operating system refuses.
     """
     refuse_url(path, "hits")
-    suffix = _suffix(path)
-    if not stat.S_ISREG(path_status(path).st_mode):
+    file, _ = split_dataset(path)
+    reader = READERS[_suffix(file) if called is None else _suffix_called(called)]
+    if not stat.S_ISREG(path_status(file).st_mode):
         message = f"{path}: not a regular file, expected hits. Fix: name the file."
         raise FormatError(message)
-    ids, scores = READERS[suffix](path)
+    ids, scores = reader(path)
     return Hits(scores=scores, ids=_checked(path, ids))
 
 
-def open_hits(hits: AnyHits) -> Hits:
+def open_hits(hits: AnyHits, called: str | None = None) -> Hits:
     """Return the hits of a file, hits in memory, or the hits of integer ids [nq, k] without scores.
+
+    Parameters
+    ----------
+    hits : a path, hits, an array of ids, or one list of ids per query
+    called : the name of a file's format, if its suffix does not say it
 
     Raises
     ------
@@ -207,15 +244,28 @@ def open_hits(hits: AnyHits) -> Hits:
         The errors of ``read_hits``, for a file.
     """
     if isinstance(hits, str):
-        return read_hits(hits)
+        return read_hits(hits, called)
     if isinstance(hits, Hits):
         return hits
-    if hits.dtype.kind not in "iu":
+    try:
+        ids = np.asarray(hits)
+    except ValueError:  # lists of different lengths
         raise ShapeError(
-            f"hits: ids are {_kind(hits)}, expected integers [nq, k]. Fix: pass one row of ids "
-            "per query."
+            "hits: the lists of ids have different lengths, expected k ids per query. Fix: pad "
+            "them with -1."
+        ) from None
+    if ids.dtype.kind not in "iu":
+        raise ShapeError(
+            f"hits: ids are {dtype_shape(ids)}, expected integers [nq, k]. Fix: pass one row of "
+            "ids per query."
         )
-    return Hits(scores=None, ids=_checked("hits", hits))
+    return Hits(scores=None, ids=_checked("hits", ids))
+
+
+def check_format(called: str | None) -> None:
+    """Refuse the name of a format that holds no hits; None names none."""
+    if called is not None:
+        _suffix_called(called)
 
 
 def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -255,6 +305,17 @@ def _suffix(path: str) -> str:
     return suffix.lower()
 
 
+def _suffix_called(name: str) -> str:
+    """Return the suffix of a format of hits by its name."""
+    suffix = f".{name.lower()}"
+    if suffix not in READERS:
+        names = " ".join(FORMATS)
+        raise InputError(
+            f"unknown format of hits: found {name!r}, expected {names}. Fix: name one of them."
+        )
+    return suffix
+
+
 def _check_target(path: str, target: Path) -> None:
     """Refuse a target that is a folder, or whose folder is missing or read-only."""
     if not target.parent.is_dir():
@@ -286,50 +347,30 @@ def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
     return ids.astype(np.int32)
 
 
-def _read_npz(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Read the hits of a ``.npz``."""
-    return _ids_and_scores(path, read_npz(path))
+def _write_npz(path: Path, hits: Hits) -> None:
+    arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
+    if hits.scores is not None:
+        arrays["scores"] = hits.scores
+    publish(path, npz_bytes(arrays))
 
 
-def _read_parquet(path: str) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Read the hits of a ``.parquet``."""
-    return _ids_and_scores(path, read_parquet_hits(path))
+def _write_hdf5(path: Path, hits: Hits) -> None:
+    publish(path, hdf5_bytes(hits.ids, hits.scores))
 
 
-def _ids_and_scores(
-    path: str, arrays: Mapping[str, NDArray[Any]]
-) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-    """Return the arrays ``ids`` and, if the file has it, ``scores``."""
-    ids, scores = arrays.get("ids"), arrays.get("scores")
-    if ids is None or ids.ndim != 2 or ids.dtype.kind not in "iu":
-        kind = "no array ids" if ids is None else f"ids {_kind(ids)}"
-        message = f"{path}: {kind}, expected ids int64[nq, k]. Fix: name a file of hits."
-        raise FormatError(message)
-    if ids.dtype.kind == "u" and ids.size and ids.max() > np.iinfo(np.int64).max:
-        message = f"{path}: id {ids.max()} is above int64. Fix: name a file of hits."
-        raise FormatError(message)
-    if scores is None:
-        return ids.astype(np.int64), None
-    if scores.shape != ids.shape or scores.dtype.kind != "f" or scores.dtype.itemsize > 8:
-        message = (
-            f"{path}: scores {_kind(scores)}, expected floats {list(ids.shape)}. Fix: "
-            "write the file again."
-        )
-        raise FormatError(message)
-    return ids.astype(np.int64), scores.astype(
-        np.result_type(scores.dtype, np.float32)
-    )  # native bytes, not float16
-
-
-def _kind(array: NDArray[Any]) -> str:
-    """Return dtype[shape]."""
-    return f"{array.dtype}[{', '.join(map(str, array.shape))}]"
-
-
-Reader = Callable[[str], tuple[NDArray[Any], NDArray[Any] | None]]
-READERS: dict[str, Reader] = {
+READERS: dict[str, Callable[[str], IdsAndScores]] = {
     ".ivecs": read_texmex_hits,
     ".ibin": read_truth,
-    ".npz": _read_npz,
-    ".parquet": _read_parquet,
+    ".npy": read_npy_ids,
+    ".npz": read_npz_hits,
+    ".parquet": read_parquet_columns,
+    **dict.fromkeys(SUFFIXES, read_hdf5_hits),
+}
+FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)
+# Formats that hold ids of int64 and any number of hits.
+WHOLE: dict[str, Callable[[Path, Hits], None]] = {
+    ".npy": lambda path, hits: write_npy(path, hits.ids),
+    ".npz": _write_npz,
+    ".parquet": lambda path, hits: publish(path, parquet_bytes(hits.ids, hits.scores)),
+    **dict.fromkeys(SUFFIXES, _write_hdf5),
 }

@@ -15,11 +15,12 @@ from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotF
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import SCRATCH, sweep
-from mercore.stores.spec import canonical_json, digest, from_json, to_json
+from mercore.stores.spec import canonical_json, digest, from_json, in_words, to_json
 
 SEARCH = "search.json"
 BATCH = re.compile(r"batch-\d{8,}\.npz")
 RECEIPT = "receipt"
+UNSET = "unset"  # a parameter that a search does not state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,20 +127,21 @@ class Answers:
         return canonical_json(to_json(BatchReceipt(batch=batch, job=self._job, seal=_seal(arrays))))
 
 
+def is_unfinished(out: str) -> bool:
+    """Return whether a search that writes ``out`` has begun and not ended."""
+    return exists(Path(f"{out}.parts") / SEARCH)
+
+
 def _check_folder(folder: Path, search: SearchSpec) -> None:
     """Refuse a folder that exists and is not of ``search``."""
     path = folder / SEARCH
     if exists(path):
         stored = _read_search(path)
         if stored != search:
-            there, here = (
-                {(key, canonical_json(value)) for key, value in s.job.items()}
-                for s in (stored, search)
-            )
-            keys = sorted({key for key, _ in there ^ here})
+            differing = _differing(stored.job, search.job)
             raise ExistsError(
                 f"{folder} keeps the batches of another search, which differs in "
-                f"{', '.join(keys)}: expected those of "
+                f"{differing}: expected those of "
                 f"this one. Fix: remove the folder, or name another --out."
             )
     elif exists(folder) and (
@@ -149,6 +151,16 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
             f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
             f"Fix: move it away, or name another --out."
         )
+
+
+def _differing(there: dict[str, Any], here: dict[str, Any]) -> str:
+    """Name the parameters in which two searches differ, with both values."""
+    texts = [{key: canonical_json(job[key]) for key in job} for job in (there, here)]
+    return ", ".join(
+        f"{key} ({in_words(there.get(key, UNSET))}, not {in_words(here.get(key, UNSET))})"
+        for key in sorted({*there, *here})
+        if texts[0].get(key) != texts[1].get(key)
+    )
 
 
 def _read_search(path: Path) -> SearchSpec:

@@ -268,7 +268,7 @@ def test_killed_workers_cost_their_parts_only(
     for kill in kills:
         kill.join()
     assert [worker.poll() is None for worker in mortal.workers] == [False, False, True]
-    for suffix in (".npz", ".certificate.npz"):
+    for suffix in (".npz", ".npz.certificate.npz"):
         assert (tmp_path / f"hits{suffix}").read_bytes() == (
             tmp_path / f"true{suffix}"
         ).read_bytes()

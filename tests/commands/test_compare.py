@@ -44,7 +44,7 @@ def test_compare_resumes_and_agrees_with_the_single_verbs(
             record["label"],
             *ENCODERS[record["label"]],
         )
-        succeed("search", codes, queries, "-k", 10, "--out", hits)
+        succeed("search", codes, queries, "-k", 10, "--out", hits, "--force")
         expected = json.loads(succeed("evaluate", hits, truth, "--ranks", "1,2,5,10", "--json"))[
             "recall"
         ]

@@ -93,7 +93,12 @@ def loaded(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def certify(folder: Path, hits: Path) -> tuple[int, str]:
     """The exit code and the words of the script that knows only NumPy and the files."""
-    files = (folder / "vectors", folder / "queries.npy", hits, hits.with_suffix(".certificate.npz"))
+    files = (
+        folder / "vectors",
+        folder / "queries.npy",
+        hits,
+        hits.with_name(f"{hits.name}.certificate.npz"),
+    )
     with redirect_stdout(StringIO()) as said:
         code = check_certificate.main([str(file) for file in files])
     return code, said.getvalue()
@@ -237,18 +242,18 @@ def test_the_bytes_of_hits_do_not_depend_on_batch_threads_or_parts(
     for store in (folder / "kpca-bound", tmp_path / "other"):
         for batch in (1, 10, NQ):
             for threads in (1, 2):
-                words = ("--exact", "--batch", batch, "--threads", threads, "--out", out)
+                words = ("--exact", "--batch", batch, "--threads", threads, "--out", out, "--force")
                 succeed("search", store, folder / "queries.npy", "-k", K, *words)
                 hits.add(out.read_bytes())
                 certificates.setdefault((store, batch), set()).add(
-                    (tmp_path / "hits.certificate.npz").read_bytes()
+                    (tmp_path / "hits.npz.certificate.npz").read_bytes()
                 )
-    by_kernel = ("--kernel", "chi2", "--exact", "--out", out)
+    by_kernel = ("--kernel", "chi2", "--exact", "--out", out, "--force")
     succeed("search", folder / "vectors", folder / "queries.npy", "-k", K, *by_kernel)
     hits.add(out.read_bytes())
     assert len(hits) == 1
     assert {len(found) for found in certificates.values()} == {1}  # whatever the threads
-    assert names_in(tmp_path) == ["hits.certificate.npz", "hits.npz", "other"]
+    assert names_in(tmp_path) == ["hits.npz", "hits.npz.certificate.npz", "other"]
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".ivecs", ".ibin"])
@@ -269,12 +274,12 @@ def test_every_format_of_hits_has_its_certificate_beside(
     )
     report = json.loads(succeed(*words))
     beside = [str(tmp_path / "gt.fvecs")] if suffix == ".ivecs" else []
-    assert report["written"] == [str(out), *beside, str(tmp_path / "gt.certificate.npz")]
+    assert report["written"] == [str(out), *beside, f"{out}.certificate.npz"]
     assert names_in(tmp_path) == sorted(Path(path).name for path in report["written"])
     hits = read_hits(str(out))
     np.testing.assert_array_equal(hits.ids, nearest("chi2", *loaded(folder), K))
     assert hits.scores is not None
-    arrays, about = read_certificate(str(tmp_path / "gt.certificate.npz"))
+    arrays, about = read_certificate(f"{out}.certificate.npz")
     np.testing.assert_allclose(hits.scores[:, -1], arrays["kth"], rtol=1e-6)
     np.testing.assert_array_equal(
         arrays["slack"], np.full(NQ, 2 * make_kernel("chi2").exact_error(DIMS))
@@ -318,9 +323,8 @@ def test_certificates_are_accepted_by_the_script_that_knows_only_the_files(
     accepted = f"proved: {NQ} queries against {ROWS} rows by {kernel}\n"
     for words in ((tmp_path / "bounds",), (folder / "vectors", *kernel_options(kernel))):
         out = tmp_path / "gt.npz"
-        succeed(
-            "search", words[0], folder / "queries.npy", *words[1:], "-k", K, "--exact", "--out", out
-        )
+        options = (*words[1:], "-k", K, "--exact", "--out", out, "--force")
+        succeed("search", words[0], folder / "queries.npy", *options)
         assert certify(folder, out) == (0, accepted)
     hits = dict(np.load(out))
     hits["ids"][7, 3] = np.setdiff1d(np.arange(ROWS), hits["ids"][7])[0]
@@ -344,7 +348,7 @@ def test_a_relaxed_search_is_named_approximate_everywhere(folder: Path, tmp_path
     missed = "approximate: a neighbour is missed with an estimated probability of at most 0.1"
     assert missed in outcome.err
     assert "proved" not in outcome.err
-    _, about = read_certificate(str(tmp_path / "hits.certificate.npz"))
+    _, about = read_certificate(str(tmp_path / "hits.npz.certificate.npz"))
     assert (about["exact"], about["relaxed"]) == (False, 0.9)
     code, said = certify(folder, out)
     assert code == 1
@@ -402,7 +406,7 @@ def test_the_real_command_from_rows_to_a_verified_truth(folder: Path, tmp_path: 
     np.testing.assert_array_equal(read_hits(str(out)).ids, nearest("hellinger", *loaded(folder), K))
     checked = finish(
         start_words([sys.executable, check_certificate.__file__, str(folder / "vectors"), str(folder / "queries.npy"), str(out),
-                     str(tmp_path / "gt.certificate.npz")])
+                     f"{out}.certificate.npz"])
     )  # fmt: skip
     assert checked.code == 0, checked
     verified = run(

@@ -60,7 +60,7 @@ def folder(vectors: Path, codes: Path, tmp_path_factory: pytest.TempPathFactory)
     write(folder, INTERSECTION)
     np.savez(folder / "empty.npz", ids=np.empty((12, 0), np.int64))
     np.savez(folder / "wide.npz", ids=np.zeros((12, 3001), np.int64))
-    (folder / "taken.certificate.npz").mkdir()
+    (folder / "taken.npz.certificate.npz").mkdir()
     return folder
 
 
@@ -192,7 +192,9 @@ def exact_for_queries_of_another_dimension(folder: Path) -> Words:
     return search(folder, "--exact", queries="narrow.npy")
 
 
-@case(2, "{}/taken.certificate.npz: a folder, expected a file to write. Fix: name another path.")
+@case(
+    2, "{}/taken.npz.certificate.npz: a folder, expected a file to write. Fix: name another path."
+)
 def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
     return search(folder, "--exact", "--out", folder / "taken.npz")
 
@@ -287,10 +289,9 @@ def no_hits(folder: Path) -> Words:
 
 @case(
     2,
-    "{}/queries.npy: unknown suffix '.npy' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
-    "rename the file.",
+    "{}/queries.npy: ids uint8[12, 24], expected ids int64[nq, k]. Fix: name a file of hits.",
 )
-def hits_of_no_known_format(folder: Path) -> Words:
+def vectors_in_place_of_hits(folder: Path) -> Words:
     return verify(folder, hits="queries.npy")
 
 

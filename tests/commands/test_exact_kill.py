@@ -22,7 +22,7 @@ from tests.support.tiers import slow_then_soak
 
 NQ, BATCH = 240, 3
 OPTIONS = ("-k", 5, "--exact", "--batch", BATCH, "--threads", 2)
-FILES = ["hits.certificate.npz", "hits.npz"]
+FILES = ["hits.npz", "hits.npz.certificate.npz"]
 
 
 @pytest.fixture(scope="module")

@@ -78,8 +78,7 @@ def test_a_disk_that_fills_up(
     why = failed(queue, job)
     assert why.startswith(f"cannot write {codes}/")
     assert why.endswith(
-        ": No space left on device. Fix: free space or grant access there, then run the same "
-        "command again."
+        ": No space left on device. Fix: free space there, then run the same command again."
     )
     done = count_receipts(codes)
     assert 10 < done < PARTS

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 from pathlib import Path
 
@@ -153,6 +154,10 @@ def test_a_killed_process_is_started_again_by_the_living_runner(
         kill(*queue.workers())
     report = queue.wait(job)
     assert (report["state"], report["runs"]) == ("done", 4)
+    log = queue.succeed("logs", job)
+    for run in (1, 2, 3):
+        assert f" run {run}: its process died: it is started again\n" in log
+    assert re.search(r" run 4 done after .*, exit code 0: rows 3,000, parts 300, ", log)
     assert files_of(queue.folder / "codes") == undisturbed
 
 
@@ -205,6 +210,40 @@ def test_cancel_and_resume(vectors: Path, undisturbed: dict[str, bytes], queue: 
     assert json.loads(Path(report["report"]).read_text())["parts_done_now"] == PARTS - done
     assert files_of(queue.folder / "codes") == undisturbed
     assert not (queue.folder / "codes2").exists()
+
+
+def test_what_waits_for_a_cancelled_job_ends_with_it(
+    vectors: Path, data: Path, queue: Queue
+) -> None:
+    (queue.folder / "queries.npy").symlink_to(data / "queries.npy")
+    encode = queue.submit("encode", vectors, "codes", *OPTIONS, "--workers", 1)
+    search = queue.submit("search", "codes", "queries.npy", "-k", 3, "--out", "hits.npz")
+    wait_for_receipts(queue.folder / "codes", 10)
+    outcome = queue.run("cancel", encode)
+    assert outcome.err == (
+        f"{encode} cancelled\n{search} cancelled: its source {encode} was cancelled\n"
+    )
+    queue.succeed("resume", encode, search)
+    assert queue.run("wait", encode, search).code == 0
+    assert queue.succeed("info", "hits.npz") == "hits  12 queries × 3, ids and scores\n"
+    queue.succeed("jobs", "--prune")
+    assert json.loads(queue.succeed("jobs", "--json")) == []
+
+
+def test_an_ingest_that_is_killed_once_its_store_is_there_is_done(queue: Queue) -> None:
+    np.save(queue.folder / "base.npy", histograms(2000, 24, seed=1))
+    job = queue.submit("ingest", "base.npy", "vectors")
+    until((queue.folder / "vectors/zarr.json").exists)
+    kill(*queue.workers())
+    assert queue.wait(job)["state"] == "done"
+
+
+def test_the_memory_of_processes_counts(vectors: Path, queue: Queue) -> None:
+    alone = queue.submit("encode", vectors, "one", *OPTIONS)
+    shared = queue.submit("encode", vectors, "two", *OPTIONS, "--processes", 2)
+    queue.succeed("wait", alone, shared)
+    peaks = [queue.status(job)["peak_bytes"] for job in (alone, shared)]
+    assert peaks[1] > peaks[0] + (150 << 20)  # two interpreters more
 
 
 def test_a_stopped_process_is_stalled_and_resume_kills_it(
@@ -281,7 +320,10 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
     following = start("logs", "-f", job, env=queue.environment, cwd=queue.folder)
     out, _ = following.communicate(timeout=120)
     assert queue.status(job)["state"] == "failed"
-    assert out == f"mercore: {queue.status(job)['why']}\n"
+    began, said, ended = out.splitlines()
+    assert f" run 1 began: mercore check -- {queue.folder}/copy" in began
+    assert said == f"mercore: {queue.status(job)['why']}"
+    assert re.search(r"Z? run 1 failed after .* s, exit code 2$", ended.replace("+00:00", "Z"))
     drawing = {**queue.environment, "COLUMNS": "200", "FORCE_COLOR": "1"}
     # A shell starts background work with SIGINT ignored, and children inherit that.
     heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}

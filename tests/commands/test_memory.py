@@ -130,13 +130,13 @@ def planned(*words: object) -> int:
     more."""
     outcome = invoke(*words, "--memory", "1MB")
     found = re.fullmatch(
-        r"mercore: [a-z ]+ would take (\d+\.\d\d) GiB: expected at most 0\.00 GiB, as --memory "
+        r"mercore: [a-z ]+ would take ([\d.]+) ([MG]B): expected at most 1 MB, as --memory "
         r"says\. Fix: [^\n]+\n",
         outcome.err,
     )
     assert (outcome.code, outcome.out) == (1, "")
     assert found, outcome.err
-    return int((float(found[1]) + 0.01) * 2**30)
+    return int(float(found[1]) * {"MB": 1e6, "GB": 1e9}[found[2]] * 1.01)
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
     out, queries = tmp_path / "hits.npz", tmp_path / "queries.npy"
     peak("ingest", tmp_path / "rows.npy", vectors)
     small = ("--landmarks", 256, "--components", 64, "--workers", 2)
-    exact = ("-k", 10, "--exact", "--threads", 2, "--out", out)
+    exact = ("-k", 10, "--exact", "--threads", 2, "--out", out, "--force")
     for words in (
         ("encode", vectors, bounds, "--kernel", "chi2", "--encoder", "kpca-bound", *small),
         ("encode", vectors, bins, "--kernel", "chi2", "--encoder", "bin-bound", "--workers", 2),
@@ -220,7 +220,7 @@ def test_exact_work_that_would_not_fit_is_refused_before_it_runs(
         outcome = invoke(*words, "--memory", "357MB")
         assert (outcome.code, outcome.out) == (1, "")
         assert outcome.err.startswith(f"mercore: {work} would take ")
-        assert "expected at most 0.33 GiB, as --memory says. Fix: " in outcome.err
+        assert "expected at most 357 MB, as --memory says. Fix: " in outcome.err
     assert names_in(tmp_path) == ["bounds", "hits.npz"]
 
 
@@ -234,6 +234,6 @@ def test_what_would_not_fit_is_refused_before_it_runs(
     ):
         outcome = invoke(*words, "--memory", "357MB")
         assert outcome.code == 1
-        assert " would take 0." in outcome.err or " would take 1" in outcome.err
-        assert "expected at most 0.33 GiB, as --memory says" in outcome.err
+        assert re.search(r" would take [\d.]+ [MG]B: ", outcome.err)
+        assert "expected at most 357 MB, as --memory says" in outcome.err
         assert not (tmp_path / "codes").exists()

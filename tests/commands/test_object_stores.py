@@ -207,7 +207,7 @@ def test_proofs_by_bounds_are_those_of_stores_here(there: str, here: Path, tmp_p
         )
         assert json.loads(succeed(*verified, "--json"))["proved"] == 12
     assert written["here"]["hits.npz"] == written["there"]["hits.npz"]
-    certificates = [np.load(tmp_path / name / "hits.certificate.npz") for name in written]
+    certificates = [np.load(tmp_path / name / "hits.npz.certificate.npz") for name in written]
     for name in certificates[0].files:
         np.testing.assert_array_equal(certificates[0][name], certificates[1][name])
 

@@ -74,6 +74,6 @@ def test_the_commands_for_large_data(tmp_path: Path, queue: Queue) -> None:
         type_block("sh", large, tmp_path, queue)
     jobs = [name for name in ("encode", "search") if queue.wait(name)["state"] == "done"]
     assert jobs == ["encode", "search"]
-    assert {"big.npz", "two.npz", "s3.npz", "s3.certificate.npz"} <= {
+    assert {"big.npz", "two.npz", "s3.npz", "s3.npz.certificate.npz"} <= {
         path.name for path in tmp_path.iterdir()
     }

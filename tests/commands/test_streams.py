@@ -112,7 +112,9 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
         ("vectors", ("--kernel", "chi2")),
     ):
         for out in (queries, link):
-            outcome = invoke("search", folder / store, queries, *K, *options, "--out", out)
+            outcome = invoke(
+                "search", folder / store, queries, *K, *options, "--out", out, "--force"
+            )
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err == (
                 f"mercore: {out} is an input of this search: its hits would replace it. Fix: "
@@ -122,14 +124,14 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -> None:
-    out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.certificate.npz"
+    out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.ivecs.certificate.npz"
     succeed("search", folder / "bounds", folder / "queries.npy", *K, "--exact", "--out", out)
     proof = certificate.read_bytes()
     succeed(
         "search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet"
     )
     assert certificate.read_bytes() == proof  # those hits replaced none
-    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out)
+    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out, "--force")
     assert not certificate.exists()
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from mercore.jobs.background.job_printing import print_jobs
 from mercore.jobs.printing import (
     format_seconds,
     format_size,
     print_evaluation,
-    print_jobs,
     print_verdicts,
 )
 from tests.support.cases import loop_over
@@ -21,6 +21,7 @@ from tests.support.cases import loop_over
         (0, "0 B"),
         (999, "999 B"),
         (1000, "1 kB"),
+        (999_700, "1 MB"),
         (1_234_567, "1.23 MB"),
         (5e9, "5 GB"),
         (7.5e15, "7.5e+03 TB"),
@@ -39,6 +40,7 @@ def test_sizes(count: float, text: str) -> None:
         (120, "2 min"),
         (7100, "118 min"),
         (9000, "2.5 h"),
+        (400_000, "4.6 days"),
     ],
 )
 def test_times(seconds: float, text: str) -> None:
@@ -54,6 +56,10 @@ def test_a_table_that_no_terminal_shows_is_not_broken(
         "id": "encode-1",
         "state": "running",
         "target": target,
+        "why": "",
+        "age_seconds": 7200.0,
+        "seconds": 90.5,
+        "parts_done": None,
         "seconds_left": 90.0,
         "parts": None,
         "rate": 1234.5,
@@ -61,9 +67,9 @@ def test_a_table_that_no_terminal_shows_is_not_broken(
     }
     print_jobs([report])
     header, line = capsys.readouterr().out.splitlines()
-    assert header.split() == ["id", "state", "done", "rate", "left", "target"]
-    expected = ["encode-1", "running", "1,000/2,000", "rows", "1,234", "rows/s", "90", "s", target]
-    assert line.split() == expected
+    assert header.split() == ["id", "state", "done", "rate", "left", "age", "took", "target", "why"]
+    figures = ["1,000/2,000", "rows", "1,234", "rows/s", "90", "s", "2.0", "h", "90.5", "s"]
+    assert line.split() == ["encode-1", "running", *figures, target]
 
 
 def test_verdicts_are_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,11 +83,13 @@ def test_verdicts_are_tab_separated(capsys: pytest.CaptureFixture[str]) -> None:
     }
     counts = {"proved": 1, "tied": 0, "refuted": 1}
     report = {"queries": 2, "rows": 1000, "seconds": 0.5, **counts}
-    print_verdicts({**report, "verdicts": [{"query": 0, "verdict": "proved"}, refuted]})
+    verdicts = {"verdicts": [{"query": 0, "verdict": "proved"}, refuted]}
+    print_verdicts({**report, **verdicts})
     printed = capsys.readouterr()
-    assert printed.out == (
-        "query\tverdict\trank\tclaimed\tbetter\tscore\n0\tproved\t\t\t\t\n1\trefuted\t2\t7\t5\t0.25\n"
-    )
+    header, line = "query\tverdict\trank\tclaimed\tbetter\tscore\n", "1\trefuted\t2\t7\t5\t0.25\n"
+    assert printed.out == header + line
+    print_verdicts({**report, **verdicts}, every=True)
+    assert capsys.readouterr().out == f"{header}0\tproved\t\t\t\t\n{line}"
     assert printed.err == "2 queries × 1,000 rows in 0.5 s: 1 proved, 0 tied, 1 refuted\n"
 
 
@@ -98,5 +106,5 @@ def test_an_overlap_has_its_pairs_on_stderr(
     row = {"definition": "overlap-3", "rank": 50, "value": value, "pairs": 4000, "queries_cut": cut}
     print_evaluation({"recall": [row]})
     printed = capsys.readouterr()
-    assert printed.out.split() == ["overlap-3", "50", cell]
+    assert printed.out.split() == ["definition", "rank", "value", "overlap-3", "50", cell]
     assert printed.err == f"overlap-3: 4,000 pairs of a query and a near hit{more}\n"

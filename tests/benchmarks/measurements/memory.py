@@ -23,7 +23,7 @@ def measure(
         made, hits = folder / f"codes-{number}", folder / "hits.npz"
         commands: dict[str, tuple[object, ...]] = {
             "encode": ("encode", vectors, made, *encode),
-            "search": ("search", made, queries, "-k", 10, "--out", hits),
+            "search": ("search", made, queries, "-k", 10, "--out", hits, "--force"),
             "exact": (
                 "search",
                 made,

@@ -57,7 +57,7 @@ def _cases(vectors: str, queries: str, folder: Path, source: str) -> Iterator[Ca
         )
     for encoder in ("aska", "kpca-pq"):
         made = folder / encoder
-        out = ("--out", folder / "hits.npz")
+        out = ("--out", folder / "hits.npz", "--force")
         yield Case(f"search {encoder}", ("search", made, queries, *out), None, (str(made),))
         reranked = ("--batch", 256, "--rerank", 1000)
         yield Case(
@@ -67,7 +67,7 @@ def _cases(vectors: str, queries: str, folder: Path, source: str) -> Iterator[Ca
             (str(made), vectors),
         )
     yield Case("search vectors", ("search", vectors, queries, *chi2, *out), None, (vectors,))
-    exact = ("-k", 10, "--exact", "--out", folder / "exact.npz")
+    exact = ("-k", 10, "--exact", "--out", folder / "exact.npz", "--force")
     for bound in BOUNDS:
         made = folder / bound
         words = ("search", made, queries, *exact)

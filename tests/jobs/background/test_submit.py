@@ -95,8 +95,8 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "a suffix of no hits": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "h.txt"),
-        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
-        "rename the file.",
+        "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
+        ".hdf5. Fix: rename the file.",
     ),
     "a folder for vectors that is missing": (
         ("ingest", "base.npy", "no/x"),
@@ -169,7 +169,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "memory to verify in": (
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--memory", "1MB"),
-        "searching would take 0.",
+        "searching would take ",
     ),
     "an encoder to compare that is none": (
         ("compare", "base", "q.npy", *CHI2, "--encoder", "asca"),
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "memory to compare in": (
         ("compare", "base", "q.npy", *COMPARE, "--memory", "1MB"),
-        "searching would take 0.",
+        "searching would take ",
     ),
     "a store to check that is missing": (
         ("check", "no"),
@@ -230,7 +230,7 @@ def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: 
         ("encode", "base", "new", *CHI2, "--encoder", "bound"),
         ("encode", "base", "bounds", *CHI2, "--encoder", "bound"),
         ("encode", "base", "new", *PQ, "--transform", "auto"),
-        ("search", "aska", "q.npy", "-k", 3, "--out", "hits.npz"),
+        ("search", "aska", "q.npy", "-k", 3, "--out", "new.npz"),
         ("verify", "base", "q.npy", "hits.npz", *CHI2, "--bounds", "bounds"),
         ("compare", "base", "q.npy", *COMPARE, "--out", "no/new"),
         ("check", "aska"),

@@ -517,8 +517,7 @@ def test_the_same_job_again_is_resumed_and_what_is_wrong_is_named(
             "cosine",
             SPEC,
             {},
-            "kernel ({'configuration': {}, 'name': 'chi2'}, not {'configuration': {}, 'name': "
-            "'cosine'})",
+            "kernel (chi2, not cosine)",
         ),
         (
             "chi2",

@@ -229,8 +229,8 @@ def test_old_scores_never_stay_beside_new_ids(
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
-            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npz .parquet. Fix: "
-            "rename the file."
+            "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
+            ".hdf5. Fix: rename the file."
         )
     with pytest.raises(
         NotFoundError,
@@ -328,7 +328,7 @@ BAD_FILES = [
     (
         "a.npz",
         zipped(),
-        "a.npz: no array ids, expected ids int64[nq, k]. Fix: name a file of hits.",
+        "a.npz: no array ids, I or neighbors, expected ids int64[nq, k]. Fix: name a file of hits.",
     ),
     (
         "a.npz",

@@ -101,10 +101,13 @@ def test_no_object_is_ever_pickled(out: str) -> None:
 @pytest.mark.parametrize(
     ("change", "keys"),
     [
-        ({"k": 4}, "k"),
-        ({"k": 4, "kernel": {"name": "rbf"}}, "k, kernel"),
-        ({"rerank": None}, "rerank"),
-        ({"batch": 2.0}, "batch"),
+        ({"k": 4}, "k (3, not 4)"),
+        (
+            {"k": 4, "kernel": {"name": "rbf", "configuration": {"gamma": 0.5}}},
+            "k (3, not 4), kernel (chi2, not rbf (gamma 0.5))",
+        ),
+        ({"rerank": None}, "rerank (unset, not None)"),
+        ({"batch": 2.0}, "batch (2, not 2.0)"),
     ],
 )
 def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], keys: str) -> None:
@@ -120,7 +123,7 @@ def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], k
 
 def test_a_key_that_is_gone_differs_too(out: str) -> None:
     Answers(out, JOB)
-    assert "which differs in k:" in refused(
+    assert "which differs in k (3, not unset):" in refused(
         ExistsError, out, {key: JOB[key] for key in JOB if key != "k"}
     )
 

@@ -1,0 +1,116 @@
+"""Whether a file holds hits or a certificate: by its content where vectors have the suffix too."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mercore.stores.errors import MercoreError
+from mercore.stores.formats import open_source
+from mercore.stores.formats.binary import BinarySource
+from mercore.stores.formats.npz import BAD_ZIP
+from mercore.stores.results.certificates import ABOUT, read_certificate
+from mercore.stores.results.hdf5 import NEIGHBOURS, SUFFIXES, split_dataset
+from mercore.stores.results.hits import found_certificate, read_hits
+from mercore.stores.results.id_arrays import NAMES
+
+Report = dict[str, Any]
+
+LOOKED_AT = 1000  # rows of a file that may hold ids or vectors
+SHARED = (".ivecs", ".ibin", ".npy")  # suffixes of ids and of vectors
+
+
+def describe_results(path: str) -> Report | None:
+    """Return the description of a file of hits or of a certificate, or None for another file.
+
+    Raises
+    ------
+    MercoreError
+        If it is such a file, and damaged.
+    """
+    file, dataset = split_dataset(path)
+    suffix = Path(file).suffix.lower()
+    if suffix == ".npz" and ABOUT in _members(path):
+        return _describe_certificate(path)
+    names = {pair[0] for pair in NAMES}
+    holds_hits = (
+        (suffix == ".npz" and bool(names & _members(path)))
+        or (suffix == ".parquet" and "ids" in _columns(path))
+        or (suffix in SUFFIXES and _has_neighbours(file, dataset))
+        or (suffix in SHARED and _looks_like_ids(path, suffix))
+    )
+    return _describe_hits(path) if holds_hits else None
+
+
+def _describe_hits(path: str) -> Report:
+    hits = read_hits(path)
+    queries, k = hits.ids.shape
+    scores = None if hits.scores is None else hits.scores.dtype.name
+    proof = found_certificate(path)
+    report: Report = {"kind": "hits", "path": path, "queries": queries, "k": k, "scores": scores}
+    return report if proof is None else {**report, "certificate": proof}
+
+
+def _describe_certificate(path: str) -> Report:
+    arrays, about = read_certificate(path)
+    queries = len(arrays["kth"]) if "kth" in arrays else None
+    return {"kind": "certificate", "path": path, "query_count": queries, **about}
+
+
+def _members(path: str) -> set[str]:
+    """Return the names of the arrays of a ``.npz``, none if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {name.removesuffix(".npy") for name in archive.namelist()}
+    except (*BAD_ZIP, OSError):
+        return set()
+
+
+def _columns(path: str) -> list[str]:
+    """Return the names of the columns of a Parquet file, none if it is damaged."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return list(parquet.read_schema(path).names)
+    except (pa.ArrowException, OSError, ValueError):
+        return []
+
+
+def _has_neighbours(file: str, dataset: str | None) -> bool:
+    """Return whether an HDF5 file holds ids; one with rows to search holds vectors first."""
+    import h5py
+
+    try:
+        with h5py.File(file, "r", locking=False) as opened:
+            return dataset == NEIGHBOURS or (
+                dataset is None and NEIGHBOURS in opened and "train" not in opened
+            )
+    except (OSError, RuntimeError):
+        return False
+
+
+def _looks_like_ids(path: str, suffix: str) -> bool:
+    """Return whether the first rows are ids: signed, from -1 on, each one once in a row."""
+    try:
+        source = open_source(path)
+    except MercoreError:  # as of a big-ann file with ids and scores
+        return suffix == ".ibin" and _is_truth(path)
+    return isinstance(source, BinarySource) and _distinct(source)
+
+
+def _distinct(source: BinarySource) -> bool:
+    rows = source.read_stored(0, min(LOOKED_AT, source.shape[0]))
+    if rows.dtype.kind != "i" or rows.dtype.itemsize < 4 or not rows.size or rows.min() < -1:
+        return False
+    ordered = np.sort(rows, axis=1)
+    return not ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()
+
+
+def _is_truth(path: str) -> bool:
+    try:
+        read_hits(path)
+    except MercoreError:
+        return False
+    return True
