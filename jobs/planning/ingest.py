@@ -31,7 +31,7 @@ class Pieces:
 
     def __init__(self, source: Source, each: int) -> None:
         self.source, self.name, self.dtype = source, source.name, source.dtype
-        rows = source.shape[0]
+        self.source_dtype, rows = source.source_dtype, source.shape[0]
         count = max(1, min(PIECES, rows // each))
         self.starts = np.linspace(0, max(0, rows - each), count).astype(np.int64).tolist()
         self.each = min(each, rows)
