@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from mercore.stores.errors import FormatError, InputError, NotFoundError
-from mercore.stores.formats import bigann, raw, texmex
+from mercore.stores.formats import bigann, binary, texmex
 from mercore.stores.formats.array import AnyRows, Sliced, open_array
 from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout
@@ -43,7 +43,7 @@ FLAT: dict[str, Layout] = {
     **{name: partial(texmex.texmex_layout, stored) for name, stored in texmex.STORED.items()},
     **{name: partial(bigann.bigann_layout, stored) for name, stored in bigann.STORED.items()},
     "npy": npy_layout,
-    **{name: partial(raw.raw_layout, *row) for name, row in raw.STORED.items()},
+    **{name: partial(binary.raw_layout, *row) for name, row in binary.RAW_STORED.items()},
 }
 # Formats that hold several arrays or columns: FILE::NAME names one.
 CONTAINERS: dict[str, Opener] = {
@@ -51,7 +51,7 @@ CONTAINERS: dict[str, Opener] = {
     **dict.fromkeys(("parquet", "arrow", "feather"), _open_arrow),
     **dict.fromkeys(("h5", "hdf5"), _open_hdf5),
 }
-FLAT_SUFFIXES = tuple(f".{name}" for name in FLAT if name not in raw.STORED)
+FLAT_SUFFIXES = tuple(f".{name}" for name in FLAT if name not in binary.RAW_STORED)
 SUFFIXES = (*FLAT_SUFFIXES, *(f".{name}" for name in CONTAINERS))
 TABLES = (".parquet", ".arrow", ".feather")  # files that a folder or a pattern may name
 
@@ -168,12 +168,12 @@ def _format_of(path: str, form: str | None) -> str:
         If the suffix is none of a format.
     """
     name, _ = _split_format(form or _suffix_of(split_member(path)[0]))
-    if name in FLAT or name in CONTAINERS or (form and name.startswith(raw.PREFIX)):
+    if name in FLAT or name in CONTAINERS or (form and name.startswith(binary.RAW)):
         return name
     if form is not None:
         raise InputError(
             f"format is {form!r}: expected one of {', '.join((*FLAT, *CONTAINERS))}, "
-            f"or {raw.EXAMPLE}. Fix: --format fvecs"
+            f"or {binary.RAW_EXAMPLE}. Fix: --format fvecs"
         )
     if not scheme_of(path) and path != STDIN:
         path_status(path)
@@ -186,7 +186,7 @@ def _format_of(path: str, form: str | None) -> str:
 
 def _layout_of(name: str) -> Layout:
     """Return the function that returns the layout of a flat format."""
-    return FLAT[name] if name in FLAT else partial(raw.raw_layout, *raw.raw_format(name))
+    return FLAT[name] if name in FLAT else partial(binary.raw_layout, *binary.raw_format(name))
 
 
 def _open_file(path: str, name: str, member: str | None) -> Source:
@@ -205,7 +205,7 @@ def _open_stream(path: str, form: str | None, span: tuple[int, int | None]) -> S
     if name in CONTAINERS:
         raise FormatError(
             f"{path}: {name} cannot be read as a stream, expected {', '.join(FLAT)}, or "
-            f"{raw.EXAMPLE}. Fix: decompress or save it, and name the file."
+            f"{binary.RAW_EXAMPLE}. Fix: decompress or save it, and name the file."
         )
     compressed = _split_format(form or _suffix_of(path))[1]
     stream: Stream = open_stdin(compressed=compressed) if path == STDIN else open_gzip(path)

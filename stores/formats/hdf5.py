@@ -1,47 +1,97 @@
 """HDF5 files: a 2-D dataset of numbers, named as ``file.h5::train``."""
 
-from typing import Any
+import json
+import subprocess
+import sys
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, cast
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.binary import FileReader, open_binary
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.location.local_file import LocalFile
+from mercore.stores.location.resolve import refuse_url
 
-CACHE_BYTES = 32 << 20  # of decoded chunks
-MOST_CHUNK_BYTES = 1 << 30
-# The errors that h5py raises for damaged files, unknown filters and types.
-BAD_HDF5 = (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, MemoryError)
+READER = Path(__file__).with_name("hdf5_reader.py")
+WINDOW_BYTES = 8 << 20
+LINE_BYTES = 1 << 20
 
 
 class Hdf5Source:
-    """A ``Source`` over a dataset of two dimensions."""
+    """A ``Source`` over a dataset, which another process reads: see ``hdf5_reader``."""
 
-    def __init__(self, name: str, dataset: h5py.Dataset) -> None:
-        n, d = (int(size) for size in dataset.shape)
-        self.name = name
+    def __init__(self, path: str, member: str | None) -> None:
+        self._lock, self.name = Lock(), path
+        words = [sys.executable, "-P", str(READER), str(Path(path).absolute())]
+        self._process = subprocess.Popen(  # noqa: S603 - our own file
+            [*words, *([] if member is None else [member])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        weakref.finalize(self, _end, self._process)
+        header = self._answer()
+        self.name = f"{path}::{header['member']}"
+        n, d = header["shape"]
+        check_shape(self.name, n, d)
         self.shape = (n, d)
-        check_shape(name, n, d)
-        self.source_dtype = np.dtype(dataset.dtype)
-        self.dtype = returned_dtype(self.source_dtype, name)
-        self._dataset = dataset
+        self.source_dtype = np.dtype(header["dtype"])
+        self.dtype = returned_dtype(self.source_dtype, self.name)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
         check_row_range(self, start, stop)
-        try:
-            block = np.asarray(self._dataset[start:stop])
-        except BAD_HDF5 as error:
-            raise _undecoded(self.name, f"rows [{start}, {stop})", error) from error
-        return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        step = max(1, WINDOW_BYTES // (self.shape[1] * self.source_dtype.itemsize))
+        with self._lock:
+            for first in range(start, stop, step):
+                last = min(first + step, stop)
+                rows[first - start : last - start] = convert(
+                    self._window(first, last), self.dtype, name=self.name, first=first
+                )
+        return rows
 
     def fingerprint(self) -> str:
         """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
         size = self.shape[0] * self.shape[1] * self.source_dtype.itemsize
         return digest_rows(self, kind="hdf5", stored=self.source_dtype, size=size)
+
+    def _window(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows as they are stored."""
+        stored = self.source_dtype
+        raw = np.empty((stop - start, self.shape[1] * stored.itemsize), np.uint8)
+        try:
+            cast("Any", self._process.stdin).write(f"{start} {stop}\n".encode())
+            cast("Any", self._process.stdin).flush()
+        except BrokenPipeError as error:
+            raise self._crash() from error
+        count = self._answer()["bytes"]
+        view = raw.reshape(-1).data
+        if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
+            raise self._crash()
+        return raw.view(np.uint8 if stored.kind == "b" else stored)
+
+    def _answer(self) -> dict[str, Any]:
+        """Return the next answer of the process."""
+        line = cast("Any", self._process.stdout).readline(LINE_BYTES)
+        if not line.endswith(b"\n"):
+            raise self._crash()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise FormatError(f"{self.name}: {answer['error']}")
+        return answer
+
+    def _crash(self) -> FormatError:
+        return FormatError(
+            f"{self.name}: the HDF5 library broke down on it (exit code {self._process.wait()}). "
+            "Fix: fetch the file again, or repair it with h5repack."
+        )
 
 
 def open_hdf5(path: str, member: str | None) -> Hdf5Source:
@@ -51,72 +101,20 @@ def open_hdf5(path: str, member: str | None) -> Hdf5Source:
     ------
     FormatError
         If the file is damaged, or it has no such dataset, or several without a ``member``.
+    InputError
+        If it is a URL.
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    reader = FileReader(open_binary(path))
-    try:
-        file = h5py.File(reader, "r", rdcc_nbytes=CACHE_BYTES)
-        name = member if member is not None else _only_matrix(path, file)
-        dataset = file.get(name)
-        _check(path, name, file, dataset)
-        return Hdf5Source(f"{path}::{name}", dataset)
-    except BAD_HDF5 as error:
-        if isinstance(error, FormatError):
-            raise
-        raise _undecoded(path, "the file", error) from error
+    refuse_url(path, "an HDF5 file")
+    LocalFile(path)  # which says why it cannot be read
+    return Hdf5Source(path, member)
 
 
-def _only_matrix(path: str, file: h5py.File) -> str:
-    """Return the name of the only dataset of two dimensions."""
-    names = [name for name, dims in _datasets(file) if dims == 2]
-    if len(names) != 1:
-        raise FormatError(
-            f"{path}: {len(names)} datasets of two dimensions ({', '.join(names) or 'none'}), "
-            f"expected one. Fix: name one, as {path}::{names[0] if names else 'train'}"
-        )
-    return names[0]
-
-
-def _datasets(file: h5py.File) -> list[tuple[str, int]]:
-    """Return the name and the count of dimensions of every dataset."""
-    found: list[tuple[str, int]] = []
-
-    def look(name: str, node: object) -> None:
-        if isinstance(node, h5py.Dataset):
-            found.append((name, len(node.shape or ())))
-
-    file.visititems(look)
-    return sorted(found)
-
-
-def _check(path: str, name: str, file: h5py.File, dataset: object) -> None:
-    """Refuse what is no dataset of two dimensions that can be read in blocks."""
-    if not isinstance(dataset, h5py.Dataset):
-        names = ", ".join(each for each, _ in _datasets(file)) or "none"
-        raise FormatError(
-            f"{path}: no dataset {name!r}, expected one of: {names}. Fix: {path}::DATASET"
-        )
-    if dataset.shape is None or len(dataset.shape) != 2:
-        raise FormatError(
-            f"{path}: dataset {name!r} has shape {dataset.shape}, expected two dimensions, "
-            "(n, d). Fix: name another dataset, or reshape it."
-        )
-    if dataset.external or dataset.is_virtual:
-        raise FormatError(
-            f"{path}: the numbers of dataset {name!r} lie in other files, expected them in this "
-            "one. Fix: copy it with h5repack."
-        )
-    chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.dtype.itemsize
-    if chunk > MOST_CHUNK_BYTES:
-        raise FormatError(
-            f"{path}: a chunk of dataset {name!r} has {chunk} bytes, expected at most "
-            f"{MOST_CHUNK_BYTES}. Fix: write it again with smaller chunks."
-        )
-
-
-def _undecoded(name: str, what: str, error: BaseException) -> FormatError:
-    text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return FormatError(
-        f"{name}: {what} cannot be read ({text}). Fix: fetch or write the file again."
-    )
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the process of a source, at once."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not written is of no use
+            cast("Any", pipe).close()

@@ -90,7 +90,7 @@ WRITERS = {
     "rows.npy": npy("u1"),
     "rows.npz": lambda path, rows: np.savez_compressed(path, rows=rows),
     "rows.parquet": table(lambda rows, path: pq.write_table(rows, path, row_group_size=700)),
-    "rows.arrow": table(lambda rows, path: feather.write_feather(rows, path)),
+    "rows.arrow": table(feather.write_feather),
     "rows.feather": table(lambda rows, path: feather.write_feather(rows, path, chunksize=700)),
     "rows.h5": hdf5,
     "rows.hdf5": hdf5,
