@@ -213,9 +213,17 @@ def _opened(path: str) -> "ParquetPieces | ArrowPieces":
     reader = pa.PythonFile(FileReader(file), mode="r")
     try:
         parquet = file.read_prefix(4) == b"PAR1"
-        return ParquetPieces(path, reader) if parquet else ArrowPieces(path, reader)
+        pieces = ParquetPieces(path, reader) if parquet else ArrowPieces(path, reader)
+        _decode_names(pieces.schema)
     except (*BAD_ARROW, OSError) as error:
         raise _undecoded(path, "the header", error) from error
+    return pieces
+
+
+def _decode_names(schema: pa.Schema) -> None:
+    """Decode the names and types of a schema, which pyarrow leaves to their first use."""
+    for field in schema:
+        _ = field.name, str(field.type)
 
 
 def _fields_of(

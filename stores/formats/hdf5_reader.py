@@ -24,7 +24,7 @@ def main(path: str, member: str | None) -> None:
     """Open the dataset, then answer until stdin ends."""
     signal.alarm(SECONDS)
     try:
-        file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES)
+        file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES, locking=False)
         dataset = _dataset(path, file, member)
     except BAD_HDF5 as error:
         _answer({"error": _damage(error)})
