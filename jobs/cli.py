@@ -37,7 +37,6 @@ from mercore.jobs.options import (
 )
 from mercore.jobs.planning.plan_verb import plan_of
 from mercore.jobs.resources.malloc import keep_freed_blocks
-from mercore.stores.formats import CONTAINERS, FLAT
 
 COMPILING = (
     "encode",
@@ -121,8 +120,8 @@ def main(context: click.Context) -> None:
 @click.option(
     "--format",
     metavar="NAME",
-    help="The format of SOURCE where its suffix does not say it: "
-    f"{', '.join((*FLAT, *CONTAINERS))}, or raw:DTYPE:D such as raw:float32:384.",
+    help="The format of SOURCE where its suffix does not say it: a suffix without its dot, "
+    "tinygist or tinyimages (the 80 million tiny images), or raw:DTYPE:D such as raw:float32:384.",
 )
 @click.option(
     "--rows",
