@@ -59,7 +59,6 @@ class IngestTask:
         self.check_limits()
         began = time.perf_counter()
         n, d = self.source.shape
-        self._print_rounding()
         location = location_of(self.target)
         location.check_new()  # before waiting for another process
         with (
@@ -72,6 +71,7 @@ class IngestTask:
         ):
             drop, checked = self.options.drop_zero_rows, lease.checked(advance)
             made = ingest_source(self.source, writer, counter, drop_zero_rows=drop, advance=checked)
+        self._print_rounding()
         return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
     def _print_rounding(self) -> None:

@@ -95,8 +95,11 @@ class ArrowSource:
             raise FormatError(
                 f"{self.name}: no rows, so the length of its lists is unknown. Fix: check the file."
             )
-        column = _storage(next(self._batches(0)).column(0))
-        return int(column.value_lengths().fill_null(0)[0].as_py())
+        batch = next(self._batches(0), None)
+        if batch is None:
+            wrong = ValueError(f"it has no rows, expected {self._pieces[0].rows}")
+            raise _undecoded(self.name, "the file", wrong)
+        return int(_storage(batch.column(0)).value_lengths().fill_null(0)[0].as_py())
 
     def _from(self, start: int) -> Iterator[NDArray[Any]]:
         """Yield the rows from ``start`` on in blocks, dtype[any, d]."""
