@@ -1,8 +1,8 @@
 """The Python API: the verbs as functions, with their options as keywords.
 
-Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask,
-Zarr or h5py; hits may be arrays of ids [nq, k]. Every function returns the report that its command
-prints as JSON; ``search`` returns the hits too.
+Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask, xarray,
+Zarr or h5py, data frames, CSR matrices or lists; hits may be arrays of ids [nq, k]. Every function
+returns the report that its command prints as JSON; ``search`` returns the hits too.
 """
 
 import os
@@ -30,6 +30,7 @@ from mercore.jobs.verbs.verify import VerifyOptions, open_verify
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.labels import AnyLabels
+from mercore.stores.location.resolve import expand_home
 from mercore.stores.results.hits import AnyHits, Hits
 
 StrPath = str | Path
@@ -47,16 +48,27 @@ def ingest(
     *,
     drop_zero_rows: bool = IngestOptions.drop_zero_rows,
     compressor: str = IngestOptions.compressor,
+    format: str | None = IngestOptions.format,  # noqa: A002 - the option's name
+    rows: str | None = IngestOptions.rows,
 ) -> Report:
-    """Copy a file or an array [n, d] into a new vector store; return its description.
+    """Copy a file or rows in memory [n, d] into a new vector store; return its description.
+
+    Parameters
+    ----------
+    source : a path (see the guide's page on files), or rows: an array of NumPy, Dask, xarray, Zarr
+        or h5py, a memmap, a data frame of pandas or polars, a CSR matrix, or a list of lists
+    format : the name of the file's format, where its suffix does not say it
+    rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
 
     Raises
     ------
     MercoreError
         If the source cannot be read, or the store cannot be written.
     """
-    options = IngestOptions(drop_zero_rows=drop_zero_rows, compressor=compressor)
-    return open_ingest(_path(source), os.fspath(store), options).run()
+    options = IngestOptions(
+        drop_zero_rows=drop_zero_rows, compressor=compressor, format=format, rows=rows
+    )
+    return open_ingest(_path(source), _file(store), options).run()
 
 
 def encode(
@@ -101,7 +113,7 @@ def encode(
         force=force,
         execution=_execution(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_encode(os.fspath(vectors), os.fspath(codes), options).run()
+    return open_encode(_file(vectors), _file(codes), options).run()
 
 
 def index(
@@ -131,7 +143,7 @@ def index(
         part_rows=part_rows,
         execution=_execution(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_index(os.fspath(codes), os.fspath(store), options).run()
+    return open_index(_file(codes), _file(store), options).run()
 
 
 def search(
@@ -178,7 +190,7 @@ def search(
         out=_path(out),
         force=force,
     )
-    return open_search(os.fspath(store), _path(queries), options).run()
+    return open_search(_file(store), _path(queries), options).run()
 
 
 def verify(
@@ -217,7 +229,7 @@ def verify(
         batch=batch,
         execution=_execution(threads, processes, scheduler, memory),
     )
-    return open_verify(os.fspath(vectors), _path(queries), _path(hits), options).run()
+    return open_verify(_file(vectors), _path(queries), _path(hits), options).run()
 
 
 def evaluate(
@@ -276,12 +288,12 @@ def evaluate(
 
 def info(store: StrPath) -> Report:
     """Return the description of a store, or of a file of another format."""
-    return open_info(os.fspath(store)).run()
+    return open_info(_file(store)).run()
 
 
 def check(store: StrPath) -> Report:
     """Read every byte of a store against its receipts; return the faults, one sentence each."""
-    return open_check(os.fspath(store)).run()
+    return open_check(_file(store)).run()
 
 
 def export(
@@ -305,7 +317,7 @@ def export(
     options = ExportOptions(
         queries=_path(queries), points=_path(points), kernel=_path(kernel), force=force
     )
-    return open_export(os.fspath(codes), os.fspath(index), options).run()
+    return open_export(_file(codes), _file(index), options).run()
 
 
 def compare(
@@ -357,12 +369,17 @@ def compare(
         out=_path(out),
         force=force,
     )
-    return open_compare(os.fspath(vectors), os.fspath(queries), options).run()
+    return open_compare(_file(vectors), _file(queries), options).run()
 
 
 def _path(given: T | Path) -> T | str:
-    """Return a path as text, and another value unchanged."""
-    return os.fspath(given) if isinstance(given, Path) else given
+    """Return a path as ``_file`` does, and another value unchanged."""
+    return expand_home(os.fspath(given)) if isinstance(given, str | Path) else given
+
+
+def _file(path: StrPath) -> str:
+    """Return a path as text, with the home folder in place of ``~``."""
+    return expand_home(os.fspath(path))
 
 
 def _bytes(memory: Size) -> int | None:

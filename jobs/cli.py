@@ -122,6 +122,8 @@ def main(context: click.Context) -> None:
     examples=(
         "mercore ingest base.bvecs base.zarr",
         "mercore ingest base.npy base.zarr --drop-zero-rows --compressor zstd",
+        "mercore ingest glove.hdf5::train base.zarr",
+        "zcat base.bvecs.gz | mercore ingest - base.zarr --format bvecs",
     ),
 )
 @click.argument("source", type=READ)
@@ -131,12 +133,26 @@ def main(context: click.Context) -> None:
     is_flag=True,
     help="Leave out rows that are all zero; the others keep their ids.",
 )
+@click.option(
+    "--format",
+    metavar="NAME",
+    help="The format of SOURCE where its suffix does not say it: a suffix without its dot, "
+    "tinygist or tinyimages (the 80 million tiny images), or raw:DTYPE:D such as raw:float32:384.",
+)
+@click.option(
+    "--rows",
+    metavar="FIRST:LAST",
+    help="Take the rows from FIRST on and before LAST; their ids begin at 0.",
+)
 @COMPRESSOR
 @as_json
 def ingest(*, json: bool, **values: object) -> None:
     """Copy SOURCE into the vector store STORE.
 
-    SOURCE is a .bvecs, .fvecs, .ivecs, .u8bin, .fbin, .ibin or .npy file, or a 2-D Zarr array.
+    SOURCE is a file (.bvecs .fvecs .ivecs .fbin .f16bin .u8bin .i8bin .ibin .npy .npz .parquet
+    .arrow .feather .h5 .hdf5), a 2-D Zarr array, or a folder of Parquet files or images. FILE::NAME
+    names an array, a column or a dataset. A .gz file is decompressed as it is read; - is stdin.
+    Images become GIST vectors.
     """
     _report("ingest", values, json=json)
 

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from mercore.jobs.help import BlockOption
 from mercore.pipeline.kernels import KERNELS, KINDS, MEDIAN
 from mercore.stores.errors import InputError
+from mercore.stores.location.resolve import expand_home
 
 Report = dict[str, Any]  # the result of a verb, which can be written as JSON
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -32,6 +33,10 @@ class StorePath(click.types.StringParamType):
     def __init__(self, *, written: bool) -> None:
         self.written = written
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """Return the path with the home folder in place of ``~``."""
+        return expand_home(super().convert(value, param, ctx))
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> Completions:
@@ -46,6 +51,10 @@ class KernelName(click.types.StringParamType):
     """The name of a kernel, or the path of a Python file that declares one."""
 
     name = "kernel"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
+        """Return the name; the path of a file with the home folder in place of ``~``."""
+        return expand_home(super().convert(value, param, ctx))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

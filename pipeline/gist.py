@@ -6,12 +6,14 @@ It is the energy of each frequency and orientation in 4 × 4 cells.
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError, ShapeError
+from mercore.stores.formats.images import Images
 
 SIDE = 32
 N_SCALES = 3
@@ -77,6 +79,33 @@ def gist(tiles: NDArray[np.uint8], *, workers: int = 1, block: int = 256) -> NDA
         with ThreadPoolExecutor(workers) as threads:
             _exhaust(threads.map(describe, starts))
     return rows
+
+
+class GistSource:
+    """A ``Source`` of the GIST of images, float32[n, 384], from ``workers`` threads."""
+
+    def __init__(self, images: Images, workers: int) -> None:
+        self.name, self.source_dtype = images.name, images.source_dtype
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self._images, self._workers = images, workers
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, 384)``."""
+        return self._images.shape[0], DIMENSION
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the number of images is not known."""
+        return self._images.open_ended
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Return the GIST of images [start, stop), float32[stop − start, 384]."""
+        return gist(self._images.tiles(start, stop), workers=self._workers)
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the pixels."""
+        return self._images.fingerprint()
 
 
 def texture(tiles: NDArray[np.uint8], *, block: int = 256) -> NDArray[np.float32]:

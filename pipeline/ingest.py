@@ -11,6 +11,7 @@ from mercore.pipeline.ingest_numba import hash_rows
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
+from mercore.stores.formats.streams import row_blocks
 from mercore.stores.vector_writer import VectorWriter
 from mercore.stores.vectors import VectorStore
 
@@ -33,11 +34,12 @@ class RowReport:
         """Add a block of rows, dtype[b, d]; return which are all zero, bool[b]."""
         zero = ~rows.any(axis=1)
         self.zero_rows += int(zero.sum())
+        if rows.dtype.kind != "u":
+            self.negative_rows += int((rows < 0).any(axis=1).sum())
         finite = rows
         if rows.dtype.kind == "f":
             self.nan_rows += int(np.isnan(rows).any(axis=1).sum())
             self.infinite_rows += int(np.isinf(rows).any(axis=1).sum())
-            self.negative_rows += int((rows < 0).any(axis=1).sum())
             finite = rows[np.isfinite(rows)]
         if finite.size:
             low, high = float(finite.min()), float(finite.max())
@@ -67,11 +69,10 @@ def ingest(
     InputError
         If no row is left, or a value cannot be stored.
     """
-    n, d = source.shape
+    d = source.shape[1]
     report = RowReport()
     step = max(1, BLOCK_BYTES // (d * source.dtype.itemsize))
-    for start in range(0, n, step):
-        rows = source.read(start, min(start + step, n))
+    for start, rows in row_blocks(source, step):
         zero = report.add(rows)
         counter.add(row_digests(rows))
         if drop_zero_rows and zero.any():
@@ -80,6 +81,7 @@ def ingest(
         else:
             writer.append(rows)
         advance(len(rows))
+    n = source.shape[0]  # of a stream, known only now
     dropped = np.concatenate(report.dropped) if report.dropped else np.empty(0, np.int64)
     if n == dropped.size:
         raise InputError(
@@ -88,7 +90,7 @@ def ingest(
         )
     facts = {
         "source": source.name,
-        "source_dtype": source.dtype.name,
+        "source_dtype": source.source_dtype.name,
         "source_rows": n,
         "dropped_rows": int(dropped.size),
         "zero_rows": report.zero_rows,

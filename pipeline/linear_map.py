@@ -111,7 +111,7 @@ class MappedSource:
         self.source, self.linear_map = source, linear_map
         self.name = source.name
         self.shape = (rows, linear_map.mapped_dims)
-        self.dtype = np.dtype(np.float32)
+        self.dtype, self.source_dtype = np.dtype(np.float32), source.source_dtype
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return mapped rows [start, stop), float32[stop − start, d']."""

@@ -66,7 +66,7 @@ class StoredRows:
         self._vectors = vectors
         self.name = vectors.where
         self.shape = (vectors.rows, vectors.dims)
-        self.dtype = vectors.dtype
+        self.dtype = self.source_dtype = vectors.dtype
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows [start, stop), dtype[stop − start, d]."""

@@ -195,6 +195,8 @@ def whole_path(path: str, folder: Path) -> str:
     """
     if "://" in path:
         return path
+    if path == "-":
+        raise InputError("-: a job has no stdin. Fix: save the rows, and name the file.")
     whole = folder / path
     return (
         real_path(str(whole))

@@ -66,6 +66,11 @@ class TileSource:
         """float32."""
         return np.dtype(np.float32)
 
+    @property
+    def source_dtype(self) -> np.dtype[Any]:
+        """float32."""
+        return self.dtype
+
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return the GIST of tiles [start, stop), float32[stop − start, 384]."""
         return gist(self.tiles.pixels(start, stop), workers=available_cores())

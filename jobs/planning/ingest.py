@@ -18,7 +18,9 @@ from mercore.jobs.resources.limits import INTERPRETER_BYTES, ingest_bytes
 from mercore.jobs.verbs.ingest import IngestTask
 from mercore.pipeline.ingest import ingest
 from mercore.stores.distinct import DistinctCounter
+from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
+from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
@@ -31,7 +33,7 @@ class Pieces:
 
     def __init__(self, source: Source, each: int) -> None:
         self.source, self.name, self.dtype = source, source.name, source.dtype
-        rows = source.shape[0]
+        self.source_dtype, rows = source.source_dtype, source.shape[0]
         count = max(1, min(PIECES, rows // each))
         self.starts = np.linspace(0, max(0, rows - each), count).astype(np.int64).tolist()
         self.each = min(each, rows)
@@ -55,6 +57,11 @@ class Pieces:
 
 def plan(task: IngestTask, cores: int | None) -> Report:
     """Return the plan of an ingest; only temporary files are written."""
+    if is_open_ended(task.source):
+        raise InputError(
+            f"{task.source.name}: a stream is read forward once, so no sample of it can be taken. "
+            "Fix: decompress or save it, and name the file."
+        )
     loaded = process_seconds()
     rows, store, options = task.source, task.target, task.options
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:

@@ -1,6 +1,5 @@
 """Open stores: what a search has read stays in memory, so that small batches are fast."""
 
-import os
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -11,7 +10,7 @@ import psutil
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.api import Size, StrPath, _execution, _kernel, _path
+from mercore.jobs.api import Size, StrPath, _execution, _file, _kernel, _path
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import check_bounds
@@ -250,7 +249,7 @@ def open(  # noqa: A001 - users call it as mercore.open
     array([[1, 2]])
     """
     return OpenStore(
-        os.fspath(store),
+        _file(store),
         kernel=_kernel(kernel, gamma, transform, linear_map),
         vectors=_path(vectors),
         execution=_execution(threads, None, None, memory),

@@ -4,15 +4,18 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 
+import click
+
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, ingested_bytes
+from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.verbs.info import describe_vectors
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.pipeline.ingest import ingest as ingest_source
 from mercore.stores.distinct import DistinctCounter
-from mercore.stores.formats import Sliced, open_source
-from mercore.stores.formats.source import Source
+from mercore.stores.formats import AnyRows, check_format, open_source
+from mercore.stores.formats.source import Source, parse_rows
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vector_writer import VectorWriter
@@ -24,10 +27,15 @@ class IngestOptions(VerbOptions):
 
     drop_zero_rows: bool = False
     compressor: str = "none"
+    format: str | None = None
+    rows: str | None = None
 
     def check(self, target: Where | None = None) -> None:
-        """Refuse an unknown compressor, and a path at which no store can be made."""
+        """Refuse an unknown compressor or format, and a path at which no store can be made."""
         check_compressor(self.compressor)
+        check_format(self.format)
+        if self.rows is not None:
+            parse_rows(self.rows)
         if target is not None:
             location_of(target).check_new()
 
@@ -67,10 +75,30 @@ class IngestTask:
         ):
             drop, checked = self.options.drop_zero_rows, lease.checked(advance)
             made = ingest_source(self.source, writer, counter, drop_zero_rows=drop, advance=checked)
+        self._print_rounding()
         return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
+    def _print_rounding(self) -> None:
+        """Print that the store holds other numbers than the source, if it does."""
+        stored = self.source.source_dtype
+        if stored.kind == "f" and stored.itemsize > self.source.dtype.itemsize:
+            click.echo(
+                f"{self.source.name} holds {stored.name}: the store keeps its numbers rounded to "
+                f"{self.source.dtype.name}",
+                err=True,
+            )
 
-def open_ingest(source: str | Sliced, store: Where, options: IngestOptions) -> IngestTask:
-    """Open a file or an array [n, d], and refuse a path at which no store can be made."""
+
+def open_ingest(source: AnyRows, store: Where, options: IngestOptions) -> IngestTask:
+    """Open a file or rows in memory [n, d], and refuse a path at which no store can be made."""
     options.check(store)
-    return IngestTask(source=open_source(source), target=store, options=options)
+    opened = open_source(source, form=options.format, rows=options.rows, ingesting=True)
+    return IngestTask(source=_described(opened), target=store, options=options)
+
+
+def _described(source: Source) -> Source:
+    """Return images as their GIST, and other rows as they are."""
+    from mercore.pipeline.gist import GistSource
+    from mercore.stores.formats.images import Images
+
+    return GistSource(source, available_cores()) if isinstance(source, Images) else source

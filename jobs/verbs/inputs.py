@@ -17,6 +17,7 @@ from mercore.pipeline.linear_map import LinearMap
 from mercore.pipeline.search.choose_gamma import median_gamma
 from mercore.pipeline.search.executor import Executor
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.formats import split_member
 from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
@@ -163,7 +164,7 @@ def kind_of(store: str) -> str:
     location = location_of(store)
     if is_store(location):
         return open_header(location).kind
-    if not location.exists():
+    if not location.exists() and split_member(store)[1] is None:
         raise NotFoundError(f"{store} does not exist: expected a store. Fix: check the path.")
     return "foreign"
 

@@ -35,7 +35,7 @@ def decimal_score(kernel: Kernel, x: Rows, y: Rows) -> Decimal | None:
 
     Parameters
     ----------
-    x, y : uint8, float16, float32 or float64 [d]
+    x, y : uint8, int8, float16, float32 or float64 [d]
     """
     with localcontext(Context(prec=DIGITS)):
         return kernel.decimal(x, y)
@@ -82,7 +82,7 @@ def _integers(x: Rows, y: Rows) -> tuple[Integers, Integers, int]:
     values = np.stack([x, y])
     values = values[:, values.any(axis=0)]
     (a, b), exponent = (
-        (values.tolist(), 0) if values.dtype.kind == "u" else _shifted_mantissas(values)
+        (values.tolist(), 0) if values.dtype.kind in "iu" else _shifted_mantissas(values)
     )
     common = functools.reduce(operator.or_, a + b, 0)
     zeros = max(0, (common & -common).bit_length() - 1)

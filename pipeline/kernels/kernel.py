@@ -91,7 +91,7 @@ class Kernel(ABC):
 
         Parameters
         ----------
-        rows : uint8, float16 or float32 [n, d]
+        rows : uint8, int8, float16 or float32 [n, d]
         first : int
             Number of the first row, for messages.
         label : str

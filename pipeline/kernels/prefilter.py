@@ -55,7 +55,7 @@ class Prefilter:
 
         Parameters
         ----------
-        rows : uint8, float16 or float32 [n, d], raw: float32 holds each value exactly
+        rows : uint8, int8, float16 or float32 [n, d], raw: float32 holds each value exactly
         pairs : int64[p] twice: row numbers, ascending, and query numbers
         """
         row_ids, query_ids = pairs

@@ -27,7 +27,7 @@ AS_IT_IS, SUM_ONE, ROOTS, NORM_ONE = range(4)  # how a row is scaled before its 
 LEAST, MOST = np.float32(2.0**-100), np.float32(2.0**100)  # range of a sum that loses no digits
 
 Single = NDArray[np.float32]
-Raw = NDArray[np.uint8 | np.uint16 | np.float32]
+Raw = NDArray[np.uint8 | np.int8 | np.uint16 | np.float32]
 Ids = NDArray[np.int64]
 
 
@@ -35,8 +35,8 @@ Ids = NDArray[np.int64]
 def widen_row(flat: Any, begin: Any, d: Any, rest: Any, out: Single) -> None:
     """Set ``out`` [stride] to the d elements of ``flat`` from ``begin`` on, then zeros.
 
-    Elements are uint8, float32 or the bits of float16. ``rest`` is a buffer of sixteen elements,
-    zeros from d modulo 16 on.
+    Elements are uint8, int8, float32 or the bits of float16. ``rest`` is a buffer of sixteen
+    elements, zeros from d modulo 16 on.
     """
     step = np.uint64(VECTOR)
     whole = d - d % step
@@ -86,7 +86,7 @@ def sum_pairs(
     Parameters
     ----------
     form : which terms, and how rows are scaled
-    X : uint8, float32, or uint16 (the bits of float16) [n, d], raw
+    X : uint8, int8, float32, or uint16 (the bits of float16) [n, d], raw
     rows, queries : int64[p]
         ``rows`` ascending: a row is widened and scaled once.
     Y : float32[nq, stride], prepared queries, zeros behind their dimensions

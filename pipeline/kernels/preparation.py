@@ -73,7 +73,7 @@ def _faults(
     if not integers:
         finite = np.asarray(np.isfinite(values).all(axis=1))
         yield ~finite, "has a NaN or infinite value", "needs finite ones", "clean the data"
-    if not integers and not domain.signed:
+    if values.dtype.kind != "u" and not domain.signed:
         negative = np.asarray((values < 0).any(axis=1))
         yield (
             negative,

@@ -412,7 +412,7 @@ def _whole(value: int) -> Any:
 def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
     """Return sixteen elements of ``array[index:]`` as float32; the caller checks bounds.
 
-    ``array`` is uint8, float32, or uint16: the bits of float16.
+    ``array`` is uint8, int8, float32, or uint16: the bits of float16.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -425,10 +425,12 @@ def load_widened(_typing: Any, array: Any, index: Any) -> Typed:
         values = builder.load(address(context, builder, signature, arguments, kind), align=1)
         if array.dtype == types.float32:
             return values
+        if array.dtype == types.int8:
+            return builder.sitofp(builder.sext(values, INT32X16), FLOAT32.llvm)
         whole = builder.zext(values, INT32X16)
         return _halves_widened(builder, whole) if width > 8 else builder.uitofp(whole, FLOAT32.llvm)
 
-    assert array.dtype in (types.uint8, types.uint16, types.float32)
+    assert array.dtype in (types.uint8, types.int8, types.uint16, types.float32)
     return FLOAT32(array, index), generate
 
 

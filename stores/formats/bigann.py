@@ -1,6 +1,5 @@
-"""Big-ann files, ``.fbin .u8bin .i8bin .ibin``: n and d (uint32, little-endian), then numbers."""
+"""Big-ann files: n and d (uint32, little-endian), then the numbers of all rows."""
 
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -8,33 +7,36 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
-from mercore.stores.location.protocol import PositionalFile
+from mercore.stores.formats.source import check_shape
 
 STORED: dict[str, np.dtype[Any]] = {
-    ".fbin": np.dtype("<f4"),
-    ".u8bin": np.dtype("u1"),
-    ".i8bin": np.dtype("i1"),
-    ".ibin": np.dtype("<i4"),
+    "fbin": np.dtype("<f4"),
+    "u8bin": np.dtype("u1"),
+    "i8bin": np.dtype("i1"),
+    "f16bin": np.dtype("<f2"),
+    "ibin": np.dtype("<i4"),
 }
 HEADER_BYTES = 8
 
 
-def open_bigann(path: str) -> BinarySource:
-    """Open a big-ann vector file.
+def bigann_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
+    """Return the layout of a big-ann vector file.
+
+    Parameters
+    ----------
+    prefix : the first bytes of the file
+    size : the size of the file, or None for a stream
 
     Raises
     ------
     FormatError
-        If d is out of range, or the size is not what the header says.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
+        If the header is cut off, d is out of range, or the size is not what the header says.
     """
-    file = open_binary(path)
-    layout = _layout(file, STORED[PurePath(path).suffix.lower()], HEADER_BYTES)
-    source = BinarySource(file, layout)
-    if file.size != layout.end:
-        _refuse_size(file, layout, str(layout.end))
-    return source
+    layout = _layout(prefix, name, stored, HEADER_BYTES)
+    check_shape(name, layout.n, layout.d)
+    if size not in (None, layout.end):
+        _refuse_size(name, size, layout, str(layout.end))
+    return layout
 
 
 def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
@@ -48,11 +50,13 @@ def read_truth(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] | None
         If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
-    layout = _layout(file, STORED[".ibin"], HEADER_BYTES)
+    prefix = file.read_prefix(HEADER_BYTES)
+    layout = _layout(prefix, file.name, STORED["ibin"], HEADER_BYTES)
     ids = BinarySource(file, layout)
-    beyond = _layout(file, STORED[".fbin"], layout.end)
+    beyond = _layout(prefix, file.name, STORED["fbin"], layout.end)
     if file.size not in (layout.end, beyond.end):
-        _refuse_size(file, layout, f"{layout.end} (ids) or {beyond.end} (ids and scores)")
+        expected = f"{layout.end} (ids) or {beyond.end} (ids and scores)"
+        _refuse_size(file.name, file.size, layout, expected)
     scores = (
         None if file.size == layout.end else BinarySource(file, beyond).read_stored(0, beyond.n)
     )
@@ -69,22 +73,22 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
     )
 
 
-def _layout(file: PositionalFile, stored: np.dtype[Any], offset: int) -> RowLayout:
-    """Read the header; return the layout of its rows from byte ``offset`` on."""
-    if file.size < HEADER_BYTES:
+def _layout(prefix: bytes, name: str, stored: np.dtype[Any], offset: int) -> RowLayout:
+    """Return what the header says of the rows from byte ``offset`` on."""
+    if len(prefix) < HEADER_BYTES:
         message = (
-            f"{file.name}: {file.size} bytes, expected a header of {HEADER_BYTES}. Fix: "
+            f"{name}: {len(prefix)} bytes, expected a header of {HEADER_BYTES}. Fix: "
             "fetch the file again."
         )
         raise FormatError(message)
-    n, d = (int(count) for count in np.frombuffer(file.read_prefix(HEADER_BYTES), "<u4"))
+    n, d = (int(count) for count in np.frombuffer(prefix, "<u4", 2))
     return RowLayout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
 
 
-def _refuse_size(file: PositionalFile, layout: RowLayout, expected: str) -> None:
+def _refuse_size(name: str, size: int | None, layout: RowLayout, expected: str) -> None:
     """Raise the error that the size of the file is not that of its header."""
     message = (
-        f"{file.name}: {file.size} bytes, expected {expected} for the header's n = {layout.n}, "
+        f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, "
         f"d = {layout.d} "
         f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its "
         "suffix is right."

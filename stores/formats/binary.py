@@ -1,12 +1,13 @@
 """Files of rows of equal size, read at positions, with no memory beyond the block."""
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError
+from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
 from mercore.stores.location.local_file import LocalFile
@@ -14,6 +15,13 @@ from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.resolve import location_of, scheme_of
 
 WINDOW_BYTES = 4 << 20
+RAW = "raw:"
+RAW_EXAMPLE = "raw:float32:384"
+# The GIST of the tiny images, and their pixels: 32 × 32 × 3 bytes per image.
+RAW_STORED: dict[str, tuple[np.dtype[Any], int]] = {
+    "tinygist": (np.dtype("<f4"), 384),
+    "tinyimages": (np.dtype("u1"), 3072),
+}
 
 
 def open_binary(path: str) -> PositionalFile:
@@ -29,7 +37,11 @@ def open_binary(path: str) -> PositionalFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RowLayout:
-    """The layout of a file: from ``offset`` on ``n`` rows of ``head`` bytes and ``d`` numbers."""
+    """The layout of a file: from ``offset`` on ``n`` rows of ``head`` bytes and ``d`` numbers.
+
+    ``by_column``: the numbers of a column lie together (Fortran order).
+    ``open_ended``: the rows go on to the end of a stream, and ``n`` is 0.
+    """
 
     kind: str
     n: int
@@ -37,6 +49,8 @@ class RowLayout:
     stored: np.dtype[Any]
     offset: int = 0
     head: int = 0
+    by_column: bool = False
+    open_ended: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -48,6 +62,73 @@ class RowLayout:
         """The byte after the last row."""
         return self.offset + self.n * self.row_bytes
 
+    def numbers(self, raw: NDArray[np.uint8], *, name: str, first: int) -> NDArray[Any]:
+        """Return the numbers of the bytes of rows, uint8[b, row_bytes]; their heads are checked.
+
+        Raises
+        ------
+        FormatError
+            If the head of a row is not d. Row 0 of the block is row ``first`` of the file.
+        """
+        if self.head:
+            self._check_heads(raw, name=name, first=first)
+        numbers = np.ascontiguousarray(raw[:, self.head :])
+        return numbers.view(np.uint8 if self.stored.kind == "b" else self.stored)
+
+    def _check_heads(self, raw: NDArray[np.uint8], *, name: str, first: int) -> None:
+        """Refuse rows whose d is not that of row 0."""
+        heads = np.ascontiguousarray(raw[:, : self.head]).view("<i4")[:, 0]
+        wrong = np.flatnonzero(heads != self.d)
+        if wrong.size:
+            row = int(wrong[0])
+            message = (
+                f"{name}: row {first + row} says d = {heads[row]}, expected {self.d} as in row 0. "
+                "Fix: fetch the file again; rows of different d cannot be one set of vectors."
+            )
+            raise FormatError(message)
+
+
+def raw_format(text: str) -> tuple[np.dtype[Any], int]:
+    """Return the dtype and d of a format such as ``raw:float32:384``.
+
+    Raises
+    ------
+    InputError
+        If it names no dtype of numbers, or no number of dimensions.
+    """
+    words = text.removeprefix(RAW).split(":")
+    try:
+        stored, d = np.dtype(words[0]), int(words[1])
+        good = len(words) == 2 and d > 0 and stored.kind in "biuf"
+    except (TypeError, ValueError, IndexError, SyntaxError):
+        good = False
+    if not good:
+        raise InputError(
+            f"format is {text!r}: expected raw, a dtype and the numbers per row. "
+            f"Fix: --format {RAW_EXAMPLE}"
+        )
+    return stored.newbyteorder("<") if words[0][:1] not in "<>" else stored, d
+
+
+def raw_layout(
+    stored: np.dtype[Any], d: int, prefix: bytes, name: str, size: int | None
+) -> RowLayout:
+    """Return the layout of a raw file of rows of ``d`` numbers.
+
+    Raises
+    ------
+    FormatError
+        If the size is not a whole number of rows.
+    """
+    check_shape(name, 0, d)
+    n, rest = divmod(size or 0, d * stored.itemsize)
+    if rest:
+        raise FormatError(
+            f"{name}: {size} bytes, expected a multiple of {d * stored.itemsize} (d = {d} of "
+            f"{stored.itemsize} bytes). Fix: fetch the file again, or check its format."
+        )
+    return RowLayout(kind="raw", n=n, d=d, stored=stored, open_ended=size is None)
+
 
 class BinarySource:
     """A ``Source`` over a binary file whose layout is known."""
@@ -56,6 +137,7 @@ class BinarySource:
         check_shape(file.name, layout.n, layout.d)
         self.name = file.name
         self.shape = (layout.n, layout.d)
+        self.source_dtype = layout.stored
         self.dtype = returned_dtype(layout.stored, file.name)
         self._file = file
         self._layout = layout
@@ -79,7 +161,7 @@ class BinarySource:
         check_row_range(self, start, stop)
         layout = self._layout
         rows = np.empty((stop - start, layout.d), dtype)
-        if layout.head == 0 and layout.stored == dtype:
+        if layout.head == 0 and not layout.by_column and layout.stored == dtype:
             self._file.read_into(rows, layout.offset + start * layout.row_bytes)
             return rows
         step = max(1, WINDOW_BYTES // layout.row_bytes)
@@ -93,21 +175,69 @@ class BinarySource:
     def _window(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows as stored, without their heads, which are checked."""
         layout = self._layout
+        if layout.by_column:
+            return self._columns(start, stop)
         raw = np.empty((stop - start, layout.row_bytes), np.uint8)
         self._file.read_into(raw, layout.offset + start * layout.row_bytes)
-        if layout.head:
-            self._check_heads(np.ascontiguousarray(raw[:, : layout.head]).view("<i4")[:, 0], start)
-        numbers = np.ascontiguousarray(raw[:, layout.head :])
-        return numbers.view(np.uint8 if layout.stored.kind == "b" else layout.stored)
+        return layout.numbers(raw, name=self.name, first=start)
 
-    def _check_heads(self, heads: NDArray[np.int32], start: int) -> None:
-        """Refuse rows whose d is not that of row 0."""
-        wrong = np.flatnonzero(heads != self._layout.d)
-        if wrong.size:
-            row = int(wrong[0])
-            message = (
-                f"{self.name}: row {start + row} says d = {heads[row]}, expected "
-                f"{self._layout.d} as in row 0. "
-                f"Fix: fetch the file again; rows of different d cannot be one set of vectors."
+    def _columns(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows of a file in Fortran order, a column at a time."""
+        layout = self._layout
+        width = layout.stored.itemsize
+        raw = np.empty((layout.d, (stop - start) * width), np.uint8)
+        for column, numbers in enumerate(raw):
+            self._file.read_into(numbers, layout.offset + (column * layout.n + start) * width)
+        return raw.view(np.uint8 if layout.stored.kind == "b" else layout.stored).T
+
+
+class FileReader(io.RawIOBase):
+    """A ``PositionalFile`` as Python's own readers take it, with a position."""
+
+    def __init__(self, file: PositionalFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a byte and return its number."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"a position before the first byte: {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        """Fill the buffer, or as much of it as the file has; return the count of bytes."""
+        count = max(0, min(len(buffer), self._file.size - self._at))
+        if count:
+            self._file.read_into(np.frombuffer(buffer, np.uint8, count), self._at)
+            self._at += count
+        return count
+
+
+class MemberFile(PositionalFile):
+    """The bytes [``offset``, ``offset + size``) of another file, as a file."""
+
+    def __init__(self, file: PositionalFile, *, name: str, offset: int, size: int) -> None:
+        self._file, self._offset = file, offset
+        self.name, self.size = name, size
+
+    def read_into(self, buffer: NDArray[Any], offset: int) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on: see ``PositionalFile``."""
+        if offset + buffer.nbytes > self.size:
+            raise FormatError(
+                f"{self.name}: the array ends at byte {self.size}, expected "
+                f"{offset + buffer.nbytes} bytes. Fix: fetch the file again."
             )
-            raise FormatError(message)
+        self._file.read_into(buffer, self._offset + offset)

@@ -1,4 +1,4 @@
-"""Dtypes of stored numbers, and their conversion to uint8, float16 or float32."""
+"""Dtypes of stored numbers, and their conversion to uint8, int8, float16 or float32."""
 
 from typing import Any
 
@@ -7,15 +7,16 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
 
-KEPT = ("u1", "f2", "f4")
-CONVERTED = ("i1", "i2", "i4", "i8", "u2", "u4", "u8", "f8")
+KEPT = ("u1", "i1", "f2", "f4")
+CONVERTED = ("i2", "i4", "i8", "u2", "u4", "u8", "f8")
 FLOAT32_BITS = 24
 
 
 def returned_dtype(stored: np.dtype[Any], name: str) -> np.dtype[Any]:
     """Return the dtype in which ``Source.read`` returns numbers that are stored as ``stored``.
 
-    uint8, float16 and float32 stay; bool becomes uint8; other integers and float64 become float32.
+    uint8, int8, float16 and float32 stay; bool becomes uint8; other integers and float64 become
+    float32.
 
     Raises
     ------

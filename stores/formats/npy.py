@@ -1,4 +1,4 @@
-"""NumPy's ``.npy`` files: a 2-D array in C order; nothing is ever unpickled."""
+"""NumPy's ``.npy`` files: a 2-D array in C or Fortran order; nothing is ever unpickled."""
 
 import tokenize
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
+from mercore.stores.formats.dtypes import returned_dtype
+from mercore.stores.formats.source import check_shape
 from mercore.stores.location.publish import publish
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
@@ -38,41 +40,50 @@ class NpyHeader:
 
 
 def open_npy(path: str) -> BinarySource:
-    """Open a ``.npy`` of two dimensions in C order.
+    """Open a ``.npy`` of two dimensions: see ``npy_layout``."""
+    file = open_binary(path)
+    return BinarySource(file, npy_layout(file.read_prefix(PREFIX_BYTES), path, file.size))
+
+
+def npy_layout(prefix: bytes, name: str, size: int | None) -> RowLayout:
+    """Return the layout of a ``.npy`` of two dimensions, in C or Fortran order.
+
+    Parameters
+    ----------
+    prefix : the first 16 KiB of the file
+    size : the size of the file, or None for a stream
 
     Raises
     ------
     FormatError
-        If the header is damaged, the array is not 2-D, not in C order or not of numbers, or the
-        size is not that of the header.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
+        If the header is damaged, the array is not 2-D, or the size is not that of the header.
     """
-    file = open_binary(path)
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
+    header = parse_npy_header(prefix, name)
     if len(header.shape) != 2:
         message = (
-            f"{path}: an array of shape {header.shape}, expected two dimensions, (n, d). "
+            f"{name}: an array of shape {header.shape}, expected two dimensions, (n, d). "
             "Fix: reshape it."
         )
         raise FormatError(message)
-    if header.fortran_order:
-        message = (
-            f"{path}: the array is in Fortran order, expected C order (a row's numbers together). "
-            f"Fix: numpy.save(path, numpy.ascontiguousarray(array))."
-        )
-        raise FormatError(message)
     n, d = header.shape
-    layout = RowLayout(kind="npy", n=n, d=d, stored=header.dtype, offset=header.offset)
-    source = BinarySource(file, layout)
-    if file.size != layout.end:
+    layout = RowLayout(
+        kind="npy",
+        n=n,
+        d=d,
+        stored=header.dtype,
+        offset=header.offset,
+        by_column=header.fortran_order,
+    )
+    check_shape(name, n, d)
+    returned_dtype(header.dtype, name)
+    if size not in (None, layout.end):
         message = (
-            f"{path}: {file.size} bytes, expected {layout.end} for the header's {header.shape} "
+            f"{name}: {size} bytes, expected {layout.end} for the header's {header.shape} "
             f"of {header.dtype}. "
             f"Fix: fetch or save the file again."
         )
         raise FormatError(message)
-    return source
+    return layout
 
 
 def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:

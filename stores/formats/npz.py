@@ -1,10 +1,18 @@
-"""NumPy's ``.npz`` files in memory: equal arrays give equal bytes; nothing is unpickled."""
+"""NumPy's ``.npz`` files: written and read in memory, or opened as a source of rows.
+
+Equal arrays give equal bytes; nothing is unpickled.
+"""
 
 import errno
+import io
+import lzma
+import math
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from io import BytesIO
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,12 +20,35 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.formats.binary import (
+    BinarySource,
+    FileReader,
+    MemberFile,
+    RowLayout,
+    open_binary,
+)
+from mercore.stores.formats.npy import PREFIX_BYTES, NpyHeader, npy_layout, parse_npy_header
+from mercore.stores.formats.source import Source
 from mercore.stores.location.local_file import path_status
+from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
-BAD_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, LookupError, RuntimeError)
+LOCAL_HEADER = struct.Struct("<4s5H3I2H")
+ENCRYPTED = 1  # a flag of a zip's member
+STEP_BYTES = 1 << 20
+SMALL = 1000
+CSR_MEMBERS = {"data", "indices", "indptr", "format", "shape"}
+BAD_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    LookupError,
+    RuntimeError,
+    struct.error,
+)
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -63,6 +94,179 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
                 raise
             message = f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again."
             raise FormatError(message) from error
+
+
+def open_npz(path: str, member: str | None) -> Source:
+    """Open an array of a ``.npz``, or the sparse rows that ``scipy.sparse.save_npz`` saved.
+
+    An uncompressed array is read in place. A compressed one is decoded forward; going back decodes
+    it from its first byte.
+
+    Raises
+    ------
+    FormatError
+        If the zip is damaged, has several arrays of two dimensions and no ``member`` names one, or
+        holds a sparse matrix that is not CSR.
+    NotFoundError, StorageError
+        If the file does not exist, or cannot be read.
+    """
+    file = open_binary(path)
+    try:
+        archive = zipfile.ZipFile(io.BufferedReader(FileReader(file)))
+        files = {
+            entry.filename.removesuffix(".npy"): _member_file(file, archive, entry)
+            for entry in archive.infolist()
+            if entry.filename.endswith(".npy")
+        }
+    except (*BAD_ZIP, OSError) as error:
+        raise _damaged(path, error) from error
+    if member is None and set(files) >= CSR_MEMBERS:
+        return _open_csr(path, files)
+    name = member if member is not None else _only_matrix(path, files)
+    if name not in files:
+        raise FormatError(
+            f"{path}: no array {name!r}, expected one of {', '.join(files) or 'none'}. "
+            f"Fix: {path}::ARRAY"
+        )
+    chosen = files[name]
+    layout = npy_layout(chosen.read_prefix(PREFIX_BYTES), chosen.name, chosen.size)
+    if layout.by_column and isinstance(chosen, InflatedFile):
+        raise FormatError(
+            f"{chosen.name}: a compressed array in Fortran order, expected C order. Fix: "
+            "numpy.savez(path, numpy.ascontiguousarray(array))."
+        )
+    return BinarySource(chosen, layout)
+
+
+class InflatedFile(PositionalFile):
+    """A compressed member of a zip as a file; reading on is fast, going back is slow."""
+
+    def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> None:
+        self.name, self.size = name, entry.file_size
+        self._archive, self._entry, self._lock = archive, entry, Lock()
+        self._stream, self._at = archive.open(entry), 0
+
+    def read_into(self, buffer: NDArray[Any], offset: int) -> None:
+        """Fill ``buffer`` with the bytes from ``offset`` on: see ``PositionalFile``."""
+        view = buffer.reshape(-1).view(np.uint8).data
+        with self._lock, storage_errors("read", self.name):
+            try:
+                self._seek(offset)
+                done = 0
+                while done < len(view):
+                    data = self._stream.read(min(len(view) - done, STEP_BYTES))
+                    if not data:
+                        raise EOFError(f"it ends at byte {offset + done}")
+                    view[done : done + len(data)] = data
+                    done += len(data)
+                self._at = offset + done
+            except BAD_ZIP as error:
+                self._stream, self._at = self._archive.open(self._entry), 0
+                raise _damaged(self.name, error) from error
+
+    def _seek(self, offset: int) -> None:
+        """Go to a byte, from the beginning if it was passed."""
+        if offset < self._at:
+            self._stream, self._at = self._archive.open(self._entry), 0
+        while self._at < offset:
+            data = self._stream.read(min(offset - self._at, STEP_BYTES))
+            if not data:
+                raise EOFError(f"it ends at byte {self._at}")
+            self._at += len(data)
+
+
+def _member_file(
+    file: PositionalFile, archive: zipfile.ZipFile, entry: zipfile.ZipInfo
+) -> PositionalFile:
+    """Return a member of a zip as a file, in place if it is not compressed."""
+    name = f"{file.name}::{entry.filename.removesuffix('.npy')}"
+    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+        return InflatedFile(archive, entry, name)
+    head = np.empty(LOCAL_HEADER.size, np.uint8)
+    file.read_into(head, entry.header_offset)
+    signature, *_, name_bytes, extra_bytes = LOCAL_HEADER.unpack(head.tobytes())
+    if signature != b"PK\3\4":
+        raise zipfile.BadZipFile(f"{entry.filename} has no local header")
+    offset = entry.header_offset + LOCAL_HEADER.size + name_bytes + extra_bytes
+    if offset + entry.file_size > file.size:
+        raise zipfile.BadZipFile(f"{entry.filename} ends behind the file")
+    return MemberFile(file, name=name, offset=offset, size=entry.file_size)
+
+
+def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
+    """Return the name of the only array of two dimensions."""
+    shapes = {
+        name: parse_npy_header(each.read_prefix(PREFIX_BYTES), each.name).shape
+        for name, each in files.items()
+    }
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2]
+    if len(matrices) != 1:
+        found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "none"
+        raise FormatError(
+            f"{path}: arrays {found}, expected one of two dimensions. Fix: name one, as "
+            f"{path}::{matrices[0] if matrices else 'ARRAY'}"
+        )
+    return matrices[0]
+
+
+def _open_csr(path: str, files: Mapping[str, PositionalFile]) -> Source:
+    """Open the sparse rows of a ``.npz`` of SciPy."""
+    from mercore.stores.formats.sparse import CsrSource  # SciPy takes a while to load
+
+    kind = _small(files["format"]).tobytes().replace(b"\0", b"").decode("ascii", "replace")
+    if kind != "csr":
+        raise FormatError(
+            f"{path}: a sparse matrix of format {kind[:8]!r}, expected csr. Fix: "
+            "scipy.sparse.save_npz(path, matrix.tocsr())."
+        )
+    shape = _small(files["shape"])
+    if shape.dtype.kind not in "iu" or shape.shape != (2,):
+        raise FormatError(
+            f"{path}: the shape is {shape.dtype}{list(shape.shape)}, expected two whole numbers. "
+            "Fix: save it again with scipy.sparse.save_npz."
+        )
+    arrays = {name: _vector(files[name]) for name in ("data", "indices", "indptr")}
+    return CsrSource(path, (int(shape[0]), int(shape[1])), **arrays)
+
+
+def _vector(file: PositionalFile) -> BinarySource:
+    """Open an array of one dimension, as rows of one number."""
+    header = _header(file)
+    if len(header.shape) != 1:
+        raise FormatError(
+            f"{file.name}: an array of shape {header.shape}, expected one dimension. Fix: save it "
+            "again with scipy.sparse.save_npz."
+        )
+    layout = RowLayout(
+        kind="npy", n=header.shape[0], d=1, stored=header.dtype, offset=header.offset
+    )
+    return BinarySource(file, layout)
+
+
+def _small(file: PositionalFile) -> NDArray[Any]:
+    """Return an array of a few numbers or a text."""
+    header = _header(file)
+    count = math.prod(header.shape)
+    if count > SMALL:
+        raise FormatError(f"{file.name}: {count} numbers, expected a few. Fix: save it again.")
+    data = file.read_prefix(header.offset + count * header.dtype.itemsize)
+    return np.frombuffer(data, header.dtype, count, header.offset).reshape(header.shape)
+
+
+def _header(file: PositionalFile) -> NpyHeader:
+    """Return the header of a member, which must fit its size."""
+    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), file.name)
+    expected = header.offset + math.prod(header.shape) * header.dtype.itemsize
+    if file.size != expected:
+        raise FormatError(
+            f"{file.name}: {file.size} bytes, expected {expected} for {header.shape}. Fix: fetch "
+            "it again."
+        )
+    return header
+
+
+def _damaged(path: str, error: BaseException) -> FormatError:
+    return FormatError(f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again.")
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:

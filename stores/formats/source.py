@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError, ShapeError
+from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.spec import canonical_json
 
 MAX_D = 1_000_000
@@ -26,7 +26,11 @@ class Source(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the rows from ``read``: uint8, float16 or float32, in native byte order."""
+        """Dtype of the rows from ``read``: uint8, int8, float16 or float32, in native order."""
+
+    @property
+    def source_dtype(self) -> np.dtype[Any]:
+        """Dtype of the numbers as they are stored, before ``read`` converts them."""
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)``, C-contiguous.
@@ -45,6 +49,45 @@ class Source(Protocol):
 
     def fingerprint(self) -> str:
         """Return a digest of format, shape, stored dtype, size and 64 evenly spaced rows."""
+
+
+class RowRange:
+    """The rows [first, last) of a source as a ``Source``: row ``first`` becomes row 0."""
+
+    def __init__(self, source: Source, first: int, last: int) -> None:
+        self.name, self.dtype, self.source_dtype = source.name, source.dtype, source.source_dtype
+        self.shape = (last - first, source.shape[1])
+        self._source, self._first = source, first
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop), dtype[stop − start, d]."""
+        check_row_range(self, start, stop)
+        return self._source.read(self._first + start, self._first + stop)
+
+    def fingerprint(self) -> str:
+        """Return a digest of the source's fingerprint and of the range."""
+        words = [self._source.fingerprint(), self._first, self._first + self.shape[0]]
+        return blake2b(canonical_json(words).encode(), digest_size=16).hexdigest()
+
+
+def parse_rows(text: str) -> tuple[int, int | None]:
+    """Return the range of a text such as ``1000:2000``, ``1000:`` or ``:2000``; None is the end.
+
+    Raises
+    ------
+    InputError
+        If it is no range of at least one row.
+    """
+    first, colon, last = text.partition(":")
+    words = [word.strip() for word in (first, last)]
+    if colon and all(not word or (word.isascii() and word.isdecimal()) for word in words):
+        start, stop = int(words[0] or 0), int(words[1]) if words[1] else None
+        if stop is None or start < stop:
+            return start, stop
+    raise InputError(
+        f"rows are {text!r}: expected first:last, the rows from first on and before last. "
+        "Fix: --rows 0:1000"
+    )
 
 
 def check_shape(name: str, n: int, d: int) -> None:

@@ -11,42 +11,51 @@ from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.formats.source import check_shape
 
 STORED: dict[str, np.dtype[Any]] = {
-    ".fvecs": np.dtype("<f4"),
-    ".bvecs": np.dtype("u1"),
-    ".ivecs": np.dtype("<i4"),
+    "fvecs": np.dtype("<f4"),
+    "bvecs": np.dtype("u1"),
+    "ivecs": np.dtype("<i4"),
 }
 HEAD_BYTES = 4
 
 
 def open_texmex(path: str) -> BinarySource:
-    """Open a TEXMEX file; every row must repeat the d of row 0, which is checked at reading.
+    """Open a TEXMEX file by its suffix: see ``texmex_layout``."""
+    file, stored = open_binary(path), STORED[PurePath(path).suffix.lower().removeprefix(".")]
+    return BinarySource(file, texmex_layout(stored, file.read_prefix(HEAD_BYTES), path, file.size))
+
+
+def texmex_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
+    """Return the layout of a TEXMEX file; every row must repeat d, which is checked at reading.
+
+    Parameters
+    ----------
+    prefix : the first bytes of the file
+    size : the size of the file, or None for a stream
 
     Raises
     ------
     FormatError
         If the file is empty, d is out of range, or the size is not a whole number of rows.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
     """
-    file = open_binary(path)
-    stored = STORED[PurePath(path).suffix.lower()]
-    if file.size < HEAD_BYTES:
+    if len(prefix) < HEAD_BYTES:
         message = (
-            f"{path}: {file.size} bytes, expected at least the {HEAD_BYTES} that say d. "
+            f"{name}: {len(prefix)} bytes, expected at least the {HEAD_BYTES} that say d. "
             "Fix: fetch the file again."
         )
         raise FormatError(message)
-    d = int.from_bytes(file.read_prefix(HEAD_BYTES), "little", signed=True)
-    check_shape(path, 0, d)
-    n, rest = divmod(file.size, HEAD_BYTES + d * stored.itemsize)
+    d = int.from_bytes(prefix[:HEAD_BYTES], "little", signed=True)
+    check_shape(name, 0, d)
+    n, rest = divmod(size or 0, HEAD_BYTES + d * stored.itemsize)
     if rest:
         message = (
-            f"{path}: {file.size} bytes, expected a multiple of {HEAD_BYTES + d * stored.itemsize} "
+            f"{name}: {size} bytes, expected a multiple of {HEAD_BYTES + d * stored.itemsize} "
             f"(d = {d} of {stored.itemsize} bytes, and {HEAD_BYTES} bytes before each row). "
             f"Fix: fetch the file again, it is cut off; or check that its suffix is right."
         )
         raise FormatError(message)
-    return BinarySource(file, RowLayout(kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES))
+    return RowLayout(
+        kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES, open_ended=size is None
+    )
 
 
 def texmex_bytes(rows: NDArray[Any]) -> bytes:

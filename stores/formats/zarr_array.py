@@ -26,7 +26,8 @@ class ZarrSource:
         check_shape(name, n, d)
         self.name = name
         self.shape = (n, d)
-        self.dtype = returned_dtype(array.dtype, name)
+        self.source_dtype = np.dtype(array.dtype)
+        self.dtype = returned_dtype(self.source_dtype, name)
         self._array = array
 
     def read(self, start: int, stop: int) -> NDArray[Any]:

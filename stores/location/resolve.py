@@ -87,6 +87,11 @@ def refuse_url(path: str, what: str) -> None:
         )
 
 
+def expand_home(path: str) -> str:
+    """Return a path with the home folder in place of ``~``; no other path changes."""
+    return os.path.expanduser(path)  # noqa: PTH111 - pathlib raises for an unknown user
+
+
 def real_path(path: str) -> str:
     """Return the one path that a file has, whatever links lead to it; a URL stays as it is."""
     return path if "://" in path else os.path.realpath(path)

@@ -152,9 +152,19 @@ def npy_of_three_dimensions(folder: Path) -> Words:
     return ingest_array(folder, np.ones((3, 3, 3)))
 
 
-@case(2, "Fortran order")
-def npy_in_fortran_order(folder: Path) -> Words:
-    return ingest_array(folder, np.asfortranarray(np.arange(12.0).reshape(3, 4)))
+@case(2, "an array of shape (2, 3, 4), expected two dimensions")
+def npy_in_fortran_order_of_three_dimensions(folder: Path) -> Words:
+    return ingest_array(folder, np.asfortranarray(np.zeros((2, 3, 4))))
+
+
+@case(2, "expected one of fvecs, bvecs")
+def unknown_format(folder: Path) -> Words:
+    return [*ingest_array(folder, np.ones((3, 4))), "--format", "csv"]
+
+
+@case(2, "expected first:last")
+def rows_that_are_no_range(folder: Path) -> Words:
+    return [*ingest_array(folder, np.ones((3, 4))), "--rows", "3"]
 
 
 @case(2, "Python objects")

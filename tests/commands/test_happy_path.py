@@ -8,15 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from numpy.typing import NDArray
+from pyarrow import feather
 
 from mercore.jobs.cluster.client import connect
 from mercore.jobs.resources.execution import Execution
-from mercore.stores.formats import OPENERS
+from mercore.stores.formats import SUFFIXES
 from mercore.stores.results.hits import Hits, read_hits
 from tests.independent import reference
 from tests.support.cases import loop_over
@@ -63,6 +67,17 @@ def zarr_array(version: int) -> Callable[[Path, Rows], object]:
     return write
 
 
+def table(write: Callable[[pa.Table, Path], object]) -> Callable[[Path, Rows], object]:
+    """Return a writer of a table with one column of lists."""
+    return lambda path, rows: write(pa.table({"row": list(rows)}), path)
+
+
+def hdf5(path: Path, rows: Rows) -> None:
+    """Write an HDF5 file whose chunks fit nothing of ours."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("train", data=rows, chunks=(700, 5), compression="gzip")
+
+
 WRITERS = {
     "rows.bvecs": texmex("u1"),
     "rows.fvecs": texmex("<f4"),
@@ -71,7 +86,14 @@ WRITERS = {
     "rows.i8bin": bigann("i1"),
     "rows.fbin": bigann("<f4"),
     "rows.ibin": bigann("<i4"),
+    "rows.f16bin": bigann("<f2"),
     "rows.npy": npy("u1"),
+    "rows.npz": lambda path, rows: np.savez_compressed(path, rows=rows),
+    "rows.parquet": table(lambda rows, path: pq.write_table(rows, path, row_group_size=700)),
+    "rows.arrow": table(feather.write_feather),
+    "rows.feather": table(lambda rows, path: feather.write_feather(rows, path, chunksize=700)),
+    "rows.h5": hdf5,
+    "rows.hdf5": hdf5,
     "half.npy": npy("f2"),
     "double.npy": npy("f8"),
     "big endian.npy": npy(">u2"),
@@ -112,7 +134,7 @@ def expected(small: Rows, data: Path) -> Hits:
 
 
 def test_every_format_is_among_those_tried() -> None:
-    assert {Path(name).suffix for name in WRITERS} == {*OPENERS, ".zarr"}
+    assert {Path(name).suffix for name in WRITERS} == {*SUFFIXES, ".zarr"}
 
 
 @pytest.mark.parametrize("name", WRITERS)

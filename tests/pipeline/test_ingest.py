@@ -211,3 +211,12 @@ def test_a_counter_that_is_closed_early_leaves_nothing_behind(tmp_path: Path) ->
     counter.add(np.arange(9, dtype=np.uint64) << np.uint64(57))
     counter.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_int8_stays_int8_and_its_negative_rows_are_counted(tmp_path: Path) -> None:
+    rows = np.array([[1, -2], [0, 0], [3, 127], [-128, 5]], np.int8)
+    made = make_vectors(tmp_path / "vectors", rows)
+    spec = made.spec
+    assert (made.dtype, spec.source_dtype, spec.negative_rows) == (np.int8, "int8", 2)
+    assert (spec.zero_rows, spec.value_min, spec.value_max) == (1, -128, 127)
+    np.testing.assert_array_equal(made.read_part(0), rows, strict=True)

@@ -39,6 +39,10 @@ class Rows:
     def dtype(self) -> np.dtype[Any]:
         return self.rows.dtype
 
+    @property
+    def source_dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         assert 0 <= start <= stop <= len(self.rows)
         return np.ascontiguousarray(self.rows[start:stop])

@@ -20,7 +20,7 @@ STYLES = (
     "subnormal",
     "near_zero",
 )
-MOST = {"uint8": 255.0, "float16": 6e4, "float32": 3e38}
+MOST = {"uint8": 255.0, "int8": 127.0, "float16": 6e4, "float32": 3e38}
 
 
 def steady(max_examples: int) -> settings:
@@ -80,9 +80,9 @@ def kernel_rows(
         "near_zero": lambda: 1e-37 * rng.random(shape) * (rng.random(shape) < 0.5),
     }
     values = styles[style]()
-    if dtype == "uint8":
-        values = np.rint(values / max(values.max(), 1e-300) * 255)
-    elif signed:
+    if dtype in ("uint8", "int8"):
+        values = np.rint(values / max(values.max(), 1e-300) * MOST[dtype])
+    if dtype != "uint8" and signed:
         values = values * rng.choice([-1.0, 1.0], shape)
     rows: NDArray[Any] = np.clip(values, -MOST[dtype], MOST[dtype]).astype(dtype)
     rows[~rows.any(axis=1), rng.integers(0, d)] = 1
@@ -100,7 +100,7 @@ def one_ulp_apart(rows: NDArray[Any], seed: int) -> NDArray[Any]:
         )
         out[at] = np.nextafter(rows[at], far)
     else:
-        out[at] = np.minimum(rows[at], 254) + 1
+        out[at] = np.minimum(rows[at], np.iinfo(rows.dtype).max - 1) + 1
     return out
 
 

@@ -108,10 +108,17 @@ def widen(rows: NDArray[Any], out: NDArray[np.float32]) -> None:
 
 
 @loop_over("d", [1, 15, 16, 37, 384])
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "float16", "float32"])
 def test_rows_are_widened_as_numpy_does(dtype: str, d: int) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)  # of every float16 that there is
-    values = bits.view(np.float16) if dtype == "float16" else (bits >> 8).astype(dtype)
+    values = (
+        bits.view(np.float16)
+        if dtype == "float16"
+        else (bits >> 8)
+        .astype(np.uint8)
+        .view(np.uint8 if dtype == "float32" else dtype)
+        .astype(dtype)
+    )
     every = np.resize(values, (-(-(1 << 16) // d), d))
     out = np.full((len(every), -(-d // VECTOR) * VECTOR), 7, np.float32)
     widen(every.view(np.uint16) if dtype == "float16" else every, out)

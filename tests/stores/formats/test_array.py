@@ -1,9 +1,15 @@
 """Arrays that are open already are sources too: NumPy's, Zarr's, Dask's, whatever is cut by
 slices."""
 
+from typing import Any
+
 import dask.array
 import numpy as np
+import pandas
+import polars
 import pytest
+import scipy.sparse
+import xarray
 import zarr
 
 from mercore.stores.errors import FormatError, InputError, ShapeError
@@ -76,3 +82,53 @@ def test_a_number_that_float32_does_not_hold_is_refused_where_it_is() -> None:
 def test_rows_that_are_not_there_are_refused() -> None:
     with pytest.raises(ShapeError, match="asked for"):
         open_source(ROWS).read(15, 21)
+
+
+def test_what_a_notebook_holds_is_read() -> None:
+    rows = ROWS.astype(np.float32)
+    frame = pandas.DataFrame(rows, index=np.arange(20)[::-1] + 0.5)
+    for array in (
+        rows.tolist(),
+        tuple(map(tuple, rows.tolist())),
+        frame,
+        polars.DataFrame(rows),
+        xarray.DataArray(rows, dims=("row", "column")),
+    ):
+        source = open_source(array)
+        assert source.shape == (20, 5)
+        assert np.array_equal(source.read(3, 17), rows[3:17]), type(array)
+
+
+def test_the_dtype_of_the_array_is_known() -> None:
+    for dtype in ("float64", "float32", "int8", "int64", "bool"):
+        assert open_source((ROWS % 2).astype(dtype)).source_dtype == dtype
+
+
+def test_only_the_blocks_that_are_read_are_computed() -> None:
+    computed: list[int] = []
+
+    def count(block: np.ndarray) -> np.ndarray:
+        computed.append(len(block))
+        return block
+
+    array = dask.array.from_array(ROWS.astype(np.float32), chunks=(5, 5)).map_blocks(
+        count, dtype=np.float32, meta=np.empty((0, 0), np.float32)
+    )
+    open_source(array).read(6, 9)
+    assert computed == [5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([[1, 2], [3]], "the list of rows is no matrix"),
+        ([1, 2, 3], "expected two dimensions"),
+        ([["a", "b"]], "the numbers are <U1"),
+        (pandas.DataFrame({"a": ["x"], "b": [1.0]}), r"no numbers of NumPy \(a: .*, b: float64\)"),
+        (scipy.sparse.csc_array(ROWS), "a sparse csc_array, expected CSR. Fix: rows.tocsr()"),
+        ({"a": 1}, "rows are of type dict, expected a path"),
+    ],
+)
+def test_what_is_no_rows_is_refused(rows: Any, told: str) -> None:
+    with pytest.raises(FormatError, match=told):
+        open_source(rows)

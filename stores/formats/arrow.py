@@ -1,0 +1,334 @@
+"""Parquet and Arrow (Feather) files: a column of lists, or several columns of numbers, as rows."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.binary import FileReader, open_binary
+from mercore.stores.formats.dtypes import convert, returned_dtype
+from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.location.publish import storage_errors
+
+BATCH_BYTES = 8 << 20
+BUFFER_BYTES = 1 << 20
+BAD_ARROW = (pa.ArrowException, ValueError, LookupError, TypeError, OverflowError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Rows that are read together: a row group of Parquet, a record batch of Arrow."""
+
+    path: str
+    number: int
+    rows: int
+
+
+class ArrowSource:
+    """A ``Source`` over files of one schema, in their order; ``columns`` names the numbers.
+
+    It goes on where it stopped, so that blocks in order are decoded once. Other rows are decoded
+    from the first of their row group on.
+    """
+
+    def __init__(self, name: str, paths: list[str], columns: str | None) -> None:
+        self.name = name
+        first = _opened(paths[0])
+        self._columns = _chosen(first.schema, columns, name)
+        self._fields = _fields_of(first, self._columns, paths[0])
+        self._pieces = [piece for path in paths for piece in self._pieces_of(path)]
+        self._starts = np.cumsum([0, *(piece.rows for piece in self._pieces)]).tolist()
+        self._lock, self._at = Lock(), -1
+        self._blocks: Iterator[NDArray[Any]] = iter(())
+        self.source_dtype = _stored(self._fields, name)
+        self.dtype = returned_dtype(self.source_dtype, name)
+        self.shape = (self._starts[-1], self._dims())
+        check_shape(name, *self.shape)
+        self._rest = np.empty((0, self.shape[1]), self.dtype)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+        check_row_range(self, start, stop)
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        with self._lock:
+            if start != self._at:
+                self._blocks, self._rest = self._from(start), self._rest[:0]
+            self._at, done = -1, 0  # after an error, the next call begins anew
+            while done < len(rows):
+                block = self._rest if len(self._rest) else next(self._blocks)
+                taken = min(len(block), len(rows) - done)
+                rows[done : done + taken] = block[:taken]
+                self._rest = block[taken:]
+                done += taken
+            self._at = stop
+        return rows
+
+    def fingerprint(self) -> str:
+        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
+        n, d = self.shape
+        stored = self.source_dtype
+        return digest_rows(self, kind="arrow", stored=stored, size=n * d * stored.itemsize)
+
+    def _pieces_of(self, path: str) -> list[Piece]:
+        """Return the pieces of a file, whose columns must be those of the first."""
+        file = _opened(path)
+        found = _fields_of(file, self._columns, path)
+        if found != self._fields:
+            raise FormatError(
+                f"{path}: columns {_shown(found)}, expected {_shown(self._fields)} as in the "
+                "first file. Fix: name files of one kind."
+            )
+        return file.pieces()
+
+    def _dims(self) -> int:
+        """Return d: the count of columns, or of the numbers of row 0."""
+        if not _is_list(self._fields[0].type):
+            return len(self._fields)
+        if not self._pieces:
+            raise FormatError(
+                f"{self.name}: no rows, so the length of its lists is unknown. Fix: check the file."
+            )
+        batch = next(self._batches(0), None)
+        if batch is None:
+            wrong = ValueError(f"it has no rows, expected {self._pieces[0].rows}")
+            raise _undecoded(self.name, "the file", wrong)
+        return int(_storage(batch.column(0)).value_lengths().fill_null(0)[0].as_py())
+
+    def _from(self, start: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows from ``start`` on in blocks, dtype[any, d]."""
+        for number in range(bisect_right(self._starts, start) - 1, len(self._pieces)):
+            row = self._starts[number]
+            for batch in self._batches(number):
+                skipped = min(batch.num_rows, max(0, start - row))
+                if skipped < batch.num_rows:
+                    yield self._numbers(batch.slice(skipped), row + skipped)
+                row += batch.num_rows
+            if row != self._starts[number + 1]:
+                wrong = ValueError(f"it ends at row {row}, expected {self._starts[number + 1]}")
+                raise _undecoded(self._pieces[number].path, "the file", wrong)
+
+    def _batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a piece that have rows; their offsets are checked."""
+        piece = self._pieces[number]
+        rows = f"the rows from {self._starts[number]} on"
+        with storage_errors("read", piece.path):
+            try:
+                for batch in _opened(piece.path).batches(piece.number, self._columns):
+                    batch.validate(full=True)
+                    if batch.num_rows:
+                        yield batch
+            except BAD_ARROW as error:
+                raise _undecoded(piece.path, rows, error) from error
+
+    def _numbers(self, batch: pa.RecordBatch, first: int) -> NDArray[Any]:
+        """Return the numbers of a batch, dtype[rows, d]."""
+        if not _is_list(self._fields[0].type):
+            return np.column_stack(
+                [self._converted(_plain(each, self.name, first)[:, None], first) for each in batch]
+            )
+        column = _storage(batch.column(0))
+        _check_lengths(column, self.shape[1], self.name, first)
+        values = _plain(column.flatten(), self.name, first)
+        return self._converted(values.reshape(-1, self.shape[1]), first)
+
+    def _converted(self, values: NDArray[Any], first: int) -> NDArray[Any]:
+        """Return numbers as ``dtype``."""
+        return convert(values, self.dtype, name=self.name, first=first)
+
+
+class ParquetPieces:
+    """The row groups of a Parquet file."""
+
+    def __init__(self, path: str, reader: pa.PythonFile) -> None:
+        self._path = path
+        self._file = pq.ParquetFile(reader, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+
+    def pieces(self) -> list[Piece]:
+        """Return the row groups that have rows."""
+        metadata = self._file.metadata
+        counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        if min(counts, default=0) < 0:
+            wrong = ValueError("a negative number of rows")
+            raise _undecoded(self._path, "the header", wrong)
+        return [
+            Piece(path=self._path, number=i, rows=rows) for i, rows in enumerate(counts) if rows
+        ]
+
+    def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group in small batches."""
+        group = self._file.metadata.row_group(number)
+        size = max(1, group.total_byte_size // max(1, group.num_rows))
+        rows = min(max(1, BATCH_BYTES // size), max(1, group.num_rows))
+        return iter(
+            self._file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False)
+        )
+
+
+class ArrowPieces:
+    """The record batches of an Arrow file."""
+
+    def __init__(self, path: str, reader: pa.PythonFile) -> None:
+        self._path = path
+        self._file = pa.ipc.open_file(reader)
+        self.schema = self._file.schema
+
+    def pieces(self) -> list[Piece]:
+        """Return the batches that have rows; each is decoded to count them."""
+        found = []
+        for number in range(self._file.num_record_batches):
+            try:
+                rows = self._file.get_batch(number).num_rows
+            except (*BAD_ARROW, OSError) as error:
+                raise _undecoded(self._path, f"record batch {number}", error) from error
+            if rows > 0:
+                found.append(Piece(path=self._path, number=number, rows=rows))
+        return found
+
+    def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the one batch of a number."""
+        yield self._file.get_batch(number).select(columns)
+
+
+def open_arrow(path: str, member: str | None) -> ArrowSource:
+    """Open a Parquet or Arrow file; ``member`` names a column, or several with commas.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged, or its columns are no rows of numbers.
+    NotFoundError, StorageError
+        If the file does not exist, or cannot be read.
+    """
+    return ArrowSource(path, [path], member)
+
+
+def _opened(path: str) -> "ParquetPieces | ArrowPieces":
+    """Open a file by its first bytes."""
+    file = open_binary(path)
+    reader = pa.PythonFile(FileReader(file), mode="r")
+    try:
+        parquet = file.read_prefix(4) == b"PAR1"
+        pieces = ParquetPieces(path, reader) if parquet else ArrowPieces(path, reader)
+        _decode_names(pieces.schema)
+    except (*BAD_ARROW, OSError) as error:
+        raise _undecoded(path, "the header", error) from error
+    return pieces
+
+
+def _decode_names(schema: pa.Schema) -> None:
+    """Decode the names and types of a schema, which pyarrow leaves to their first use."""
+    for field in schema:
+        _ = field.name, str(field.type)
+
+
+def _fields_of(
+    file: "ParquetPieces | ArrowPieces", columns: list[str], path: str
+) -> list[pa.Field]:
+    """Return the names and types of columns."""
+    names = file.schema.names
+    for name in columns:
+        if names.count(name) != 1:
+            raise FormatError(
+                f"{path}: {names.count(name)} columns {name!r}, expected one of "
+                f"{', '.join(names)}. Fix: {path}::COLUMN"
+            )
+    return [pa.field(name, file.schema.field(name).type) for name in columns]
+
+
+def _shown(fields: list[pa.Field]) -> str:
+    """Return columns as messages name them."""
+    return ", ".join(f"{field.name} ({field.type})" for field in fields) or "none"
+
+
+def _chosen(schema: pa.Schema, columns: str | None, name: str) -> list[str]:
+    """Return the columns that hold the numbers."""
+    if columns is not None:
+        return columns.split(",")
+    lists = [field.name for field in schema if _is_list(field.type)]
+    if len(lists) == 1:
+        return lists
+    plain = [field.name for field in schema if _is_number(field.type)]
+    if lists or len(plain) < len(schema.names) or not plain:
+        raise FormatError(
+            f"{name}: columns {_shown(list(schema))}, expected one of lists, or numbers "
+            f"alone. Fix: name the column, as {name}::COLUMN, or several as {name}::A,B,C."
+        )
+    return plain
+
+
+def _storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without its extension."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds lists of numbers."""
+    kind, types = _storage_type(kind), pa.types
+    listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(listed and _is_number(kind.value_type))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is of numbers or bools."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _stored(schema: list[pa.Field], name: str) -> np.dtype[Any]:
+    """Return the dtype that holds the numbers of all columns."""
+    wrong = [field for field in schema if not (_is_list(field.type) or _is_number(field.type))]
+    if wrong or (len(schema) > 1 and any(_is_list(field.type) for field in schema)):
+        field = (wrong or schema)[0]
+        raise FormatError(
+            f"{name}: column {field.name} is of {field.type}, expected numbers or one column of "
+            "lists of numbers. Fix: name another column."
+        )
+    kinds = [
+        _storage_type(field.type).value_type if _is_list(field.type) else field.type
+        for field in schema
+    ]
+    return np.dtype(np.result_type(*(kind.to_pandas_dtype() for kind in kinds)))
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    """Return a column without its extension."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _check_lengths(column: pa.Array, d: int, name: str, first: int) -> None:
+    """Refuse a list that is missing, or of another length than d."""
+    if pa.types.is_fixed_size_list(column.type) and not column.null_count:
+        return
+    lengths = column.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(lengths != d)
+    if wrong.size:
+        row, found = int(wrong[0]), int(lengths[wrong[0]])
+        raise FormatError(
+            f"{name}: row {first + row} {'is missing' if found < 0 else f'has {found} numbers'}, "
+            f"expected {d} as in row 0. Fix: drop that row, or name another column."
+        )
+
+
+def _plain(values: pa.Array, name: str, first: int) -> NDArray[Any]:
+    """Return the numbers of an array without nulls."""
+    if values.null_count:
+        raise FormatError(
+            f"{name}: a number is missing (null) in a row from {first} on, expected numbers. "
+            "Fix: fill or drop such rows."
+        )
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _undecoded(name: str, what: str, error: BaseException) -> FormatError:
+    text = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return FormatError(
+        f"{name}: {what} cannot be decoded ({text}). Fix: fetch or write the file again."
+    )

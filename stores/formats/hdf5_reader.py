@@ -1,0 +1,118 @@
+"""The process that reads an HDF5 dataset: the C library may crash on a damaged file.
+
+``python -P hdf5_reader.py FILE [DATASET]`` imports nothing of mercore. It answers each line
+``START STOP`` on stdin on stdout: one line of JSON, then the bytes of the rows. Its first line
+describes the dataset. The key ``error`` says what is wrong.
+"""
+
+import json
+import signal
+import sys
+from typing import Any
+
+import h5py
+import numpy as np
+
+CACHE_BYTES = 32 << 20  # of decoded chunks
+MOST_CHUNK_BYTES = 1 << 30
+SECONDS = 300  # a block that takes longer ends the process
+# The errors that h5py raises for damaged files, unknown filters and types.
+BAD_HDF5 = (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, MemoryError)
+
+
+def main(path: str, member: str | None) -> None:
+    """Open the dataset, then answer until stdin ends."""
+    signal.alarm(SECONDS)
+    try:
+        file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES, locking=False)
+        dataset = _dataset(path, file, member)
+    except BAD_HDF5 as error:
+        _answer({"error": _damage(error)})
+        return
+    if isinstance(dataset, str):
+        _answer({"error": dataset})
+        return
+    member = dataset.name.removeprefix("/")
+    _answer({"member": member, "shape": dataset.shape, "dtype": dataset.dtype.str})
+    signal.alarm(0)
+    for line in sys.stdin:
+        start, stop = map(int, line.split())
+        signal.alarm(SECONDS)
+        try:
+            rows = np.ascontiguousarray(dataset[start:stop])
+        except BAD_HDF5 as error:
+            _answer({"error": _damage(error)})
+        else:
+            _answer({"bytes": rows.nbytes}, rows.view(np.uint8).reshape(-1).data)
+        signal.alarm(0)
+
+
+def _dataset(path: str, file: Any, member: str | None) -> Any:  # noqa: ANN401 - h5py has no types
+    """Return the dataset, or a sentence that says what is wrong."""
+    if member is None:
+        names = [name for name, dims in _datasets(file) if dims == 2]
+        if len(names) != 1:
+            return (
+                f"{len(names)} datasets of two dimensions ({', '.join(names) or 'none'}), "
+                f"expected one. Fix: name one, as {path}::{names[0] if names else 'train'}"
+            )
+        member = names[0]
+    dataset = file.get(member)
+    return _fault(path, member, file, dataset) or dataset
+
+
+def _datasets(file: Any) -> list[tuple[str, int]]:  # noqa: ANN401
+    """Return the name and the count of dimensions of every dataset."""
+    found: list[tuple[str, int]] = []
+
+    def look(name: str, node: object) -> None:
+        if isinstance(node, h5py.Dataset):
+            found.append((name, len(node.shape or ())))
+
+    file.visititems(look)
+    return sorted(found)
+
+
+def _fault(path: str, member: str, file: Any, dataset: Any) -> str | None:  # noqa: ANN401
+    """Return why a node is no dataset of two dimensions that can be read in blocks."""
+    if not isinstance(dataset, h5py.Dataset):
+        names = ", ".join(name for name, _ in _datasets(file)) or "none"
+        return f"no dataset {member!r}, expected one of: {names}. Fix: {path}::DATASET"
+    if dataset.shape is None or len(dataset.shape) != 2:
+        return (
+            f"dataset {member!r} has shape {dataset.shape}, expected two dimensions, (n, d). "
+            "Fix: name another dataset, or reshape it."
+        )
+    if dataset.dtype.kind not in "biufc":
+        return (
+            f"dataset {member!r} is of {dataset.dtype}, expected numbers. Fix: name another "
+            "dataset."
+        )
+    if dataset.external or dataset.is_virtual:
+        return (
+            f"the numbers of dataset {member!r} lie in other files, expected them in this one. "
+            "Fix: copy it with h5repack."
+        )
+    chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.dtype.itemsize
+    if chunk > MOST_CHUNK_BYTES:
+        return (
+            f"a chunk of dataset {member!r} has {chunk} bytes, expected at most "
+            f"{MOST_CHUNK_BYTES}. Fix: write it again with smaller chunks."
+        )
+    return None
+
+
+def _damage(error: BaseException) -> str:
+    text = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return f"it cannot be read ({text}). Fix: fetch or write the file again."
+
+
+def _answer(header: dict[str, Any], data: memoryview | bytes = b"") -> None:
+    """Write an answer."""
+    sys.stdout.buffer.write(json.dumps(header).encode() + b"\n")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None)

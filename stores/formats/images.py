@@ -1,0 +1,134 @@
+"""Images as rows of pixels, 32 × 32 × 3 bytes each: folders of image files, and tiny images."""
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from mercore.stores.errors import FormatError
+from mercore.stores.formats.source import Source, check_row_range
+from mercore.stores.formats.streams import is_open_ended
+from mercore.stores.location.publish import storage_errors
+
+SIDE = 32
+PIXELS = SIDE * SIDE * 3
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
+# The errors that Pillow raises for damaged images.
+BAD_IMAGE = (
+    UnidentifiedImageError,
+    OSError,
+    ValueError,
+    SyntaxError,
+    TypeError,
+    LookupError,
+    EOFError,
+    MemoryError,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
+
+
+class ImageFolder:
+    """A ``Source`` of the pixels of all images below a folder, in the order of their paths.
+
+    An image is turned upright, and shrunk to 32 × 32 pixels whatever its shape. A row holds the
+    colours of a pixel together, line by line.
+    """
+
+    def __init__(self, path: str, files: list[str]) -> None:
+        self.name = path
+        self.shape = (len(files), PIXELS)
+        self.dtype = self.source_dtype = np.dtype(np.uint8)
+        self._files = files
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the pixels of images ``[start, stop)``, uint8[stop − start, 3072].
+
+        Raises
+        ------
+        FormatError
+            If an image cannot be decoded.
+        """
+        check_row_range(self, start, stop)
+        rows = np.empty((stop - start, PIXELS), np.uint8)
+        with ThreadPoolExecutor() as threads:
+            for row, pixels in enumerate(threads.map(_pixels, self._files[start:stop])):
+                rows[row] = pixels
+        return rows
+
+    def fingerprint(self) -> str:
+        """Return a digest of the names and sizes of the images."""
+        digest = blake2b(digest_size=16)
+        for file in self._files:
+            name = Path(file).relative_to(self.name)
+            digest.update(f"{name}\0{Path(file).stat().st_size}\0".encode())
+        return digest.hexdigest()
+
+
+def image_files(folder: str) -> list[str]:
+    """Return the paths of all images below a folder, in order."""
+    with storage_errors("read", folder):
+        return sorted(
+            str(path) for path in Path(folder).rglob("*") if path.suffix.lower() in SUFFIXES
+        )
+
+
+class Images:
+    """A ``Source`` of pixels that are to be described before they are stored.
+
+    ``by_colour``: a row holds the colours one after the other, each column by column, as in the
+    files of the 80 million tiny images.
+    """
+
+    def __init__(self, pixels: Source, *, by_colour: bool) -> None:
+        self.name, self.source_dtype = pixels.name, pixels.source_dtype
+        self.dtype = pixels.dtype
+        self._pixels, self._by_colour = pixels, by_colour
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """``(n, 3072)``."""
+        return self._pixels.shape
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the number of images is not known."""
+        return is_open_ended(self._pixels)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return pixels as they are stored, uint8[stop − start, 3072]."""
+        return self._pixels.read(start, stop)
+
+    def tiles(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Return images, uint8[stop − start, 32, 32, 3]."""
+        rows = self.read(start, stop)
+        if self._by_colour:
+            return rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
+        return rows.reshape(-1, SIDE, SIDE, 3)
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the pixels."""
+        return self._pixels.fingerprint()
+
+
+def _pixels(path: str) -> NDArray[np.uint8]:
+    """Return the pixels of an image, uint8[3072]."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                image.draft("RGB", (4 * SIDE, 4 * SIDE))  # JPEG decodes small sizes faster
+                upright = ImageOps.exif_transpose(image).convert("RGB")
+                small = upright.resize((SIDE, SIDE), Image.Resampling.BOX)
+                return np.asarray(small, np.uint8).reshape(-1)
+    except BAD_IMAGE as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise FormatError(
+            f"{path}: the image cannot be decoded ({text}). Fix: fetch it again, or take it out "
+            "of the folder."
+        ) from error

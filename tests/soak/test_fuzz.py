@@ -1,0 +1,37 @@
+"""100 000 mutated files over all readers, in processes of 4 GiB each: no crash, no hang."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.fuzzing import HDF5
+
+CASES, STEP = 100_000, 5_000
+HDF5_CASES = 1_000  # half a second each
+
+
+def fuzz(first: int, last: int, folder: Path, *names: str) -> None:
+    """Run cases in a process, which must end well."""
+    report = folder / f"{first}-{len(names)}"
+    report.touch()
+    words = ["-m", "tests.support.fuzzing", str(first), str(last), str(report), *names]
+    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"case {report.read_text()}: {ended.stderr[-2000:]}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        jobs = [
+            *(
+                threads.submit(fuzz, first, first + STEP, tmp_path)
+                for first in range(0, CASES, STEP)
+            ),
+            threads.submit(fuzz, 0, HDF5_CASES, tmp_path, *HDF5),
+        ]
+        for job in jobs:
+            job.result()
