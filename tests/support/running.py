@@ -136,7 +136,7 @@ def without_relative_path(data: bytes) -> bytes:
         del header["digest"]  # it covers the notes
     except (ValueError, KeyError):  # damaged
         return data
-    return json.dumps(metadata).encode()
+    return json.dumps(metadata, indent=2, sort_keys=True).encode()
 
 
 def count_receipts(store: Path) -> int:
