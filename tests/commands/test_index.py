@@ -213,7 +213,7 @@ def test_plans_of_an_index_and_of_its_search(
 ) -> None:
     words = ("plan", "index", codes, tmp_path / "orders", *OPTIONS)
     planned = json.loads(succeed(*words, "--json"))
-    size = sum(len(content) for content in files_of(orders).values())
+    size = sum(path.stat().st_size for path in orders.rglob("*") if path.is_file())
     assert planned["bytes"] == pytest.approx(size, rel=0.001)
     assert (planned["orders"], planned["parts"]) == (ORDERS, PARTS)
     assert all(entry["seconds"] > 0 for entry in planned["times"])

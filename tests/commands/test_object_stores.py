@@ -76,13 +76,7 @@ def test_the_objects_are_the_files_of_a_local_store(
     name: str, server: ObjectServer, there: str, here: Path, tmp_path: Path
 ) -> None:
     copied = server.copy_to(f"there/{name}", tmp_path / name)
-    made, expected = files_of(copied), files_of(here / name)
-    for files in (made, expected):
-        header = json.loads(files.pop("zarr.json"))["attributes"]["mercore"]
-        assert header["notes"].pop("source_relative", None) in (None, "vectors")
-        del header["digest"]  # it covers the notes
-        files["header"] = json.dumps(header).encode()
-    assert made == expected
+    assert files_of(copied) == files_of(here / name)
     assert json.loads(succeed("check", copied, "--json"))["faults"] == []
 
 
@@ -108,9 +102,9 @@ def test_base_and_codes_that_are_copied_to_another_prefix_keep_working(
     words = (here / "queries.npy", "-k", 5, "--rerank", 30)
     before = succeed("search", f"{URL}/first/deep/codes", *words)
     for old, new in (("there/vectors", "again/there/vectors"), ("first", "again/first")):
-        for key, data in server.objects(old).items():
-            server.put(f"{new}/{key}", data)
-    header = json.loads(server.objects("again/first")["deep/codes/zarr.json"])
+        for key in server.keys(old):
+            server.put(f"{new}/{key}", server.get(f"{old}/{key}"))
+    header = json.loads(server.get("again/first/deep/codes/zarr.json"))
     assert header["attributes"]["mercore"]["notes"]["source_relative"] == "../../there/vectors"
     codes = open_code_store(f"{URL}/again/first/deep/codes")
     assert codes.source_paths == [f"{there}/vectors", f"{URL}/again/there/vectors"]

@@ -17,6 +17,8 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
+from tests.support.running import without_relative_path
+
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "AKIATEST",
     "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
@@ -55,8 +57,10 @@ class ObjectServer:
         return sorted(found["path"].removeprefix(f"{prefix}/") for page in pages for found in page)
 
     def objects(self, prefix: str) -> dict[str, bytes]:
-        """Return every object below a prefix by its key there."""
-        return {key: self.get(f"{prefix}/{key}") for key in self.keys(prefix)}
+        """Return every object below a prefix by its key there, as ``files_of`` returns files."""
+        return {
+            key: without_relative_path(self.get(f"{prefix}/{key}")) for key in self.keys(prefix)
+        }
 
     def get(self, key: str) -> bytes:
         """Return an object's bytes."""
@@ -72,9 +76,9 @@ class ObjectServer:
 
     def copy_to(self, prefix: str, folder: Path) -> Path:
         """Copy every object below a prefix to a folder."""
-        for key, data in self.objects(prefix).items():
+        for key in self.keys(prefix):
             (folder / key).parent.mkdir(parents=True, exist_ok=True)
-            (folder / key).write_bytes(data)
+            (folder / key).write_bytes(self.get(f"{prefix}/{key}"))
         return folder
 
     def copy_from(self, folder: Path, prefix: str) -> None:

@@ -112,14 +112,31 @@ def histograms(rows: int, dims: int, seed: int) -> NDArray[np.uint8]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Return every file below a folder by its path there, and every empty folder with no bytes."""
+    """Return every file below a folder by its path there, and every empty folder with no bytes.
+
+    The path of the vectors from codes is left out: equal stores in two folders differ in it.
+    """
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            found[str(path.relative_to(folder))] = path.read_bytes()
+            found[str(path.relative_to(folder))] = without_relative_path(path.read_bytes())
         elif not path.is_dir() or not any(path.iterdir()):
             found[f"{path.relative_to(folder)}/"] = b""
     return found
+
+
+def without_relative_path(data: bytes) -> bytes:
+    """Return a file; of the metadata of codes without the relative path of their vectors."""
+    if b'"source_path"' not in data:
+        return data
+    try:
+        metadata = json.loads(data)
+        header = metadata["attributes"]["mercore"]
+        header["notes"].pop("source_relative", None)
+        del header["digest"]  # it covers the notes
+    except (ValueError, KeyError):  # damaged
+        return data
+    return json.dumps(metadata, indent=2, sort_keys=True).encode()
 
 
 def count_receipts(store: Path) -> int:
