@@ -1,6 +1,7 @@
 """Stores on an object store: the same bytes, the same answers, the same refusals, on a real S3
 server."""
 
+import gzip
 import json
 import re
 import signal
@@ -14,6 +15,8 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mercore.jobs import api
@@ -21,6 +24,7 @@ from mercore.stores.codes import open_code_store
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.formats import open_source
 from mercore.stores.rows import open_vectors
+from mercore.stores.vectors import open_vector_store
 from tests.commands.test_faults import DAMAGES
 from tests.support.object_server import BUCKET, CREDENTIALS, ObjectServer, object_server
 from tests.support.running import (
@@ -271,6 +275,25 @@ def test_foreign_files_there_are_ingested(
         2,
         True,
     )
+
+
+def test_tables_archives_and_streams_there_are_ingested(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    rows = histograms(500, 24, seed=6)
+    with BytesIO() as table, BytesIO() as archive:
+        pq.write_table(pa.table({"row": list(rows)}), table, row_group_size=99)
+        np.savez_compressed(archive, rows=rows)
+        server.put("rows.parquet", table.getvalue())
+        server.put("rows.npz", archive.getvalue())
+    packed = gzip.compress(np.array([500, 24], "<u4").tobytes() + rows.tobytes())
+    server.put("rows.u8bin.gz", packed)
+    for name in ("rows.parquet", "rows.npz::rows", "rows.u8bin.gz"):
+        store = tmp_path / name
+        succeed("ingest", f"{URL}/{name}", store)
+        np.testing.assert_array_equal(open_vector_store(store).read_part(0), rows, strict=True)
+    outcome = invoke("ingest", f"{URL}/rows.h5::train", tmp_path / "other")
+    assert (outcome.code, "no such file" in outcome.err) == (2, True)
 
 
 def test_a_foreign_file_that_changes_while_it_is_read_is_refused(server: ObjectServer) -> None:
