@@ -1,13 +1,10 @@
 """``mercore kernels`` and ``mercore encoders``: what there is, read from the classes."""
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from mercore.jobs.encoder_options import fields_of
 from mercore.jobs.help import DATA, VerbCommand
 from mercore.jobs.options import Report, as_json, echo_json
-from mercore.jobs.printing import UNBROKEN
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
 
@@ -113,12 +110,9 @@ def encoders(*, json: bool) -> None:
 
 
 def _print_fields(fields: Report) -> None:
-    """Print the fields that have a value, indented, in two columns."""
-    table = Table.grid(padding=(0, 2))
-    for name, value in fields.items():
-        if value:
-            table.add_row(f"  {name}", str(value))
-    console = Console(width=UNBROKEN, highlight=False, markup=False)
-    with console.capture() as captured:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+    """Print the fields that have a value, indented, in two columns, and an empty line."""
+    given = {name: value for name, value in fields.items() if value}
+    width = max(map(len, given))
+    for name, value in given.items():
+        click.echo(f"  {name:{width}}  {value}")
+    click.echo()

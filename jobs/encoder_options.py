@@ -218,7 +218,8 @@ def _described() -> list[tuple[str, str]]:
         own = [option for option in fields_of(name) if not _is_shared(option)]
         pairs = [unbroken(f"{_flag(option)} {_default_of(name, option)}") for option in own]
         rows.append(("", " ".join(pairs)))
-    chosen = f"A sample decides between {' and '.join(bounds)}: the cheapest exact search wins."
+    named = f"{', '.join(bounds[:-1])} and {bounds[-1]}"
+    chosen = f"A sample decides between {named}: the cheapest exact search wins."
     return [*rows, (CHOOSE, chosen)]
 
 

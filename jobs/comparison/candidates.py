@@ -65,7 +65,10 @@ def parse_kernels(
     ]
     return [
         Similarity(
-            options=each, kernel=make_kernel(str(each.name), gamma=each.gamma, transform=scale)
+            options=each,
+            kernel=make_kernel(
+                str(each.name), gamma=gamma if each.name in takers else None, transform=scale
+            ),
         )
         for each in options
     ]

@@ -195,14 +195,14 @@ class Kernel(ABC):
         ``prepare``.
         """
 
-    def slack(self, dims: int, scores: Float64) -> Float64:
+    def slack(self, dims: int, scores: NDArray[np.floating]) -> Float64:
         """Return the errors of two computed scores together, float64 of the shape of ``scores``.
 
         One of the two is given, or is the larger one in size. Where errors are shares of a score,
         5 % more is for the difference of the two.
         """
         if self.relative_error:
-            return 2.1 * self.exact_error(dims) * np.abs(scores)
+            return 2.1 * self.exact_error(dims) * np.abs(scores.astype(np.float64))
         return np.full(np.shape(scores), 2 * self.exact_error(dims))
 
     def spec(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import prefilter_numba
 from mercore.pipeline.kernels.blocks_numba import VECTOR
+from mercore.pipeline.kernels.sums import LEAST_TERM
 from mercore.pipeline.simd.aligned import aligned
 
 Ids = NDArray[np.int64]
-LEAST_TERM = 2.0**-148  # error of a float32 term that underflows
 
 
 class Sums(NamedTuple):
@@ -38,7 +38,7 @@ class Prefilter:
         self.queries = aligned((len(queries), stride), np.float32)
         self.queries[:, : self.dims] = queries
 
-    def error_at(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def error_at(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return a bound of the error of a score near each of these, float64 of their shape.
 
         A relative error has a rest for terms that underflow, and 1 % more for the difference of a
@@ -46,7 +46,8 @@ class Prefilter:
         """
         if not self.sums.relative:
             return np.full(np.shape(scores), self.error)
-        return 1.01 * self.error * np.abs(scores) + self.dims * LEAST_TERM
+        sizes = np.abs(scores.astype(np.float64))
+        return np.asarray(1.01 * self.error * sizes + self.dims * LEAST_TERM)
 
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
         """Return scores within ``error_at`` of the exact ones, float64[p].

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EPS32 = float(np.finfo(np.float32).eps) / 2  # unit roundoff u
 EPS64 = float(np.finfo(np.float64).eps) / 2
+LEAST_TERM = 2.0**-148  # error of a float32 term that underflows
 TINY = 1e-30  # far below any term that counts, far above the subnormals
 
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.vectors import Vectors
@@ -16,6 +19,6 @@ class ExactScorer:
     threads: int = 1
     window: int | None = None  # parts whose bounds are compared at a time, where memory is short
 
-    def slack(self, scores: Float64) -> Float64:
+    def slack(self, scores: NDArray[np.floating]) -> Float64:
         """Return the errors of two computed scores together, one of which is given."""
         return self.kernel.slack(self.vectors.dims, scores)

@@ -79,7 +79,7 @@ def search_block(batch: RowsBatch, rows: NDArray[Any], first: int, top_k: TopK) 
     )
 
 
-def _least(scores: NDArray[np.float32], top_k: TopK, error: float) -> NDArray[np.float32]:
+def _least(scores: NDArray[np.float32], top_k: TopK, error: float | Float64) -> NDArray[np.float32]:
     """Return, for each query, the float32 score below which a row cannot be in the top k."""
     k = top_k.ids.shape[1]
     least = top_k.kth - error

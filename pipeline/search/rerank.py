@@ -137,7 +137,7 @@ class Best:
         return np.flatnonzero(~(scores < least[queries]))  # NaN, an unknown score, stays
 
 
-def float32_slack(prepared: Prepared, dims: int, kth: Float64) -> Float64:
+def float32_slack(prepared: Prepared, dims: int, kth: NDArray[np.floating]) -> Float64:
     """Return how far the float32 score of one of the k best may be below the k-th float32 score."""
     assert prepared.prefilter is not None
     return 2 * prepared.prefilter.error_at(kth) + prepared.kernel.slack(dims, kth)

@@ -597,9 +597,9 @@ def search_over_budget(folder: Path) -> Words:
     return search_good(folder, "--memory", "1MB")
 
 
-@case(2, "has its kernel already")
-def kernel_for_codes(folder: Path) -> Words:
-    return search_good(folder, "--kernel", "chi2")
+@case(2, "has kernel chi2: found --kernel cosine. Fix: leave --kernel out.")
+def another_kernel_than_the_codes_have(folder: Path) -> Words:
+    return search_good(folder, "--kernel", "cosine")
 
 
 @case(2, "a search of vectors needs a kernel: found none")

@@ -192,7 +192,7 @@ def test_codes_of_it_need_its_file(folder: Path) -> None:
     where = folder / "aska"
     refused(
         2,
-        f"{where} has its kernel already: found --kernel intersection. Fix: leave --kernel out.",
+        f"{where} has kernel mine.py: found --kernel intersection. Fix: leave --kernel out.",
         *search, "--kernel", "intersection",
     )  # fmt: skip
 
@@ -201,14 +201,14 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     mine = folder / "mine.py"
     refused(
         2,
-        f"{codes} has its kernel already: found --kernel {mine}. Fix: leave --kernel out.",
+        f"{codes} has kernel chi2: found --kernel {mine}. Fix: leave --kernel out.",
         "search", codes, data / "queries.npy", "--kernel", mine,
     )  # fmt: skip
     refused(
         2,
         f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, "
          "hellinger, chi2, "
-        "intersection, jensen_shannon, exp_chi2, rbf. Fix: give the file to encode, search and "
+        "intersection, jensen_shannon, exp_chi2, rbf, euclidean, inner_product. Fix: give the file to encode, search and "
          "evaluate.",
         "compare", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--encoder", "aska",
     )  # fmt: skip

@@ -45,6 +45,7 @@ ENCODERS: dict[str, tuple[str, tuple[object, ...]]] = {
     "kpca-jl": ("chi2", (*LANDMARKS, "--projections", 40)),
     "kpca": ("hellinger", LANDMARKS),
     "kpca-bound": ("chi2", LANDMARKS),
+    "pca-bound": ("inner_product", ("--components", 16)),
     "bin-bound": ("intersection", ("--groups", 16)),
 }
 BYTES = {
@@ -60,7 +61,7 @@ BYTES = {
     "kpca-jl": 164,
     "kpca": 68,
 }
-BYTES |= {"kpca-bound": 26, "bin-bound": 22}
+BYTES |= {"kpca-bound": 26, "pca-bound": 36, "bin-bound": 22}
 REALLY = (
     "aska",
     "kpca-bound",

@@ -120,12 +120,12 @@ def exact_and_reranked(folder: Path) -> Words:
     return search(folder, "--exact", "--rerank", 10)
 
 
-@case(2, "{}/bounds has its kernel already: found --kernel chi2. Fix: leave --kernel out.")
-def exact_with_a_kernel_for_bounds(folder: Path) -> Words:
-    return search(folder, "--exact", "--kernel", "chi2")
+@case(2, "{}/bounds has kernel chi2: found --kernel cosine. Fix: leave --kernel out.")
+def exact_with_another_kernel_than_the_bounds_have(folder: Path) -> Words:
+    return search(folder, "--exact", "--kernel", "cosine")
 
 
-@case(2, "--gamma has no use here: {}/bounds has its kernel already. Fix: leave --gamma out.")
+@case(2, "{}/bounds has gamma none: found --gamma 2.0. Fix: leave --gamma out.")
 def exact_with_a_gamma_for_bounds(folder: Path) -> Words:
     return search(folder, "--exact", "--gamma", 2)
 
@@ -203,7 +203,7 @@ def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
 
 
 @case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, kpca-lsh, kpca-jl, "
-          "kpca, kpca-bound, "
+          "kpca, kpca-bound, pca-bound, "
          "found --encoder bound. Fix: leave --components out.")  # fmt: skip
 def components_of_a_bound_to_be_chosen(folder: Path) -> Words:
     return encode(folder, "--encoder", "bound", "--components", 8)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
 from mercore.pipeline.encoders.hashing.rff import RffSpec
@@ -26,6 +27,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]
 LANDMARKS: dict[str, Any] = {"n_landmarks": 40, "n_components": 12}
 RANKED_BY = {"exp_chi2": "chi2"}  # bounds are of what ranks, not of what increases with it
+SHARE = 4e-6  # of squared norms, which bounds of raw rows add for float32
 ROUNDING = 5e-6  # what bounds add for float32
 
 
@@ -181,6 +183,26 @@ def root_truth(
     return np.asarray(step * products * scale + left + np.outer(norms(roots), lost) + ROUNDING)
 
 
+def pca_bound_truth(
+    kernel: str, spec: PcaBoundSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
+    """⟨s v, t u⟩ + R R' + ‖a‖ ‖e‖ + ‖f‖ ‖s v‖: of distances twice that, less the squared norms."""
+    centred = queries.astype(np.float64) - model["centre"]
+    points, squared = centred @ model["projection"], np.square(centred).sum(axis=1)
+    step = np.abs(points).max(axis=1, keepdims=True) / 127
+    rounded = np.rint(points / step) * step
+    scale, residual, lost, length, own = code["terms"].astype(np.float64).T
+    rows = (code["coordinates"].astype(np.float64) - 128) * scale[:, None]
+    left = np.sqrt(np.maximum(squared - np.square(points).sum(axis=1), 0))
+    inner = rounded @ rows.T + np.outer(left, residual) + np.outer(norms(points), lost)
+    inner += np.outer(norms(points - rounded), length)
+    if kernel == "euclidean":
+        return np.asarray(2 * inner + own - (1 - SHARE) * squared[:, None])
+    centre = model["centre"]
+    spare = SHARE * (squared + centre @ centre)
+    return np.asarray(inner + own + (queries @ centre + spare)[:, None])
+
+
 def norms(rows: Floats) -> Floats:
     return np.asarray(np.sqrt((rows**2).sum(axis=1)))
 
@@ -265,6 +287,10 @@ CASES = {
     "kpca-bound": [
         Case(KpcaBoundSpec(**LANDMARKS), make_kernel(name, gamma=gamma), kpca_bound_truth)
         for name, gamma in (("chi2", None), ("exp_chi2", 2.0), ("rbf", 1.0), ("cosine", None))
+    ],
+    "pca-bound": [
+        Case(PcaBoundSpec(n_components=12), make_kernel(name), pca_bound_truth)
+        for name in ("euclidean", "inner_product")
     ],
     "bin-bound": [
         Case(BinBoundSpec(n_groups=7, n_training=200), make_kernel(name), truth)

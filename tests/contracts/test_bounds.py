@@ -186,7 +186,7 @@ EXCESS = {  # what was measured: bounds less scores, on average
         "cosine": 0.012,
         "rbf": 0.034,
     },
-    "pca-bound": {"euclidean": 0.0, "inner_product": 0.0},
+    "pca-bound": {"euclidean": 0.0126, "inner_product": 0.0438},  # shares of the mean |score|
     "bin-bound": {
         "chi2": 0.172,
         "intersection": 0.014,
@@ -205,8 +205,12 @@ def test_bounds_are_of_use(case: Bound) -> None:
     )
     encoder = bound.encoder(rows, 128)
     excess = check(bound.kernel, encoder, rows[64:], rows[:64])
+    if not bound.kernel.normalised:
+        prepared = bound.kernel.prepare(rows)
+        excess /= np.abs(bound.kernel.exact(prepared[:64], prepared[64:].T)).mean()
     assert excess < 1.1 * EXCESS[bound.spec(1, *rows.shape).name][bound.kernel.name]
-    assert np.diagonal(bounds_of(encoder, rows[:64], rows[:64])).max() < 1.02
+    if bound.kernel.normalised:
+        assert np.diagonal(bounds_of(encoder, rows[:64], rows[:64])).max() < 1.02
 
 
 def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> None:

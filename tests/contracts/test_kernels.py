@@ -267,13 +267,13 @@ class TestKernel:
             {},
             "unknown kernel: found 'chi', expected one of cosine, hellinger, chi2, "
             "intersection, jensen_shannon, "
-            "exp_chi2, rbf. Fix: --kernel chi2",
+            "exp_chi2, rbf, euclidean, inner_product. Fix: --kernel chi2",
         ),
         (
             "rbf",
             {},
-            "kernel rbf needs a gamma: found none. Fix: --gamma G; 1 / (median squared "
-            "distance) is a usual choice.",
+            "kernel rbf needs a gamma: found none. Fix: --gamma median, which is 1 / (median "
+            "squared distance), or a number.",
         ),
         (
             "chi2",

@@ -143,7 +143,7 @@ class TestRawKernel:
 def test_distances_are_shown_ascending_and_in_the_dtype_of_the_scores() -> None:
     kernel = make_kernel("euclidean")
     for dtype in (np.float32, np.float64):
-        scores = np.array([[0.5, -0.0, -4.0, -np.inf]], dtype)
+        scores: NDArray[np.floating[Any]] = np.array([[0.5, -0.0, -4.0, -np.inf]], dtype)
         shown = kernel.shown(scores)
         assert shown.dtype == dtype
         assert shown.tolist() == [[0.0, 0.0, 2.0, np.inf]]

@@ -250,10 +250,12 @@ def true_scores(score: Callable[[Array, Array], Array], query: Array, rows: Arra
 
 
 def in_units(name: str, query: Array, vectors: Vectors, answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a kernel without a greatest score, as shares of what scores can reach.
+    """Return the answer; that of a kernel without a greatest score as shares of what it can reach.
 
     Distances of hits become −|x − y|², as in certificates.
     """
+    if name not in RAW:
+        return answer
     scores = -np.square(answer["scores"]) if name == euclidean.__name__ else answer["scores"]
     longest = np.sqrt((vectors.rows.astype(np.float64) ** 2).sum(axis=1).max())
     reach = (longest + np.sqrt(query @ query)) ** 2
@@ -348,9 +350,9 @@ def main(words: Sequence[str]) -> int:
         fault = "of other vectors, or not exact"
         if of_these and about["exact"]:
             answer["true"] = true_scores(score, queries[q], vectors.rows)
-            if about["kernel"]["name"] in RAW:
-                answer = in_units(about["kernel"]["name"], queries[q], vectors, answer)
-            fault = check_query(vectors, answer)
+            fault = check_query(
+                vectors, in_units(about["kernel"]["name"], queries[q], vectors, answer)
+            )
         if fault:
             faults.append(f"query {q}: {fault}")
     proved = f"{len(queries)} queries against {len(vectors.rows)} rows by {about['kernel']['name']}"

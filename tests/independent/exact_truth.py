@@ -129,22 +129,26 @@ def exact_score(name: str, gamma: float, x: Numbers, y: Numbers) -> int:
     Σ √(ab / AB).
     """
     A, B, pairs = sum(x), sum(y), [(a, b) for a, b in zip(x, y, strict=True) if a and b]
-    if name in RAW:  # in units of 2⁻²⁹⁸
-        product = sum(a * b for a, b in pairs)
+    if name == "inner_product":  # in units of 2⁻²⁹⁸, as −‖x − y‖²
+        return sum(a * b for a, b in pairs)
+    if name in ("rbf", "euclidean"):
         squares = sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
-        return -squares if name == "euclidean" else product
-    if name == "rbf":
-        return _exponential(gamma, sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
+        return -squares if name == "euclidean" else _exponential(gamma, squares)
     if name == "cosine":
         dot, norms = sum(a * b for a, b in pairs), sum(a * a for a in x) * sum(b * b for b in y)
         return (1 if dot > 0 else -1) * isqrt((dot * dot << 2 * BITS) // norms)
-    if name == "hellinger":
-        return sum(isqrt((a * b << 2 * BITS) // (A * B)) for a, b in pairs)
-    if name == "chi2":
-        return sum((2 * a * b << BITS) // (a * B + b * A) for a, b in pairs)
     if name == "intersection":
         return (sum(min(a * B, b * A) for a, b in pairs) << BITS) // (A * B)
-    return sum(_gain(a, A, b, B) for a, b in pairs)
+    return sum(_term(name, a, A, b, B) for a, b in pairs)
+
+
+def _term(name: str, a: int, A: int, b: int, B: int) -> int:
+    """Return one term of hellinger, chi2 or jensen_shannon times 2²⁵⁶."""
+    if name == "hellinger":
+        return isqrt((a * b << 2 * BITS) // (A * B))
+    if name == "chi2":
+        return (2 * a * b << BITS) // (a * B + b * A)
+    return _gain(a, A, b, B)
 
 
 def _exponential(gamma: float, square: int) -> int:

@@ -184,7 +184,7 @@ def test_what_the_script_cannot_read_is_named(tmp_path: Path) -> None:
     about = json.loads(str(certificate["about"]))
     about["kernel"]["name"] = "jensen_shannon"
     certificate["about"] = np.array(json.dumps(about))
-    said = "refused: kernel jensen_shannon is none of cosine, hellinger, chi2, intersection, rbf, which"
+    said = "refused: kernel jensen_shannon is none of cosine, hellinger, chi2, intersection, rbf, "
     assert check(store, saved(tmp_path, data[1]), hits, certificate)[1].startswith(said)
     for words, said in {
         ("v", "q"): "expected VECTORS.zarr QUERIES HITS.npz CERTIFICATE.npz",

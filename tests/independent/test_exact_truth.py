@@ -20,15 +20,13 @@ K = 12
 
 def score(name: str, x: list[float], y: list[float]) -> Decimal:
     """The score by its definition, to 150 digits."""
-    if name == "euclidean":
-        return -decimal(sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True)))
     if name == "inner_product":
         return decimal(sum(Fraction(a) * Fraction(b) for a, b in zip(x, y, strict=True)))
-    if name == "rbf":
+    if name in ("rbf", "euclidean"):
+        squares = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True))
         return (
-            -Decimal(GAMMA)
-            * decimal(sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x, y, strict=True))))
-        ).exp()
+            -decimal(squares) if name == "euclidean" else (-Decimal(GAMMA) * decimal(squares)).exp()
+        )
     if name == "cosine":
         dot, xx, yy = (
             sum(Fraction(a) * Fraction(b) for a, b in zip(one, other, strict=True))

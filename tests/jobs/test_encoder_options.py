@@ -26,6 +26,7 @@ from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.aska import PURSUITS, AskaSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.encoder import METRICS
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec, NystromLshSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
@@ -230,6 +231,10 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         {"landmarks": 50, "components": 8, "random_state": 5},
         KpcaBoundSpec(n_landmarks=50, n_components=8, random_state=5),
     ),
+    "pca-bound": (
+        {"components": 8, "training_rows": 99, "random_state": 5},
+        PcaBoundSpec(n_components=8, n_training=99, random_state=5),
+    ),
     "bin-bound": (
         {"groups": 7, "training_rows": 99, "random_state": 5},
         BinBoundSpec(n_groups=7, n_training=99, random_state=5),
@@ -271,11 +276,11 @@ USERS = {
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
     "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",
-    "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound",
+    "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
     "subquantizers": "kpca-pq, pq",
     "preprocessing": "kpca-pq",
     "metric": "aska, kpca-aska, kpca-pq, pq, kpca-jl",
-    "training_rows": "kpca-pq, pq, bin-bound",
+    "training_rows": "kpca-pq, pq, pca-bound, bin-bound",
     "groups": "bin-bound",
     "bits": "kpca-lsh, klsh, nystrom-lsh, rmmh, rff",
     "subset": "klsh, nystrom-lsh",

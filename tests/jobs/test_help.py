@@ -171,7 +171,7 @@ def test_encoders_are_explained_with_their_own_defaults(words: tuple[str, ...]) 
             defaults["--rank"] = "all"
         pairs = " ".join(f"{option} {default}" for option, default in defaults.items())
         assert f"{name} {kind.description} {pairs}" in told
-    assert "bound A sample decides between kpca-bound and bin-bound: " in told
+    assert "bound A sample decides between kpca-bound, pca-bound and bin-bound: " in told
 
 
 def test_each_option_of_encoders_is_explained_once() -> None:
@@ -204,7 +204,7 @@ def completed(*words: str, terminal: str = "bash", state: Path | None = None) ->
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["enc"], ["plain,encode"]),
+        (["enc"], ["plain,encode", "plain,encoders"]),
         (["search", "ba"], ["file,ba"]),
         (["search", "", "qu"], ["file,qu"]),  # a variable that is not set stops no completion
         (["encode", "a", "b", "--kernel", "h"], ["file,h", "plain,hellinger"]),

@@ -252,7 +252,7 @@ def projection_slack(projection: Float64) -> float:
     d, width = projection.shape
     measured = float(np.linalg.norm(projection.T @ projection - np.eye(width)))
     eta = measured + width * (d + 2) * U
-    return 4 * (eta + math.sqrt(width) * (d + 4) * U)
+    return float(4 * (eta + math.sqrt(width) * (d + 4) * U))
 
 
 def _steps(points: Float64) -> tuple[Float64, Float64]:

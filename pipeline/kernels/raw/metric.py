@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64, Rows
 from mercore.pipeline.kernels import decimals
 from mercore.pipeline.kernels.panels import Columns
-from mercore.pipeline.kernels.prefilter import LEAST_TERM
-from mercore.pipeline.kernels.sums import EPS32, EPS64, SumKernel, depth, finished_block
+from mercore.pipeline.kernels.sums import EPS32, EPS64, LEAST_TERM, SumKernel, depth, finished_block
 
 LARGEST = 1e37  # of float32 sums that cannot overflow
 
@@ -119,7 +118,7 @@ class InnerProduct(RawKernel):
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(scores.sum())
         if not finite:
-            most = np.finfo(np.float32).max
+            most = float(np.finfo(np.float32).max)
             np.nan_to_num(scores, copy=False, nan=most, posinf=most, neginf=-most)
         return scores
 

@@ -473,7 +473,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"encoders": [LSH, "pq:subquantizers=4"]},
         "--encoder pq: encoder pq ranks rows by their Euclidean distance: found kernel chi2, "
         "expected one of cosine, "
-        "hellinger, rbf. Fix: --encoder kpca-pq",
+        "hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
     ),
     "ranks": (
         {"ranks": "1,601"},

@@ -175,7 +175,7 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
         "chi2",
         PqSpec(n_subquantizers=4),
         "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of "
-        "cosine, hellinger, rbf. "
+        "cosine, hellinger, rbf, euclidean, inner_product. "
         "Fix: --encoder kpca-pq",
     ),
     (

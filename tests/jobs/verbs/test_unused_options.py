@@ -32,12 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "codes",
             {"gamma": 2.0},
-            "--gamma has no use here: {folder}/codes has its kernel already.",
+            "{folder}/codes has gamma none: found --gamma 2.0.",
         ),
         (
             "codes",
             {"transform": 2.0},
-            "--transform has no use here: {folder}/codes has its kernel already.",
+            "{folder}/codes has transform none: found --transform 2.0.",
         ),
         (
             "codes",

@@ -397,7 +397,7 @@ def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: ND
     refused(
         lambda: plan_encode(vectors_of(rows), make_kernel(name), PqSpec(n_subquantizers=4)),
         f"encoder pq ranks rows by their Euclidean distance: found kernel {name}, "
-        "expected one of cosine, hellinger, rbf. Fix: --encoder kpca-pq",
+        "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
     )
 
 
@@ -407,7 +407,7 @@ def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:
             vectors_of(rows), make_kernel("cosine", transform=2.0), PqSpec(n_subquantizers=4)
         ),
         "encoder pq ranks rows by their Euclidean distance: found kernel transformed, "
-        "expected one of cosine, hellinger, rbf. Fix: --encoder kpca-pq",
+        "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
     )
 
 

@@ -187,6 +187,9 @@ class Screened:
     def scores(self, rows: NDArray[Any], pairs: Pairs) -> NDArray[np.float64]:
         return self.of[pairs]
 
+    def error_at(self, scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        return np.full(scores.shape, self.error)
+
 
 @pytest.mark.parametrize("lost", ["too low", "not known"])
 @pytest.mark.parametrize("by", ["k", "least"])
