@@ -323,7 +323,7 @@ def test_logs_follow_until_the_end_and_watch_draws_a_table(vectors: Path, queue:
     began, said, ended = out.splitlines()
     assert f" run 1 began: mercore check -- {queue.folder}/copy" in began
     assert said == f"mercore: {queue.status(job)['why']}"
-    assert re.search(r"Z? run 1 failed after .* s, exit code 2$", ended.replace("+00:00", "Z"))
+    assert re.search(r" run 1 failed after .*, exit code 2$", ended)
     drawing = {**queue.environment, "COLUMNS": "200", "FORCE_COLOR": "1"}
     # A shell starts background work with SIGINT ignored, and children inherit that.
     heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
