@@ -56,7 +56,7 @@ def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each ve
     names = [
         str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)
     ]
-    arguments = [str(values.pop(name)) for name in names]
+    arguments = [values.pop(name) for name in names]
     return open_task(verb, arguments, values).run()
 
 
@@ -75,6 +75,16 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
     return report
 
 
+DROP_ZERO_ROWS = click.option(
+    "--drop-zero-rows",
+    is_flag=True,
+    help="Leave out rows that are all zero; the others keep their ids.",
+)
+DROP_BAD_ROWS = click.option(
+    "--drop-bad-rows",
+    is_flag=True,
+    help="Leave out rows with NaN or infinity; the others keep their ids.",
+)
 COMPRESSOR = click.option(
     "--compressor",
     default="none",
@@ -106,23 +116,40 @@ def main(context: click.Context) -> None:
     examples=(
         "mercore ingest base.bvecs base.zarr",
         "mercore ingest base.npy base.zarr --drop-zero-rows --compressor zstd",
+        "mercore ingest part1.bvecs part2.bvecs base.zarr",
     ),
 )
-@click.argument("source", type=READ)
+@click.argument("source", type=READ, nargs=-1, required=True)
 @click.argument("store", type=WRITTEN)
-@click.option(
-    "--drop-zero-rows",
-    is_flag=True,
-    help="Leave out rows that are all zero; the others keep their ids.",
-)
+@DROP_ZERO_ROWS
+@DROP_BAD_ROWS
 @COMPRESSOR
 @as_json
 def ingest(*, json: bool, **values: object) -> None:
-    """Copy SOURCE into the vector store STORE.
+    """Copy SOURCE into the vector store STORE; several sources follow one another.
 
     SOURCE is a .bvecs, .fvecs, .ivecs, .u8bin, .fbin, .ibin or .npy file, or a 2-D Zarr array.
+    Ids count on through all sources, with the rows that are left out.
     """
     _report("ingest", values, json=json)
+
+
+@main.command(
+    section=DATA,
+    examples=("mercore append day2.bvecs base.zarr",),
+)
+@click.argument("source", type=READ, nargs=-1, required=True)
+@click.argument("store", type=WRITTEN)
+@DROP_ZERO_ROWS
+@DROP_BAD_ROWS
+@as_json
+def append(*, json: bool, **values: object) -> None:
+    """Append the rows of SOURCE to the vector store STORE.
+
+    Ids go on behind those of the store. A killed append leaves the store as it was, or grown; the
+    same command again finishes it. The same mercore encode then encodes the new rows alone.
+    """
+    _report("append", values, json=json)
 
 
 @main.command(
@@ -555,6 +582,6 @@ def demo(*, out: str, kernel: str, atoms: int, tiles: int | None, json: bool) ->
     echo_json(report) if json else printing.print_demo(report)
 
 
-SUBMITTED = (ingest, encode, index, search, verify, compare, check, export)
+SUBMITTED = (ingest, append, encode, index, search, verify, compare, check, export)
 for verb in (plan_of(main), submit_group(SUBMITTED), *queue_verbs.VERBS, completion):
     main.add_command(verb)

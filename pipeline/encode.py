@@ -139,8 +139,8 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     if not isinstance(vectors, VectorStore):
         return
     spec = vectors.spec
-    counts = {"NaN": spec.nan_rows, "infinite": spec.infinite_rows, "negative": spec.negative_rows}
-    counts["all-zero"] = spec.zero_rows - spec.dropped_rows
+    kinds = {"NaN": "nan", "infinite": "infinite", "negative": "negative", "all-zero": "zero"}
+    counts = {what: spec.kept_rows(kind) for what, kind in kinds.items()}
     samples = {
         "NaN": np.full((1, 1), np.nan),
         "infinite": np.full((1, 1), np.inf),

@@ -14,6 +14,7 @@ from mercore.stores.part_store.header import Header, Layout, model_entries, open
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import to_json
+from mercore.stores.vectors import dropped_rows
 
 LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
@@ -120,7 +121,8 @@ class DerivedStore:
     @property
     def dropped(self) -> NDArray[np.int64]:
         """The source rows that ingest dropped, int64, ascending."""
-        return self.model.get("dropped", np.empty(0, np.int64))
+        states = len(self.store.layout.grown_from) + 1
+        return np.concatenate(dropped_rows(self.model, states))
 
     @cached_property
     def linear_map(self) -> NDArray[np.float32] | None:

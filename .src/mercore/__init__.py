@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mercore.jobs.api import (
+        append,
         check,
         compare,
         encode,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MercoreError",
+    "append",
     "check",
     "compare",
     "encode",

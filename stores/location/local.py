@@ -78,6 +78,11 @@ class LocalLocation:
         """Write the file beside its name, fsync it, and rename it into place."""
         publish(self.path, data)
 
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        with storage_errors("write", self.path):
+            self.path.unlink(missing_ok=True)
+
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
     ) -> Iterator[Result]:
