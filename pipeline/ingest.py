@@ -75,12 +75,8 @@ class RowReport:
 def _kinds(rows: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
     """Return which rows of a block are of each kind that reports count, bool[b] each."""
     none = np.zeros(len(rows), np.bool_)
-    kinds: dict[str, NDArray[np.bool_]] = {
-        "zero": ~rows.any(axis=1),
-        "nan": none,
-        "infinite": none,
-        "negative": none,
-    }
+    kinds: dict[str, NDArray[np.bool_]] = dict.fromkeys(("nan", "infinite", "negative"), none)
+    kinds["zero"] = ~rows.any(axis=1)
     if rows.dtype.kind == "f":
         kinds["nan"] = np.isnan(rows).any(axis=1)
         kinds["infinite"] = np.isinf(rows).any(axis=1)

@@ -55,7 +55,7 @@ class Location(Protocol):
         """Write the file: a reader sees all of it, or the file as it was before."""
 
     def remove(self) -> None:
-        """Remove the file, if there is one."""
+        """Remove the file, if there is one, and folders that hold nothing else."""
 
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0

@@ -6,7 +6,7 @@ header replaced in the files beside it follows (``finish_growth``).
 """
 
 from dataclasses import replace
-from itertools import count
+from itertools import count, takewhile
 
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.part_store.column import encode_chunk
@@ -101,14 +101,15 @@ def remove_leftovers(store: PartStore) -> None:
     """Remove the parts that a killed growth published in order behind the last part."""
     size_of = store.location.sizes()
     columns = [store.layout.column(name) for name in store.layout.column_names]
-    for part in count(store.layout.parts):
-        keys = [column.chunk_key(part) for column in columns]
-        receipt = store.receipt_key(part)
-        there = [key for key in (*keys, receipt) if size_of(key) is not None]
-        for key in there:
+
+    def files(part: int) -> list[str]:
+        keys = (*(column.chunk_key(part) for column in columns), store.receipt_key(part))
+        return [key for key in keys if size_of(key) is not None]
+
+    found = takewhile(bool, map(files, count(store.layout.parts)))
+    for keys in reversed(list(found)):  # the last part first: a kill here leaves no gap
+        for key in keys:
             (store.location / key).remove()
-        if not there:
-            return
 
 
 def _is_of_columns(store: PartStore, key: str) -> bool:
