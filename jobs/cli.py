@@ -20,6 +20,7 @@ from mercore.jobs.notices import ANSWER_IS_NO, Verbs, announce_first_use, print_
 from mercore.jobs.options import (
     BATCH,
     FINITE,
+    GROWN,
     KERNEL,
     KERNEL_BLOCK,
     MEMORY,
@@ -139,7 +140,7 @@ def ingest(*, json: bool, **values: object) -> None:
     examples=("mercore append day2.bvecs base.zarr",),
 )
 @click.argument("source", type=READ, nargs=-1, required=True)
-@click.argument("store", type=WRITTEN)
+@click.argument("store", type=GROWN)
 @DROP_ZERO_ROWS
 @DROP_BAD_ROWS
 @as_json

@@ -75,14 +75,14 @@ class RowReport:
 def _kinds(rows: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
     """Return which rows of a block are of each kind that reports count, bool[b] each."""
     none = np.zeros(len(rows), np.bool_)
-    kinds: dict[str, NDArray[np.bool_]] = dict.fromkeys(("nan", "infinite", "negative"), none)
-    kinds["zero"] = ~rows.any(axis=1)
+    has_nan = has_infinity = is_negative = none
     if rows.dtype.kind == "f":
-        kinds["nan"] = np.isnan(rows).any(axis=1)
-        kinds["infinite"] = np.isinf(rows).any(axis=1)
+        has_nan = np.asarray(np.isnan(rows).any(axis=1))
+        has_infinity = np.asarray(np.isinf(rows).any(axis=1))
     if rows.dtype.kind in "fi":
-        kinds["negative"] = (rows < 0).any(axis=1)
-    return kinds
+        is_negative = np.asarray((rows < 0).any(axis=1))
+    zero = np.asarray(~rows.any(axis=1))
+    return {"zero": zero, "nan": has_nan, "infinite": has_infinity, "negative": is_negative}
 
 
 def ingest(

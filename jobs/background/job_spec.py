@@ -85,7 +85,7 @@ def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]
     named = {
         name: kind
         for name, kind in kinds.items()
-        if isinstance(kind, StorePath) and kind.written == written
+        if isinstance(kind, StorePath) and (kind.written if written else kind.read)
     }
     given = (options[name] for name in named if options.get(name) is not None)
     return [path for value in given for path in _listed(value)]

@@ -125,10 +125,10 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether a finished job needs no new run: an ingest or export whose files exist."""
+    """Return whether a finished job needs no new run: its files exist, and it adds no new ones."""
     from mercore.stores.location.resolve import location_of
 
-    if job.verb not in ("ingest", "export") or job.state != DONE:
+    if job.verb not in ("ingest", "append", "export") or job.state != DONE:
         return False
     return all(location_of(path).exists() for path in written_by(verb, job.options))
 

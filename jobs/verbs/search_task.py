@@ -1,9 +1,11 @@
 """The options of a search, and the parts that all searches share."""
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+import click
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
@@ -17,13 +19,14 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
+from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
 from mercore.stores.rows import open_rows, open_vectors
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import EarlierVectors, Vectors
 
 DEFAULT_BATCH = 1024
 MAX_NEIGHBOURS = 1 << 16  # on either side of a query in a sorted order
@@ -127,10 +130,13 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     return Opened(None, vectors, opened, None, linear_map)
 
 
-def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
+def open_source_vectors(
+    codes: CodeStore | OrderStore, moved: str | None, *, exact: bool = False
+) -> Vectors:
     """Return the vectors of codes or of sorted orders, from their old path or from ``moved``.
 
-    Their rows are mapped if those of the codes were.
+    Their rows are mapped if those of the codes were. If rows were appended since, they are those
+    that the codes encode; an ``exact`` search refuses this.
     """
     try:
         vectors = open_vectors(moved or codes.source_path)
@@ -139,8 +145,37 @@ def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vec
             f"{error} {codes.where} was encoded from it: name its new path with --vectors."
         ) from None
     vectors = mapped_vectors(vectors, map_of(codes))
+    encoded = [state for state in vectors.history if state.fingerprint == codes.spec.source]
+    if encoded:
+        grown = _grown(vectors.where, vectors.rows, codes)
+        if exact:
+            fix = _renewal(codes)
+            raise InputError(f"{grown} an answer would not be exact. Fix: {fix}")
+        click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+        vectors = EarlierVectors(vectors, encoded[0])
     check_source(vectors, codes)
     return vectors
+
+
+def print_growth(codes: CodeStore) -> None:
+    """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
+    with suppress(MercoreError):
+        layout = open_header(codes.source_path).layout
+        if codes.rows in {state["rows"] for state in layout.grown_from}:
+            grown = _grown(codes.source_path, layout.rows, codes)
+            click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+
+
+def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
+    """Return that vectors have grown since codes were made."""
+    return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {codes.rows:,}:"
+
+
+def _renewal(codes: CodeStore | OrderStore) -> str:
+    """Return what brings codes or sorted orders to the rows that their vectors have now."""
+    if isinstance(codes, CodeStore):
+        return f"mercore encode {codes.source_path} {codes.where}, with the options of before."
+    return "mercore encode the rows into their codes, then mercore index the codes to a new path."
 
 
 @dataclass(frozen=True, kw_only=True)

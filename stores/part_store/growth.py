@@ -55,6 +55,14 @@ def is_finished(store: PartStore) -> bool:
     return all(holds(store.location, key, data) for key, data in files.items())
 
 
+def is_growing_to_another(store: PartStore, header: Header) -> bool:
+    """Return whether a killed growth to another state than that of ``header`` left its mark."""
+    part = ragged_part(store.layout)
+    receipt = None if part is None else store.stored_receipt(part)
+    states = ("", header.spec_digest)
+    return receipt is not None and receipt.grown.get("job", "") not in states
+
+
 def publish_growth(store: PartStore) -> None:
     """Publish the header of a store whose parts have grown, and what follows it."""
     root = dict(metadata_files(store.header))[ROOT]

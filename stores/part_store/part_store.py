@@ -303,11 +303,14 @@ class PartStore:
             advance(1)
         return faults
 
-    def each_part(self, function: Callable[[int], Result]) -> Iterator[Result]:
-        """Yield ``function``, which reads a chunk, of each part in order; see ``Location.each``."""
+    def each_part(self, function: Callable[[int], Result], first: int = 0) -> Iterator[Result]:
+        """Yield ``function``, which reads a chunk, of each part from ``first`` on, in order.
+
+        See ``Location.each``.
+        """
         columns = map(self.layout.column, self.layout.column_names)
         call_bytes = max(column.chunk_bytes for column in columns)
-        return self.location.each(function, range(self.layout.parts), call_bytes=call_bytes)
+        return self.location.each(function, range(first, self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
         """Read every byte of a part; return its fault, or None."""

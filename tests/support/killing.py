@@ -35,7 +35,7 @@ def killed_at(publication: int) -> Iterator[None]:
         yield
 
 
-def kills(run: Callable[[int], None]) -> Iterator[int]:
+def kills(run: Callable[[int], object]) -> Iterator[int]:
     """Yield the number of each kill, right after it; end when ``run`` is no longer disturbed."""
     for number in range(10_000):
         try:
