@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.ingest_numba import hash_rows
+from mercore.pipeline.parallel import read_ahead
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -16,6 +17,14 @@ from mercore.stores.vector_writer import RowWriter
 from mercore.stores.vectors import VectorStore
 
 BLOCK_BYTES = 8 << 20
+
+
+class Block(NamedTuple):
+    """Rows, which of them are to be dropped, bool[b], and their digests, uint64[b]."""
+
+    rows: NDArray[Any]
+    dropped: NDArray[np.bool_]
+    digests: NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -108,10 +117,14 @@ def ingest(
     n, d = source.shape
     report = RowReport(drop=drop)
     step = max(1, BLOCK_BYTES // (d * source.dtype.itemsize))
-    for start in range(0, n, step):
-        rows = source.read(start, min(start + step, n))
-        dropped = report.add(rows)
-        counter.add(row_digests(rows))
+
+    def read(block: int, slot: int) -> Block:
+        rows = source.read(block * step, min((block + 1) * step, n))
+        return Block(rows, report.add(rows), row_digests(rows))
+
+    for block, (rows, dropped, digests) in read_ahead(iter(range(-(-n // step))), read):
+        start = block * step
+        counter.add(digests)
         if dropped.any():
             report.dropped.append(np.flatnonzero(dropped) + start)
             writer.append(rows[~dropped])

@@ -4,7 +4,9 @@ The chunks of a new store go to a draft, which becomes the store at the end.
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from types import TracebackType
@@ -34,6 +36,7 @@ from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 
 CHUNK_BYTES = 4 << 20
+WRITERS = 2  # threads that publish chunks: while one waits for the disk, the other goes on
 KINDS = ("zero", "nan", "infinite", "negative")
 COUNTS = (
     "source_rows",
@@ -61,18 +64,20 @@ class RowWriter(ABC):
         self._pending = np.empty((part_rows, fields["width"]), fields["dtype"])
         self._filled = 0
         self._chunks: list[dict[str, Any]] = []
+        self._parts = 0
+        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+        self._writes: deque[Future[dict[str, Any]]] = deque()
 
     def __enter__(self) -> Self:
         return self
 
-    @abstractmethod
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove what was written, unless it is finished."""
+        self._pool.shutdown(cancel_futures=True)
 
     @abstractmethod
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
@@ -102,7 +107,7 @@ class RowWriter(ABC):
     @property
     def _rows(self) -> int:
         """Number of rows of the store so far."""
-        return len(self._chunks) * self.part_rows + self._filled
+        return self._parts * self.part_rows + self._filled
 
     def _write_receipts(self, store: PartStore, first: int) -> None:
         """Publish the receipts of the parts from ``first`` on."""
@@ -114,13 +119,25 @@ class RowWriter(ABC):
             pass
 
     def _flush(self) -> None:
-        """Publish the pending rows as the next chunk."""
-        part = len(self._chunks)
+        """Let a thread publish the pending rows as the next chunk, if there are any."""
+        if self._filled:
+            rows = self._pending[: self._filled]
+            self._writes.append(self._pool.submit(self._write, self._parts, rows))
+            self._pending = np.empty_like(self._pending)
+            self._parts, self._filled = self._parts + 1, 0
+        self._wait_for(WRITERS)
+
+    def _wait_for(self, most: int) -> None:
+        """Wait until at most this number of chunks is not published."""
+        while len(self._writes) > most:
+            self._chunks.append(self._writes.popleft().result())
+
+    def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
+        """Publish rows as the chunk of a part; return its entry for the receipt."""
         column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
-        data = encode_chunk(column, part, self._pending[: self._filled])
+        data = encode_chunk(column, part, rows)
         self._publish(part, column.chunk_key(part), data)
-        self._chunks.append(chunk_entry(data))
-        self._filled = 0
+        return chunk_entry(data)
 
 
 class VectorWriter(RowWriter):
@@ -143,13 +160,14 @@ class VectorWriter(RowWriter):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        super().__exit__(kind, error, trace)  # no thread writes any more
         self._open.__exit__(kind, error, trace)
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
         """Publish the store: see ``RowWriter``."""
         rows = self._rows
-        if self._filled:
-            self._flush()
+        self._flush()
+        self._wait_for(0)
         spec = VectorSpec(
             **report,
             dims=self._fields["width"],
@@ -189,7 +207,8 @@ class VectorAppender(RowWriter):
         self._old, self._sources = store, sources
         self._ragged = ragged_part(layout)
         self._ragged_data = b""
-        self._chunks = store.chunk_entries()[: layout.rows // layout.part_rows]
+        self._parts = layout.rows // layout.part_rows
+        self._chunks = store.chunk_entries()[: self._parts]
         if self._ragged is not None:
             self.append(store.read_part(self._ragged))
         self._finished = False
@@ -200,6 +219,7 @@ class VectorAppender(RowWriter):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        super().__exit__(kind, error, trace)
         if isinstance(error, Exception) and not self._finished:
             with suppress(MercoreError):
                 _undo(self._old)
@@ -207,8 +227,8 @@ class VectorAppender(RowWriter):
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
         """Publish the new rows: see ``RowWriter``."""
         rows, old = self._rows, self._old.store
-        if self._filled:
-            self._flush()
+        self._flush()
+        self._wait_for(0)
         new = {dropped_name(len(old.layout.grown_from) + 1): dropped + self._old.spec.source_rows}
         model = new if dropped.size else {}
         header = Header(

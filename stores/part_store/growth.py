@@ -6,7 +6,6 @@ header replaced in the files beside it follows (``finish_growth``).
 """
 
 from dataclasses import replace
-from itertools import count, takewhile
 
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.part_store.column import encode_chunk
@@ -14,6 +13,8 @@ from mercore.stores.part_store.header import Header, Layout
 from mercore.stores.part_store.part_store import PartStore, chunk_entry
 from mercore.stores.part_store.receipts import receipt_bytes
 from mercore.stores.part_store.skeleton import holds, metadata_files
+
+MOST_MISSING = 8  # parts in a row that a killed writer may have left out before another one
 
 
 def grown_layout(header: Header, rows: int, model: dict[str, dict[str, object]]) -> Layout:
@@ -106,7 +107,7 @@ def undo_growth(store: PartStore) -> None:
 
 
 def remove_leftovers(store: PartStore) -> None:
-    """Remove the parts that a killed growth published in order behind the last part."""
+    """Remove the parts that a killed growth published behind the last part, nearly in order."""
     size_of = store.location.sizes()
     columns = [store.layout.column(name) for name in store.layout.column_names]
 
@@ -114,8 +115,10 @@ def remove_leftovers(store: PartStore) -> None:
         keys = (*(column.chunk_key(part) for column in columns), store.receipt_key(part))
         return [key for key in keys if size_of(key) is not None]
 
-    found = takewhile(bool, map(files, count(store.layout.parts)))
-    for keys in reversed(list(found)):  # the last part first: a kill here leaves no gap
+    found: list[list[str]] = []
+    while any(found[-MOST_MISSING:]) or len(found) < MOST_MISSING:
+        found.append(files(store.layout.parts + len(found)))
+    for keys in reversed(found):  # the last part first: a kill here leaves no gap
         for key in keys:
             (store.location / key).remove()
 
