@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from mercore.stores.location.local import LocalLocation
@@ -13,8 +14,11 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(publication: int) -> Iterator[None]:
-    """Run the block until it would publish or remove a file for the n-th time, from 0 on."""
+def killed_at(publication: int, kind: type[Any] = LocalLocation) -> Iterator[None]:
+    """Run the block until it would publish or remove a file for the n-th time, from 0 on.
+
+    ``kind`` is the class of the locations that count.
+    """
     done = 0
 
     def counted(method: Callable[..., None]) -> Callable[..., None]:
@@ -29,8 +33,8 @@ def killed_at(publication: int) -> Iterator[None]:
 
     with (
         patch.object(os, "fsync"),
-        patch.object(LocalLocation, "publish", counted(LocalLocation.publish)),
-        patch.object(LocalLocation, "remove", counted(LocalLocation.remove)),
+        patch.object(kind, "publish", counted(kind.publish)),
+        patch.object(kind, "remove", counted(kind.remove)),
     ):
         yield
 
