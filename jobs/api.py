@@ -21,7 +21,7 @@ from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
 from mercore.jobs.verbs.export import ExportOptions, open_export
 from mercore.jobs.verbs.index import IndexOptions, open_index
 from mercore.jobs.verbs.info import open_info
-from mercore.jobs.verbs.ingest import IngestOptions, open_ingest
+from mercore.jobs.verbs.ingest import AppendOptions, IngestOptions, open_append, open_ingest
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.labels import LabelOptions
 from mercore.jobs.verbs.search import open_search
@@ -43,10 +43,11 @@ T = TypeVar("T")
 
 
 def ingest(
-    source: Rows,
+    source: Rows | Sequence[Rows],
     store: StrPath,
     *,
     drop_zero_rows: bool = IngestOptions.drop_zero_rows,
+    drop_bad_rows: bool = IngestOptions.drop_bad_rows,
     compressor: str = IngestOptions.compressor,
     format: str | None = IngestOptions.format,  # noqa: A002 - the option's name
     rows: str | None = IngestOptions.rows,
@@ -60,15 +61,54 @@ def ingest(
     format : the name of the file's format, where its suffix does not say it
     rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
 
+    Parameters
+    ----------
+    source : a path, an array [n, d], or a list of these, whose rows follow one another
+    drop_zero_rows : leave rows out that are all zero; the others keep their ids
+    drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
+
     Raises
     ------
     MercoreError
-        If the source cannot be read, or the store cannot be written.
+        If a source cannot be read or is of another dimension or dtype than the first, or the store
+        cannot be written.
     """
     options = IngestOptions(
-        drop_zero_rows=drop_zero_rows, compressor=compressor, format=format, rows=rows
+        drop_zero_rows=drop_zero_rows,
+        drop_bad_rows=drop_bad_rows,
+        compressor=compressor,
+        format=format,
+        rows=rows,
     )
-    return open_ingest(_path(source), _file(store), options).run()
+    return open_ingest(source, _file(store), options).run()
+
+
+def append(
+    source: Rows | Sequence[Rows],
+    store: StrPath,
+    *,
+    drop_zero_rows: bool = AppendOptions.drop_zero_rows,
+    drop_bad_rows: bool = AppendOptions.drop_bad_rows,
+) -> Report:
+    """Append the rows of files or arrays [n, d] to a vector store; return its description.
+
+    Ids go on behind those of the store. A killed append leaves the store with its old rows or with
+    all new ones. Searches that run meanwhile keep the rows that they began with.
+
+    Parameters
+    ----------
+    source : a path, an array [n, d], or a list of these, of the dimension and dtype of the store
+    drop_zero_rows : leave rows out that are all zero; the others keep their ids
+    drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
+
+    Raises
+    ------
+    MercoreError
+        If a source cannot be read or is of another dimension or dtype, or the store is damaged or
+        cannot be written.
+    """
+    options = AppendOptions(drop_zero_rows=drop_zero_rows, drop_bad_rows=drop_bad_rows)
+    return open_append(source, _file(store), options).run()
 
 
 def encode(

@@ -23,6 +23,7 @@ from mercore.jobs.notices import ANSWER_IS_NO, Verbs, announce_first_use, print_
 from mercore.jobs.options import (
     BATCH,
     FINITE,
+    GROWN,
     KERNEL,
     KERNEL_BLOCK,
     MEMORY,
@@ -60,7 +61,7 @@ def _run(verb: str, values: dict[str, object]) -> Any:  # noqa: ANN401 - each ve
     names = [
         str(each.name) for each in main.commands[verb].params if isinstance(each, click.Argument)
     ]
-    arguments = [str(values.pop(name)) for name in names]
+    arguments = [values.pop(name) for name in names]
     return open_task(verb, arguments, values).run()
 
 
@@ -81,6 +82,16 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
 
 
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
+DROP_ZERO_ROWS = click.option(
+    "--drop-zero-rows",
+    is_flag=True,
+    help="Leave out rows that are all zero; the others keep their ids.",
+)
+DROP_BAD_ROWS = click.option(
+    "--drop-bad-rows",
+    is_flag=True,
+    help="Leave out rows with NaN or infinity; the others keep their ids.",
+)
 COMPRESSOR = click.option(
     "--compressor",
     default="none",
@@ -124,15 +135,13 @@ def main(context: click.Context) -> None:
         "mercore ingest base.npy base.zarr --drop-zero-rows --compressor zstd",
         "mercore ingest glove.hdf5::train base.zarr",
         "zcat base.bvecs.gz | mercore ingest - base.zarr --format bvecs",
+        "mercore ingest part1.bvecs part2.bvecs base.zarr",
     ),
 )
-@click.argument("source", type=READ)
+@click.argument("source", type=READ, nargs=-1, required=True)
 @click.argument("store", type=WRITTEN)
-@click.option(
-    "--drop-zero-rows",
-    is_flag=True,
-    help="Leave out rows that are all zero; the others keep their ids.",
-)
+@DROP_ZERO_ROWS
+@DROP_BAD_ROWS
 @click.option(
     "--format",
     metavar="NAME",
@@ -147,14 +156,33 @@ def main(context: click.Context) -> None:
 @COMPRESSOR
 @as_json
 def ingest(*, json: bool, **values: object) -> None:
-    """Copy SOURCE into the vector store STORE.
+    """Copy SOURCE into the vector store STORE; several sources follow one another.
 
     SOURCE is a file (.bvecs .fvecs .ivecs .fbin .f16bin .u8bin .i8bin .ibin .npy .npz .parquet
     .arrow .feather .h5 .hdf5), a 2-D Zarr array, or a folder of Parquet files or images. FILE::NAME
     names an array, a column or a dataset. A .gz file is decompressed as it is read; - is stdin.
     Images become GIST vectors.
+    Ids count on through all sources, with the rows that are left out.
     """
     _report("ingest", values, json=json)
+
+
+@main.command(
+    section=DATA,
+    examples=("mercore append day2.bvecs base.zarr",),
+)
+@click.argument("source", type=READ, nargs=-1, required=True)
+@click.argument("store", type=GROWN)
+@DROP_ZERO_ROWS
+@DROP_BAD_ROWS
+@as_json
+def append(*, json: bool, **values: object) -> None:
+    """Append the rows of SOURCE to the vector store STORE.
+
+    Ids go on behind those of the store. A killed append leaves the store as it was, or grown; the
+    same command again finishes it. The same mercore encode then encodes the new rows alone.
+    """
+    _report("append", values, json=json)
 
 
 @main.command(
@@ -604,7 +632,7 @@ def demo(*, json: bool, **values: Any) -> None:  # noqa: ANN401 - the options of
     echo_json(report) if json else printing.print_demo(report)
 
 
-SUBMITTED = (ingest, encode, index, search, verify, compare, check, export)
+SUBMITTED = (ingest, append, encode, index, search, verify, compare, check, export)
 for verb in (
     plan_of(main),
     submit_group(SUBMITTED),

@@ -26,12 +26,12 @@ def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> Co
 
 
 class StorePath(click.types.StringParamType):
-    """The path of a store or file that the verb writes (``written``) or reads."""
+    """The path of a store or file that the verb writes (``written``), reads (``read``) or both."""
 
     name = "path"
 
-    def __init__(self, *, written: bool) -> None:
-        self.written = written
+    def __init__(self, *, written: bool, read: bool) -> None:
+        self.written, self.read = written, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
         """Return the path with the home folder in place of ``~``."""
@@ -44,7 +44,8 @@ class StorePath(click.types.StringParamType):
         return complete_files(ctx, param, incomplete)
 
 
-READ, WRITTEN = StorePath(written=False), StorePath(written=True)
+READ, WRITTEN = StorePath(written=False, read=True), StorePath(written=True, read=False)
+GROWN = StorePath(written=True, read=True)
 
 
 class KernelName(click.types.StringParamType):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,14 @@ from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import to_json
-from mercore.stores.vectors import Vectors, VectorStore, blocks
+from mercore.stores.vectors import (
+    EarlierVectors,
+    State,
+    Vectors,
+    VectorStore,
+    blocks,
+    dropped_name,
+)
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 
@@ -29,13 +37,15 @@ MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 class EncodePlan:
     """The inputs that decide the bytes of a code store.
 
-    The model is fitted at its first use.
+    The model is fitted at its first use. ``states`` are the earlier states of the vectors that
+    codes encoded before they grew to these; the model is fitted on the first.
     """
 
     vectors: Vectors
     kernel: Kernel
     encoder: EncoderSpec
     unfitted: Layout
+    states: tuple[State, ...] = ()
 
     @property
     def spec(self) -> CodeSpec:
@@ -54,14 +64,33 @@ class EncodePlan:
 
         The fit runs on one thread, so that sums come in one order.
         """
-        with threadpool_limits(1):
-            model = self.encoder.fit(self.vectors, self.kernel)
         vectors = self.vectors
-        if vectors.dropped.size:
-            model = {**model, "dropped": vectors.dropped}
+        first = EarlierVectors(vectors, self.states[0]) if self.states else vectors
+        with threadpool_limits(1):
+            model = self.encoder.fit(first, self.kernel)
+        model = {**model, **self.dropped}
+        while isinstance(vectors, EarlierVectors):
+            vectors = vectors.vectors
         if isinstance(vectors, MappedVectors):
             model = {**model, LINEAR_MAP: vectors.linear_map.matrix}
         return model
+
+    @property
+    def dropped(self) -> dict[str, NDArray[np.int64]]:
+        """The model arrays of dropped rows: one per state in which rows were dropped."""
+        ends = [0, *(state.dropped for state in self.states), self.vectors.dropped.size]
+        arrays = (self.vectors.dropped[start:end] for start, end in pairwise(ends))
+        return {dropped_name(state): rows for state, rows in enumerate(arrays) if rows.size}
+
+    def before(self) -> "EncodePlan":
+        """Return the plan of the state before the last growth."""
+        *states, last = self.states
+        return replace(
+            self,
+            vectors=EarlierVectors(self.vectors, last),
+            unfitted=replace(self.unfitted, rows=last.rows),
+            states=tuple(states),
+        )
 
     @cached_property
     def layout(self) -> Layout:
@@ -148,8 +177,8 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     if not isinstance(vectors, VectorStore):
         return
     spec = vectors.spec
-    counts = {"NaN": spec.nan_rows, "infinite": spec.infinite_rows, "negative": spec.negative_rows}
-    counts["all-zero"] = spec.zero_rows - spec.dropped_rows
+    kinds = {"NaN": "nan", "infinite": "infinite", "negative": "negative", "all-zero": "zero"}
+    counts = {what: spec.kept_rows(kind) for what, kind in kinds.items()}
     samples = {
         "NaN": np.full((1, 1), np.nan),
         "infinite": np.full((1, 1), np.inf),

@@ -1,27 +1,48 @@
 """Stream a foreign source into a vector store, and count its special rows."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.ingest_numba import hash_rows
+from mercore.pipeline.parallel import read_ahead
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.streams import row_blocks
-from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vector_writer import RowWriter
 from mercore.stores.vectors import VectorStore
 
 BLOCK_BYTES = 8 << 20
 
 
+class Block(NamedTuple):
+    """Rows from row ``start`` on, the mask of those to drop, and their digests, uint64[b]."""
+
+    start: int
+    rows: NDArray[Any]
+    dropped: NDArray[np.bool_]
+    digests: NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The rows that ingest leaves out: those that are all zero, those with NaN or infinity."""
+
+    zero: bool = False
+    bad: bool = False
+
+
 @dataclass(kw_only=True)
 class RowReport:
-    """Counts and range of the rows so far."""
+    """Counts and range of the rows so far; ``dropped_kinds`` counts the dropped ones by kind."""
 
+    drop: Drop = Drop()
     zero_rows: int = 0
     nan_rows: int = 0
     infinite_rows: int = 0
@@ -29,39 +50,66 @@ class RowReport:
     value_min: float | None = None
     value_max: float | None = None
     dropped: list[NDArray[np.int64]] = field(default_factory=list)
+    dropped_kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
-        """Add a block of rows, dtype[b, d]; return which are all zero, bool[b]."""
-        zero = ~rows.any(axis=1)
-        self.zero_rows += int(zero.sum())
-        if rows.dtype.kind != "u":
-            self.negative_rows += int((rows < 0).any(axis=1).sum())
-        finite = rows
-        if rows.dtype.kind == "f":
-            self.nan_rows += int(np.isnan(rows).any(axis=1).sum())
-            self.infinite_rows += int(np.isinf(rows).any(axis=1).sum())
-            finite = rows[np.isfinite(rows)]
+        """Add a block of rows, dtype[b, d]; return which are to be dropped, bool[b]."""
+        kinds = _kinds(rows)
+        dropped = np.zeros(len(rows), np.bool_)
+        if self.drop.zero:
+            dropped |= kinds["zero"]
+        if self.drop.bad:
+            dropped |= kinds["nan"] | kinds["infinite"]
+        for kind, those in kinds.items():
+            setattr(self, f"{kind}_rows", getattr(self, f"{kind}_rows") + int(those.sum()))
+            self.dropped_kinds[kind] += int((those & dropped).sum())
+        finite = rows[np.isfinite(rows)] if rows.dtype.kind == "f" else rows
         if finite.size:
             low, high = float(finite.min()), float(finite.max())
             self.value_min = low if self.value_min is None else min(low, self.value_min)
             self.value_max = high if self.value_max is None else max(high, self.value_max)
-        return np.asarray(zero)
+        return dropped
+
+    def facts(self) -> dict[str, Any]:
+        """Return the fields of ``VectorSpec`` that the report states."""
+        names = ("zero", "nan", "infinite", "negative")
+        by_kind = {kind: self.dropped_kinds[kind] for kind in names}
+        only_zero = sum(by_kind.values()) == by_kind["zero"]
+        return {
+            "dropped_rows": sum(map(len, self.dropped)),
+            **{f"{kind}_rows": getattr(self, f"{kind}_rows") for kind in names},
+            "value_min": self.value_min,
+            "value_max": self.value_max,
+            "dropped_kinds": {} if only_zero else by_kind,
+        }
+
+
+def _kinds(rows: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
+    """Return which rows of a block are of each kind that reports count, bool[b] each."""
+    none = np.zeros(len(rows), np.bool_)
+    has_nan = has_infinity = is_negative = none
+    if rows.dtype.kind == "f":
+        has_nan = np.asarray(np.isnan(rows).any(axis=1))
+        has_infinity = np.asarray(np.isinf(rows).any(axis=1))
+    if rows.dtype.kind in "fi":
+        is_negative = np.asarray((rows < 0).any(axis=1))
+    zero = np.asarray(~rows.any(axis=1))
+    return {"zero": zero, "nan": has_nan, "infinite": has_infinity, "negative": is_negative}
 
 
 def ingest(
     source: Source,
-    writer: VectorWriter,
+    writer: RowWriter,
     counter: DistinctCounter,
     *,
-    drop_zero_rows: bool = False,
+    drop: Drop = Drop(),
     advance: Callable[[int], None] = lambda rows: None,
 ) -> VectorStore:
     """Copy every row of ``source`` into the store of ``writer``, in order and in bounded memory.
 
     Parameters
     ----------
-    drop_zero_rows : bool
-        Leave all-zero rows out; the other rows keep their ids.
+    drop : the rows to leave out; the other rows keep their ids
     advance : called with the number of rows read since the last call
 
     Raises
@@ -70,38 +118,46 @@ def ingest(
         If no row is left, or a value cannot be stored.
     """
     d = source.shape[1]
-    report = RowReport()
-    step = max(1, BLOCK_BYTES // (d * source.dtype.itemsize))
-    for start, rows in row_blocks(source, step):
-        zero = report.add(rows)
-        counter.add(row_digests(rows))
-        if drop_zero_rows and zero.any():
-            report.dropped.append(np.flatnonzero(zero) + start)
-            writer.append(rows[~zero])
+    report = RowReport(drop=drop)
+    blocks = row_blocks(source, max(1, BLOCK_BYTES // (d * source.dtype.itemsize)))
+
+    def read(_: int, __: int) -> Block | None:
+        start, rows = next(blocks, (0, None))
+        if rows is None:
+            return None
+        return Block(start, rows, report.add(rows), row_digests(rows))
+
+    for _, block in read_ahead(count(), read):
+        if block is None:
+            break
+        counter.add(block.digests)
+        if block.dropped.any():
+            report.dropped.append(np.flatnonzero(block.dropped) + block.start)
+            writer.append(block.rows[~block.dropped])
         else:
-            writer.append(rows)
-        advance(len(rows))
+            writer.append(block.rows)
+        advance(len(block.rows))
     n = source.shape[0]  # of a stream, known only now
-    dropped = np.concatenate(report.dropped) if report.dropped else np.empty(0, np.int64)
-    if n == dropped.size:
+    ids = np.concatenate(report.dropped) if report.dropped else np.empty(0, np.int64)
+    if n == ids.size:
         raise InputError(
-            f"{source.name} has no row to store: found {n} rows, {dropped.size} of them all zero. "
+            f"{source.name} has no row to store: found {n} rows, {_why(ids.size, drop)}. "
             "Fix: check the source."
         )
     facts = {
         "source": source.name,
         "source_dtype": source.source_dtype.name,
         "source_rows": n,
-        "dropped_rows": int(dropped.size),
-        "zero_rows": report.zero_rows,
-        "nan_rows": report.nan_rows,
-        "infinite_rows": report.infinite_rows,
-        "negative_rows": report.negative_rows,
         "duplicate_rows": n - counter.count(),
-        "value_min": report.value_min,
-        "value_max": report.value_max,
+        **report.facts(),
     }
-    return writer.finish(facts, dropped)
+    return writer.finish(facts, ids)
+
+
+def _why(dropped: int, drop: Drop) -> str:
+    """Return how many rows are left out, and why."""
+    what = "all zero or not finite" if drop.bad and drop.zero else "not finite"
+    return f"{dropped} of them {what if drop.bad else 'all zero'}"
 
 
 def row_digests(rows: NDArray[Any]) -> NDArray[np.uint64]:

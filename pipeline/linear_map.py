@@ -4,6 +4,7 @@ With A = LᵀL the squared distance of two mapped rows is (x − y)ᵀ A (x − 
 rows is a kernel of the rows, so codes, bounds and exact search work on mapped rows unchanged.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +83,10 @@ class MappedVectors(WrappedVectors):
         self.linear_map = linear_map
         self.dims, self.dtype = linear_map.mapped_dims, np.dtype(np.float32)
         self.fingerprint = linear_map.fingerprint_of(vectors.fingerprint)
+        self.history = tuple(
+            replace(state, fingerprint=linear_map.fingerprint_of(state.fingerprint))
+            for state in vectors.history
+        )
         numbers = BLOCK_ROWS * (linear_map.dims + linear_map.mapped_dims)
         stored = vectors.part_rows * vectors.dims * vectors.dtype.itemsize
         self.read_bytes = vectors.read_bytes + 2 * stored + 4 * numbers

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
+from mercore.stores.part_store.growth import grown_layout, is_growing_to_another, undo_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.skeleton import root_metadata
+from mercore.stores.part_store.skeleton import publish_model, root_metadata
 from mercore.stores.spec import in_words, to_json
+from mercore.stores.vectors import dropped_name, dropped_rows
 
 LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
@@ -88,7 +90,7 @@ class DerivedStore:
                 f"{path} exists and is no store of mercore: expected a new path. Fix: name "
                 "another, or remove it."
             ) from None
-        layout = replace(layout, model=stored.layout.model)
+        layout = replace(layout, model=stored.layout.model, grown_from=stored.layout.grown_from)
         wanted = Header(kind=cls.kind, spec=to_json(spec), layout=layout)
         if stored.spec_digest != wanted.spec_digest:
             raise ExistsError(
@@ -120,9 +122,20 @@ class DerivedStore:
         return self.store.read_model()
 
     @property
+    def undropped_model(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the model without those of dropped rows."""
+        names = {dropped_name(state) for state in range(self._states)}
+        return {name: values for name, values in self.model.items() if name not in names}
+
+    @property
+    def _states(self) -> int:
+        """Number of states that the store has had, with its present one."""
+        return len(self.store.layout.grown_from) + 1
+
+    @property
     def dropped(self) -> NDArray[np.int64]:
         """The source rows that ingest dropped, int64, ascending."""
-        return self.model.get("dropped", np.empty(0, np.int64))
+        return np.concatenate(dropped_rows(self.model, self._states))
 
     @cached_property
     def linear_map(self) -> NDArray[np.float32] | None:
@@ -162,10 +175,30 @@ class DerivedStore:
         """Raise ``IntegrityError`` unless all parts are done."""
         _ = self.receipts
 
-    def undone_parts(self) -> dict[int, str]:
-        """Check all parts; return the parts to do, each with its fault, "" if it was not done."""
-        reasons = self.store.each_part(self._why_undone)
-        return {part: reason for part, reason in enumerate(reasons) if reason is not None}
+    def undone_parts(self, first: int = 0) -> dict[int, str]:
+        """Check the parts from ``first`` on; return those to do, with their faults.
+
+        The fault of a part that was not done is "".
+        """
+        reasons = self.store.each_part(self._why_undone, first)
+        return {part: reason for part, reason in enumerate(reasons, first) if reason is not None}
+
+    def grown_to(self, spec: object, rows: int, model: dict[str, NDArray[Any]]) -> Self:
+        """Return the next state of the store, with more rows, for the writing of its parts.
+
+        Readers see the old state until ``publish_growth``.
+
+        Parameters
+        ----------
+        model : the arrays that the model of the next state has beyond the old one
+        """
+        old = self.store
+        layout = grown_layout(old.header, rows, model_entries(model))
+        header = Header(kind=self.kind, spec=to_json(spec), layout=layout, notes=old.header.notes)
+        if is_growing_to_another(old, header):
+            undo_growth(old)
+        publish_model(old.location, header, model)
+        return type(self)(PartStore(old.location, header))
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.

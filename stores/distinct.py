@@ -1,6 +1,7 @@
 """Counting of distinct row digests in bounded memory: the rest goes to files by leading byte."""
 
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,6 +12,7 @@ from mercore.stores.location.publish import storage_errors
 
 CAPACITY = 1 << 23  # digests in memory, 64 MiB
 BUCKETS = 256
+COUNTERS = 2  # threads that count the files
 
 
 class DistinctCounter:
@@ -36,11 +38,8 @@ class DistinctCounter:
             blocks, self._blocks, self._pending = self._blocks, [], 0
             return self._unique(np.concatenate(blocks)) if blocks else 0
         self._spill()
-        total = 0
-        for file in self._files:
-            file.seek(0)
-            total += self._unique(np.frombuffer(file.read(), np.uint64))
-            file.close()
+        with ThreadPoolExecutor(COUNTERS) as pool:
+            total = sum(pool.map(self._count_file, self._files))
         self._files = []
         return total
 
@@ -65,6 +64,13 @@ class DistinctCounter:
         """Return an empty file without a name, which closing removes."""
         return tempfile.TemporaryFile(dir=self._scratch)
 
+    def _count_file(self, file: BinaryIO) -> int:
+        """Return the number of distinct digests in a file, and remove it."""
+        with file:
+            file.seek(0)
+            return self._unique(np.frombuffer(file.read(), np.uint64))
+
     @staticmethod
     def _unique(digests: NDArray[np.uint64]) -> int:
-        return int(np.unique(digests).size)
+        ascending = np.sort(digests)  # np.unique hashes, which takes several times as long
+        return int(np.count_nonzero(ascending[1:] != ascending[:-1])) + min(1, ascending.size)

@@ -1,25 +1,53 @@
-"""Writing of vector stores: chunks go to a draft, which becomes the store at the end."""
+"""Writing of vector stores: new ones, and the rows that are appended to one.
 
+The chunks of a new store go to a draft, which becomes the store at the end.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.stores.errors import MercoreError
+from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.column import Column, encode_chunk
 from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.growth import (
+    finish_growth,
+    grown_layout,
+    is_finished,
+    publish_growth,
+    ragged_part,
+    remove_leftovers,
+    undo_growth,
+)
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
-from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import Receipt, receipt_bytes
+from mercore.stores.part_store.part_store import PartStore, chunk_entry
 from mercore.stores.part_store.sizes import small_part_rows
-from mercore.stores.part_store.skeleton import root_metadata, write_skeleton
+from mercore.stores.part_store.skeleton import publish_model, root_metadata, write_skeleton
 from mercore.stores.spec import digest, to_json
-from mercore.stores.vectors import KIND, VectorSpec, VectorStore
+from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 
 CHUNK_BYTES = 4 << 20
+WRITERS = 2  # threads that publish chunks: while one waits for the disk, the other goes on
+KINDS = ("zero", "nan", "infinite", "negative")
+COUNTS = (
+    "source_rows",
+    "dropped_rows",
+    "duplicate_rows",
+    "zero_rows",
+    "nan_rows",
+    "infinite_rows",
+    "negative_rows",
+)
 
 
 def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
@@ -32,8 +60,93 @@ def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
     return most if rows is None else small_part_rows(rows, row_bytes, most)
 
 
-class VectorWriter:
-    """A writer of rows; leaving its ``with`` block without ``finish`` removes what it wrote.
+class RowWriter(ABC):
+    """A writer of rows, chunk by chunk, in a ``with`` block that ends with ``finish``."""
+
+    def __init__(self, fields: dict[str, Any], part_rows: int) -> None:
+        self.part_rows = part_rows
+        self._fields = fields
+        self._pending = np.empty((part_rows, fields["width"]), fields["dtype"])
+        self._filled = 0
+        self._chunks: list[dict[str, Any]] = []
+        self._parts = 0
+        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+        self._writes: deque[Future[dict[str, Any]]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    @abstractmethod
+    def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
+        """Publish the rows, and return the store that holds them.
+
+        Parameters
+        ----------
+        report : the fields of ``VectorSpec`` that describe the source
+        dropped : int64[dropped rows], ascending source rows that were not appended
+        """
+
+    @abstractmethod
+    def _publish(self, part: int, key: str, data: bytes) -> None:
+        """Publish the chunk of a part."""
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Add rows, dtype[any, d]."""
+        done = 0
+        while done < len(rows):
+            count = min(self.part_rows - self._filled, len(rows) - done)
+            self._pending[self._filled : self._filled + count] = rows[done : done + count]
+            self._filled += count
+            done += count
+            if self._filled == self.part_rows:
+                self._flush()
+
+    @property
+    def _rows(self) -> int:
+        """Number of rows of the store so far."""
+        return self._parts * self.part_rows + self._filled
+
+    def _write_receipts(self, store: PartStore, first: int) -> None:
+        """Publish the receipts of the parts from ``first`` on."""
+
+        def write(part: int) -> None:
+            store.publish_receipt(part, {"vectors": self._chunks[part]})
+
+        for _ in store.location.each(write, range(first, store.layout.parts)):
+            pass
+
+    def _flush(self) -> None:
+        """Let a thread publish the pending rows as the next chunk, if there are any."""
+        if self._filled:
+            rows = self._pending[: self._filled]
+            self._writes.append(self._pool.submit(self._write, self._parts, rows))
+            self._pending = np.empty_like(self._pending)
+            self._parts, self._filled = self._parts + 1, 0
+        self._wait_for(WRITERS)
+
+    def _wait_for(self, most: int) -> None:
+        """Wait until at most this number of chunks is not published."""
+        while len(self._writes) > most:
+            self._chunks.append(self._writes.popleft().result())
+
+    def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
+        """Publish rows as the chunk of a part; return its entry for the receipt."""
+        column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
+        data = encode_chunk(column, part, rows)
+        self._publish(part, column.chunk_key(part), data)
+        return chunk_entry(data)
+
+
+class VectorWriter(RowWriter):
+    """A writer of a new store; leaving its block without ``finish`` removes what it wrote.
 
     ``rows`` bounds the number of rows, if that is known.
     """
@@ -49,11 +162,8 @@ class VectorWriter:
     ) -> None:
         self.location = location_of(where)
         self.location.check_new()
-        self.part_rows = chunk_rows(dims, dtype, rows)
-        self._fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
-        self._pending = np.empty((self.part_rows, dims), dtype)
-        self._filled = 0
-        self._chunks: list[dict[str, Any]] = []
+        fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
+        super().__init__(fields, chunk_rows(dims, dtype, rows))
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -66,31 +176,14 @@ class VectorWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        super().__exit__(kind, error, trace)  # no thread writes any more
         self._open.__exit__(kind, error, trace)
 
-    def append(self, rows: NDArray[Any]) -> None:
-        """Add rows, dtype[any, d]."""
-        done = 0
-        while done < len(rows):
-            count = min(self.part_rows - self._filled, len(rows) - done)
-            self._pending[self._filled : self._filled + count] = rows[done : done + count]
-            self._filled += count
-            done += count
-            if self._filled == self.part_rows:
-                self._flush()
-
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
-        """Publish the store.
-
-        Parameters
-        ----------
-        report : the fields of ``VectorSpec`` that describe the source, and its name, ``source``,
-            which is a note: the same rows from two files have one fingerprint
-        dropped : int64[dropped rows], ascending source rows that were not appended
-        """
-        rows = len(self._chunks) * self.part_rows + self._filled
-        if self._filled:
-            self._flush()
+        """Publish the store: see ``RowWriter``."""
+        rows = self._rows
+        self._flush()
+        self._wait_for(0)
         facts = dict(report)
         notes = {"source": facts.pop("source")}
         spec = VectorSpec(
@@ -105,29 +198,128 @@ class VectorWriter:
         )
         header = Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes)
         write_skeleton(self._draft.location, header, model)
-        self._write_receipts(PartStore(self._draft.location, header))
+        self._write_receipts(PartStore(self._draft.location, header), 0)
         self._draft.finish(root_metadata(header))
         return VectorStore(PartStore(self.location, header))
 
-    def _write_receipts(self, store: PartStore) -> None:
-        """Publish the receipts of all parts."""
+    def _publish(self, part: int, key: str, data: bytes) -> None:
+        """Publish the chunk of a part in the draft."""
+        (self._draft.location / key).publish(data)
 
-        def write(part: int) -> None:
-            start, stop = store.bounds(part)
-            chunks = {"vectors": self._chunks[part]}
-            receipt = Receipt(
-                part=part, start=start, stop=stop, job=store.header.spec_digest, chunks=chunks
-            )
-            store.receipt_file(part).publish(receipt_bytes(receipt, store.layout.parts))
 
-        for _ in store.location.each(write, range(store.layout.parts)):
-            pass
+class VectorAppender(RowWriter):
+    """A writer of rows behind those of a store; the store has grown when ``finish`` returns.
 
-    def _flush(self) -> None:
-        """Publish the pending rows as the next chunk."""
-        part = len(self._chunks)
-        column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
-        data = encode_chunk(column, part, self._pending[: self._filled])
-        (self._draft.location / column.chunk_key(part)).publish(data)
-        self._chunks.append({"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"})
-        self._filled = 0
+    A reader sees the old rows until the new header is published, and right rows at any moment. A
+    block that is left without ``finish``, or is killed, leaves the store with its old rows.
+
+    Parameters
+    ----------
+    store : a store from ``ready_to_grow``, whose lease is held
+    sources : name, fingerprint and rows of each source
+    """
+
+    def __init__(self, store: VectorStore, sources: list[dict[str, Any]]) -> None:
+        layout = store.store.layout
+        super().__init__(layout.columns[0], layout.part_rows)
+        self._old, self._sources = store, sources
+        self._ragged = ragged_part(layout)
+        self._ragged_data = b""
+        self._parts = layout.rows // layout.part_rows
+        self._chunks = store.chunk_entries()[: self._parts]
+        if self._ragged is not None:
+            self.append(store.read_part(self._ragged))
+        self._finished = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if isinstance(error, Exception) and not self._finished:
+            with suppress(MercoreError):
+                _undo(self._old)
+
+    def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
+        """Publish the new rows: see ``RowWriter``."""
+        rows, old = self._rows, self._old.store
+        self._flush()
+        self._wait_for(0)
+        new = {dropped_name(len(old.layout.grown_from) + 1): dropped + self._old.spec.source_rows}
+        model = new if dropped.size else {}
+        header = Header(
+            kind=KIND,
+            spec=to_json(self._grown_spec(report)),
+            layout=grown_layout(old.header, rows, model_entries(model)),
+            notes=old.header.notes,
+        )
+        store = PartStore(old.location, header)
+        publish_model(old.location, header, model)
+        self._write_receipts(store, old.layout.parts)
+        if self._ragged is not None:
+            earlier = old.receipt(self._ragged)
+            assert earlier is not None
+            store.grow_part(earlier, {"vectors": self._ragged_data})
+        self._finished = True  # from here on, an error leaves the store to the next append
+        publish_growth(store)
+        return open_vector_store(old.location)
+
+    def _grown_spec(self, report: Mapping[str, Any]) -> VectorSpec:
+        """Return the spec of the grown store."""
+        spec = self._old.spec
+        kinds = [kind for kind in KINDS if spec.dropped_kinds or report.get("dropped_kinds")]
+        added = VectorSpec(**report, dims=spec.dims, dtype=spec.dtype, content="")
+        lows = [each.value_min for each in (spec, added) if each.value_min is not None]
+        highs = [each.value_max for each in (spec, added) if each.value_max is not None]
+        counts = {name: getattr(spec, name) + getattr(added, name) for name in COUNTS}
+        return replace(
+            spec,
+            **counts,
+            content=digest(self._chunks),
+            value_min=min(lows, default=None),
+            value_max=max(highs, default=None),
+            dropped_kinds={kind: spec.dropped_of(kind) + added.dropped_of(kind) for kind in kinds},
+            appended=[*spec.appended, self._sources],
+        )
+
+    def _publish(self, part: int, key: str, data: bytes) -> None:
+        """Publish the chunk of a new part; that of the part that grows waits for the others."""
+        if part == self._ragged:
+            self._ragged_data = data
+        else:
+            (self._old.store.location / key).publish(data)
+
+
+def ready_to_grow(where: Where) -> tuple[VectorStore, bool]:
+    """Open a store whose lease is held, and clear up what a killed append left.
+
+    Returns
+    -------
+    store : with its old rows if the append was killed before the store had grown
+    finished_now : whether the last append of the store was killed right after that
+
+    Raises
+    ------
+    NotFoundError, FormatError, IntegrityError
+        If it is no vector store, or is damaged.
+    """
+    store = open_vector_store(where)
+    store.store.sweep()
+    if not is_finished(store.store):
+        finish_growth(store.store)
+        return open_vector_store(where), True
+    _undo(store)
+    return store, False
+
+
+def _undo(store: VectorStore) -> None:
+    """Remove what an append wrote, before the store has grown."""
+    undo_growth(store.store)
+    remove_leftovers(store.store)
+    layout = store.store.layout
+    name = dropped_name(len(layout.grown_from) + 1)
+    keys = [f"model/{name}/c/0", f"model/{name}/{ROOT}"]
+    for key in [*keys, *([] if layout.model else [f"model/{ROOT}"])]:
+        (store.store.location / key).remove()

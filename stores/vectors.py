@@ -1,7 +1,7 @@
 """Vector stores, and the original ids of rows where ingest dropped others."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -24,8 +24,12 @@ class VectorSpec:
     """The spec of a vector store: its contents, and facts about the source.
 
     ``content`` is the digest of the checksums of all chunks. The counts are of source rows.
-    ``value_min`` and ``value_max`` are of the finite values, None if there are none. ``source``,
-    the name of the source, is a note of the header instead, unless the store is an old one.
+    ``value_min`` and ``value_max`` are of the finite values, None if there are none.
+    ``duplicate_rows`` are counted within each ingest and each append: old rows are not read again.
+    ``dropped_kinds`` are the dropped rows by kind, where others than all-zero rows were dropped.
+    ``appended`` lists the appends, each with its sources: ``source``, ``fingerprint`` and ``rows``.
+    ``source``, the name of the source, is a note of the header instead, unless the store is an old
+    one.
     """
 
     name: str = "mercore-vectors"
@@ -44,12 +48,32 @@ class VectorSpec:
     duplicate_rows: int
     value_min: float | None
     value_max: float | None
+    dropped_kinds: dict[str, int] = field(default_factory=dict, metadata={ABSENT: {}})
+    appended: list[list[dict[str, Any]]] = field(default_factory=list, metadata={ABSENT: []})
+
+    def kept_rows(self, kind: str) -> int:
+        """Return the number of stored rows of a kind: zero, nan, infinite or negative."""
+        return int(getattr(self, f"{kind}_rows")) - self.dropped_of(kind)
+
+    def dropped_of(self, kind: str) -> int:
+        """Return the number of dropped rows of a kind."""
+        return (self.dropped_kinds or {"zero": self.dropped_rows}).get(kind, 0)
+
+
+@dataclass(frozen=True)
+class State:
+    """An earlier state of vectors that have grown: its rows, fingerprint, and dropped rows."""
+
+    rows: int
+    fingerprint: str
+    dropped: int
 
 
 class Vectors(ABC):
     """Rows that are read part by part, by any number of threads.
 
     ``dropped`` are the source rows that ingest dropped, int64, ascending: see ``original_ids``.
+    ``history`` are the earlier states of vectors that have grown, oldest first.
     ``open_bytes`` is the memory that they hold while they are open, ``read_bytes`` the memory that
     reading a part takes beyond its rows.
     """
@@ -61,6 +85,7 @@ class Vectors(ABC):
     fingerprint: str
     part_rows: int
     dropped: NDArray[np.int64]
+    history: tuple[State, ...] = ()
     open_bytes: int = 0
     read_bytes: int = 0
 
@@ -86,7 +111,23 @@ class WrappedVectors(Vectors):
         self.rows, self.dims, self.dtype = vectors.rows, vectors.dims, vectors.dtype
         self.where, self.fingerprint = vectors.where, vectors.fingerprint
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
+        self.history = vectors.history
         self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes
+
+
+class EarlierVectors(WrappedVectors):
+    """Vectors as they were in an earlier state, before rows were appended."""
+
+    def __init__(self, vectors: Vectors, state: State) -> None:
+        super().__init__(vectors)
+        self.rows, self.fingerprint = state.rows, state.fingerprint
+        self.dropped = vectors.dropped[: state.dropped]
+        self.history = vectors.history[: vectors.history.index(state)]
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a part."""
+        first, last = self.bounds(part)
+        return self.vectors.read_part(part)[: last - first]
 
 
 class WatchedVectors(WrappedVectors):
@@ -192,6 +233,17 @@ def stored_rows(ids: NDArray[np.int64], dropped: NDArray[np.int64]) -> NDArray[n
     return np.where((ids < 0) | np.isin(ids, dropped), -1, rows)
 
 
+def dropped_rows(model: Mapping[str, NDArray[Any]], states: int) -> list[NDArray[np.int64]]:
+    """Return the rows that each of a store's states dropped, from its model: int64, ascending."""
+    none = np.empty(0, np.int64)
+    return [model.get(dropped_name(state), none) for state in range(states)]
+
+
+def dropped_name(state: int) -> str:
+    """Return the name of the model array of the rows that a state of a store dropped."""
+    return f"dropped_{state}" if state else "dropped"
+
+
 class VectorStore(Vectors):
     """A vector store written by ``ingest``: see ``Vectors``."""
 
@@ -205,7 +257,18 @@ class VectorStore(Vectors):
         self.fingerprint = store.header.spec_digest
         self.part_rows = store.layout.part_rows
         self._receipts: list[Receipt] = store.receipts()
-        self.dropped: NDArray[np.int64] = store.read_model().get("dropped", np.empty(0, np.int64))
+        grown_from = store.layout.grown_from
+        dropped = dropped_rows(store.read_model(), len(grown_from) + 1)
+        self.dropped: NDArray[np.int64] = np.concatenate(dropped)
+        ends = np.cumsum([len(rows) for rows in dropped]).tolist()
+        self.history = tuple(
+            State(state["rows"], state["digest"], end)
+            for state, end in zip(grown_from, ends, strict=False)
+        )
+
+    def chunk_entries(self) -> list[dict[str, Any]]:
+        """Return size and checksum of the chunk of each part."""
+        return [receipt.chunks["vectors"] for receipt in self._receipts]
 
     @property
     def source(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mercore.jobs.api import (
+        append,
         check,
         compare,
         encode,
@@ -31,6 +32,7 @@ HOMES = {
 __all__ = [
     "KernelNeighbors",
     "MercoreError",
+    "append",
     "check",
     "compare",
     "encode",

@@ -57,12 +57,11 @@ def words_of(command: click.Command, options: Options) -> list[str]:
         if value is None or value is False:
             continue
         if isinstance(parameter, click.Argument):
-            arguments.append(str(value))
+            arguments += [str(one) for one in _listed(value)]
         elif value is True:
             words.append(_flag(parameter))
         else:
-            values = value if isinstance(value, list | tuple) else [value]
-            words += [word for one in values for word in (_flag(parameter), str(one))]
+            words += [word for one in _listed(value) for word in (_flag(parameter), str(one))]
     return [str(command.name), *words, "--", *arguments]
 
 
@@ -87,9 +86,15 @@ def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]
     named = {
         name: kind
         for name, kind in kinds.items()
-        if isinstance(kind, StorePath) and kind.written == written
+        if isinstance(kind, StorePath) and (kind.written if written else kind.read)
     }
-    return [options[name] for name in named if options.get(name) is not None]
+    given = (options[name] for name in named if options.get(name) is not None)
+    return [path for value in given for path in _listed(value)]
+
+
+def _listed(value: Any) -> Sequence[Any]:  # noqa: ANN401
+    """Return the values of an option that may be given more than once."""
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def words_in(path: str, verbs: Mapping[str, click.Command]) -> list[str]:
@@ -141,7 +146,7 @@ def _value(path: str, key: str, value: object, parameter: click.Parameter) -> ob
     """Return a value of a TOML file if it has a type of its parameter; click converts it later."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         good, expected = isinstance(value, bool), "true or false"
-    elif isinstance(parameter, click.Option) and parameter.multiple:
+    elif _takes_several(parameter):
         good, expected = (
             all(map(_is_plain, value if isinstance(value, list) else [value])),
             "text, or a list of texts",
@@ -151,6 +156,11 @@ def _value(path: str, key: str, value: object, parameter: click.Parameter) -> ob
     if not good:
         raise InputError(f"{path}: {key} is {value!r}, expected {expected}. Fix: correct it.")
     return value
+
+
+def _takes_several(parameter: click.Parameter) -> bool:
+    """Return whether a parameter takes more than one value."""
+    return parameter.nargs == -1 or (isinstance(parameter, click.Option) and parameter.multiple)
 
 
 def _is_plain(value: object) -> bool:

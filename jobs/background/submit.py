@@ -126,10 +126,10 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
 
 
 def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether a finished job needs no new run: one whose files exist, as it left them."""
+    """Return whether a finished job needs no new run: its files exist, and it adds no new ones."""
     from mercore.stores.location.resolve import location_of
 
-    if job.verb not in ("ingest", "search", "export") or job.state != DONE:
+    if job.verb not in ("ingest", "append", "search", "export") or job.state != DONE:
         return False
     return all(location_of(path).exists() for path in written_by(verb, job.options))
 

@@ -1,7 +1,7 @@
 """Encoding with Dask: one future per part; a worker loads the model once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Client, Worker, get_worker
@@ -12,20 +12,27 @@ from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.pipeline.linear_map import map_of, mapped_vectors
-from mercore.stores.codes import open_code_store
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.part_store.header import Header
+from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.rows import open_vectors
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The paths of the vectors, and of the file of a custom kernel."""
+    """The paths of the vectors, and of the file of a custom kernel.
+
+    ``header`` is that of the state to which codes grow, which is not published yet.
+    """
 
     vectors: str
     kernel: str | None = None
+    header: Header | None = None
 
     def resolved(self) -> "Sources":
         """Return the paths as workers in other folders find them."""
-        return Sources(resolved(self.vectors), self.kernel and resolved(self.kernel))
+        kernel = self.kernel and resolved(self.kernel)
+        return replace(self, vectors=resolved(self.vectors), kernel=kernel)
 
 
 class EncoderPlugin(NamedPlugin):
@@ -37,7 +44,10 @@ class EncoderPlugin(NamedPlugin):
     def setup(self, worker: Worker) -> None:
         """Open the stores and prepare the encoder; limit BLAS to one thread per task."""
         self.limits = threadpool_limits(1)
-        self.code_store = open_code_store(self.codes)
+        header = self.sources.header
+        self.code_store = (
+            CodeStore(PartStore(self.codes, header)) if header else open_code_store(self.codes)
+        )
         self.vector_store = mapped_vectors(
             open_vectors(self.sources.vectors), map_of(self.code_store)
         )
@@ -51,7 +61,7 @@ class EncoderPlugin(NamedPlugin):
         self.limits.restore_original_limits()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the paths alone: the workers open the stores."""
+        """Return the sources alone: the workers open the stores."""
         return {"name": self.name, "codes": self.codes, "sources": self.sources}
 
 

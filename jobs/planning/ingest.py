@@ -16,7 +16,7 @@ from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import ingested_bytes
 from mercore.jobs.resources.limits import INTERPRETER_BYTES, ingest_bytes
 from mercore.jobs.verbs.ingest import IngestTask
-from mercore.pipeline.ingest import ingest
+from mercore.pipeline.ingest import Drop, ingest
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -65,7 +65,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
     loaded = process_seconds()
     rows, store, options = task.source, task.target, task.options
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
-        run, seen = _runs(rows, Path(folder), options.compressor, drop=options.drop_zero_rows)
+        run, seen = _runs(rows, Path(folder), options.compressor, drop=options.drop)
         chunk = min(rows.shape[0], chunk_rows(rows.shape[1], rows.dtype))
         timing = measure({"one": run}, max(1, rows.shape[0] // chunk), SECONDS)["one"]
     kept = int(rows.shape[0] * (1 - seen["dropped"]))
@@ -85,7 +85,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
 
 
 def _runs(
-    source: Source, folder: Path, compressor: str, *, drop: bool
+    source: Source, folder: Path, compressor: str, *, drop: Drop
 ) -> tuple[Callable[[int], None], dict[str, float]]:
     """Return a function that ingests chunks, and the figures that it updates."""
     chunk = chunk_rows(source.shape[1], source.dtype)
@@ -101,7 +101,7 @@ def _runs(
             ) as writer,
             closing(DistinctCounter(folder)) as counter,
         ):
-            made = ingest(rows, writer, counter, drop_zero_rows=drop)
+            made = ingest(rows, writer, counter, drop=drop)
         seen["dropped"] = made.spec.dropped_rows / rows.shape[0]
         seen["row_bytes"] = sum(made.store.stored_bytes.values()) / made.rows
 

@@ -58,7 +58,7 @@ def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
         from mercore.jobs.planning.report import refuse_excess
         from mercore.jobs.verbs.registry import open_task
 
-        arguments = [str(values.pop(str(name))) for name in names]
+        arguments = [values.pop(str(name)) for name in names]
         report = import_module(f"mercore.jobs.planning.{verb}").plan(
             open_task(verb, arguments, values), cores
         )

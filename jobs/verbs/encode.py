@@ -1,7 +1,7 @@
 """``mercore encode``: a vector store to a code store; parts that are there already are kept."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
 from mercore.jobs.verbs.choose_transform import begun_transform, chosen_transform
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
-from mercore.jobs.verbs.resuming import begun, check_target, restored
+from mercore.jobs.verbs.resuming import begun, check_target, code_states, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -35,8 +35,9 @@ from mercore.pipeline.search.choose_transform import SCALES, choose_transform_by
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.rows import open_vectors
-from mercore.stores.vectors import Vectors, VectorStore
+from mercore.stores.vectors import Vectors, VectorStore, dropped_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +200,10 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     options.check()
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
     kernel = options.plain_kernel.open(rows)
-    encoder = options.encoder
+    encoder, earlier = options.encoder, code_states(codes, rows)
     if not isinstance(encoder, BoundChoice):
-        encoder = spec_within(encoder, rows.rows, rows.dims)
+        fitted_rows = earlier.states[0].rows if earlier.states else rows.rows
+        encoder = spec_within(encoder, fitted_rows, rows.dims)
         options = replace(options, encoder=encoder)
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
@@ -218,13 +220,16 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
             _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
         encoder = begun
-    plan = _laid_out(rows, kernel, encoder, options)
+    part_rows = options.part_rows or earlier.part_rows
+    plan = _laid_out(rows, kernel, encoder, replace(options, part_rows=part_rows))
     begun_codes(plan, codes)
     return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=plan)
 
 
 def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
     """Return the codes of the same spec that exist at ``codes``, or None.
+
+    They may be of an earlier state of the vectors, to which rows were appended.
 
     Raises
     ------
@@ -233,7 +238,18 @@ def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
     StorageError
         If no store can be made there.
     """
-    return begun(codes, lambda: resume(codes, plan.spec, plan.unfitted))
+    stored = with_states(plan, codes)
+    return begun(codes, lambda: resume(codes, stored.spec, stored.unfitted))
+
+
+def with_states(plan: EncodePlan, codes: str) -> EncodePlan:
+    """Return the plan of the state that codes at ``codes`` have, which may be an earlier one.
+
+    A new store, and one that cannot grow to the plan, has the state of the plan.
+    """
+    found = code_states(codes, plan.vectors)
+    plan = replace(plan, states=found.states)
+    return plan.before() if found.grow else plan
 
 
 def encode_missing(
@@ -244,17 +260,41 @@ def encode_missing(
     from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 
     with exclusive(codes) as lease, connect(execution) as client:
-        store = resume(codes, plan.spec, plan.unfitted) or _created(codes, plan)
+
+        def encode(store: CodeStore, parts: Sequence[int]) -> int:
+            if parts:
+                lease.check()  # fitting may have taken long
+                rows = sum(np.diff(store.store.bounds(part))[0] for part in parts)
+                with progress("encode", rows, "rows") as advance:
+                    sources = Sources(str(plan.vectors.where), custom_file, store.store.header)
+                    encode_parts(client, codes, sources, parts, lease.checked(advance))
+                store.store.sweep()  # killed workers leave scratch files
+            return len(parts)
+
+        stored = with_states(plan, codes)
+        store = resume(codes, stored.spec, stored.unfitted) or _created(codes, plan)
         store.record_source(location_of(plan.vectors.where).resolved())
-        undone = restored(store, lambda: plan.model)
-        if undone:
-            lease.check()  # fitting may have taken long
-            rows = sum(np.diff(store.store.bounds(part))[0] for part in undone)
-            with progress("encode", rows, "rows") as advance:
-                sources = Sources(str(plan.vectors.where), custom_file)
-                encode_parts(client, codes, sources, undone, lease.checked(advance))
-            store.store.sweep()  # killed workers leave scratch files
-    return store, len(undone)
+        done = encode(store, restored(store, lambda: stored.model))
+        if store.rows < plan.vectors.rows:
+            grown = replace(plan, states=code_states(codes, plan.vectors).states)
+            store = _next_state(store, grown)
+            done += encode(store, list(store.undone_parts(_first_undone(store))))
+            lease.check()
+            publish_growth(store.store)
+    return store, done
+
+
+def _next_state(store: CodeStore, plan: EncodePlan) -> CodeStore:
+    """Return codes in the state to which they grow: with all rows of the vectors."""
+    last = dropped_name(len(plan.states))
+    new = {name: rows for name, rows in plan.dropped.items() if name == last}
+    return store.grown_to(plan.spec, plan.vectors.rows, new)
+
+
+def _first_undone(store: CodeStore) -> int:
+    """Return the first part that has more rows than before the store grew."""
+    layout = store.store.layout
+    return int(layout.grown_from[-1]["rows"]) // layout.part_rows
 
 
 def _laid_out(

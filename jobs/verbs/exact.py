@@ -148,7 +148,7 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
     codes, vectors = opened.codes, opened.vectors
     if codes is not None:
         check_bounds(codes)
-        vectors = open_source_vectors(codes, options.vectors)
+        vectors = open_source_vectors(codes, options.vectors, exact=options.exact)
     assert vectors is not None
     _check_relaxed(options.relaxed, codes, store)
     task = ExactTask(

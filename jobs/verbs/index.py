@@ -15,7 +15,8 @@ from mercore.jobs.verbs.inputs import VerbOptions, exclusive
 from mercore.jobs.verbs.resuming import begun, check_target, restored
 from mercore.pipeline.orders.build import runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
-from mercore.stores.codes import open_code_store
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.resolve import location_of
 from mercore.stores.orders import OrderStore, create_or_resume, open_order_store, resume
 
@@ -122,6 +123,26 @@ class IndexTask:
         return create_or_resume(self.store, plan.spec, plan.layout, plan.model, source_path=source)
 
 
+def refuse_grown(codes: CodeStore, store: str) -> None:
+    """Refuse sorted orders of codes that have grown since: orders cannot grow.
+
+    Raises
+    ------
+    ExistsError
+        If ``store`` holds such orders.
+    """
+    try:
+        orders = open_order_store(store)
+    except (NotFoundError, FormatError):
+        return
+    if orders.spec.codes in {state["digest"] for state in codes.store.layout.grown_from}:
+        raise ExistsError(
+            f"{store} holds sorted orders of the first {orders.rows:,} of {codes.rows:,} codes: "
+            f"{codes.where} has grown, and sorted orders cannot grow. "
+            f"Fix: mercore index {codes.where} NEW_PATH"
+        )
+
+
 def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
     """Open the codes; refuse codes that are not binary, and a path that is taken."""
     options.check()
@@ -132,5 +153,6 @@ def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
         random_state=options.random_state,
         part_rows=options.part_rows,
     )
+    refuse_grown(opened, store)
     begun(store, lambda: resume(store, plan.spec, plan.unfitted))
     return IndexTask(plan=plan, store=store, options=options)

@@ -62,10 +62,16 @@ def describe_vectors(vectors: VectorStore) -> Report:
         **{
             key: value
             for key, value in vars(vectors.spec).items()
-            if key not in ("name", "version", "content")
+            if key not in ("name", "version", "content", "dropped_kinds", "appended")
         },
         "source": vectors.source,
+        **({"appended": _appended(vectors)} if vectors.spec.appended else {}),
     }
+
+
+def _appended(vectors: VectorStore) -> str:
+    """Return the names of the sources that were appended."""
+    return ", ".join(each["source"] for sources in vectors.spec.appended for each in sources)
 
 
 def describe_codes(codes: CodeStore) -> Report:

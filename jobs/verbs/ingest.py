@@ -1,24 +1,35 @@
-"""``mercore ingest``: copy a foreign source into a vector store."""
+"""``mercore ingest`` and ``mercore append``: copy foreign sources into a vector store."""
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import click
 
-from mercore.jobs.options import Report
+from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, ingested_bytes
 from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.verbs.info import describe_vectors
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
+from mercore.pipeline.ingest import Drop
 from mercore.pipeline.ingest import ingest as ingest_source
 from mercore.stores.distinct import DistinctCounter
+from mercore.stores.errors import InputError
 from mercore.stores.formats import AnyRows, check_format, open_source
+from mercore.stores.formats.chained import ChainedSource, check_same_kind, sources_of
 from mercore.stores.formats.source import Source, parse_rows
+from mercore.stores.formats.streams import is_open_ended
+from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.compressors import check_compressor
-from mercore.stores.vector_writer import VectorWriter
+from mercore.stores.vector_writer import VectorAppender, VectorWriter, ready_to_grow
+from mercore.stores.vectors import VectorStore, open_vector_store
+
+Given = Path | AnyRows  # one source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +37,15 @@ class IngestOptions(VerbOptions):
     """The options of an ingest."""
 
     drop_zero_rows: bool = False
+    drop_bad_rows: bool = False
     compressor: str = "none"
     format: str | None = None
     rows: str | None = None
+
+    @property
+    def drop(self) -> Drop:
+        """The rows to leave out."""
+        return Drop(zero=self.drop_zero_rows, bad=self.drop_bad_rows)
 
     def check(self, target: Where | None = None) -> None:
         """Refuse an unknown compressor or format, and a path at which no store can be made."""
@@ -73,8 +90,9 @@ class IngestTask:
             closing(DistinctCounter(location.spill_folder())) as counter,
             progress("ingest", n, "rows") as advance,
         ):
-            drop, checked = self.options.drop_zero_rows, lease.checked(advance)
-            made = ingest_source(self.source, writer, counter, drop_zero_rows=drop, advance=checked)
+            drop, checked = self.options.drop, lease.checked(advance)
+            made = ingest_source(self.source, writer, counter, drop=drop, advance=checked)
+        print_bad_rows(made, 0, 0)
         self._print_rounding()
         return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
@@ -89,16 +107,153 @@ class IngestTask:
             )
 
 
-def open_ingest(source: AnyRows, store: Where, options: IngestOptions) -> IngestTask:
-    """Open a file or rows in memory [n, d], and refuse a path at which no store can be made."""
+@dataclass(frozen=True, kw_only=True)
+class AppendOptions(VerbOptions):
+    """The options of an append."""
+
+    drop_zero_rows: bool = False
+    drop_bad_rows: bool = False
+
+    def check(self, target: Where | None = None) -> None:
+        """Refuse nothing: an append has no option that can be wrong without its store."""
+
+    @property
+    def drop(self) -> Drop:
+        """The rows to leave out."""
+        return Drop(zero=self.drop_zero_rows, bad=self.drop_bad_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendTask:
+    """An append whose source and store are open."""
+
+    source: Source
+    store: VectorStore
+    options: AppendOptions
+
+    def check_limits(self) -> None:
+        """Refuse rows that exceed the free disk; compressed rows may take less, so they pass."""
+        compressor = self.store.store.layout.columns[0]["compressor"]
+        if compressor == "none":
+            sizes = ingested_bytes(self.source, self.source.shape[0])
+            check_disk("appending", self.store.where, sum(sizes.values()), "append fewer rows")
+
+    def run(self) -> Report:
+        """Append the rows; return the description of the store.
+
+        An append that was killed right after the store had grown is finished, not repeated.
+        """
+        self.check_limits()
+        began = time.perf_counter()
+        location = self.store.store.location
+        with exclusive(location) as lease:
+            store, finished_now = ready_to_grow(location)
+            if finished_now and store.spec.appended[-1] == _described(self.source):
+                made, before = store, store.history[-1].rows
+            else:
+                made, before = self._appended(store, lease), store.rows
+        return {
+            **describe_vectors(made),
+            "rows_appended": made.rows - before,
+            "seconds": round(time.perf_counter() - began, 3),
+        }
+
+    def _appended(self, store: VectorStore, lease: LeaseHandle) -> VectorStore:
+        """Write the rows behind those of the store."""
+        with (
+            VectorAppender(store, _described(self.source)) as writer,
+            closing(DistinctCounter(store.store.location.spill_folder())) as counter,
+            progress("append", self.source.shape[0], "rows") as advance,
+        ):
+            drop, checked = self.options.drop, lease.checked(advance)
+            made = ingest_source(self.source, writer, counter, drop=drop, advance=checked)
+        print_bad_rows(made, *(store.spec.kept_rows(kind) for kind in ("nan", "infinite")))
+        return made
+
+
+def print_bad_rows(vectors: VectorStore, nan_before: int, infinite_before: int) -> None:
+    """Print how many rows with NaN or infinity an ingest or an append has stored, if any."""
+    nan = vectors.spec.kept_rows("nan") - nan_before
+    infinite = vectors.spec.kept_rows("infinite") - infinite_before
+    if nan or infinite:
+        click.echo(
+            f"{vectors.where}: {nan:,} of the new rows hold NaN and {infinite:,} hold infinity, "
+            "which no kernel takes. Fix: ingest the source into a new store with --drop-bad-rows.",
+            err=True,
+        )
+
+
+def open_ingest(
+    source: Given | Sequence[Given], store: Where, options: IngestOptions
+) -> IngestTask:
+    """Open files or rows in memory [n, d], and refuse a path at which no store can be made."""
     options.check(store)
-    opened = open_source(source, form=options.format, rows=options.rows, ingesting=True)
-    return IngestTask(source=_described(opened), target=store, options=options)
+    opened = open_sources(source, form=options.format, rows=options.rows)
+    return IngestTask(source=opened, target=store, options=options)
 
 
-def _described(source: Source) -> Source:
-    """Return images as their GIST, and other rows as they are."""
+def open_append(
+    source: Given | Sequence[Given], store: Where, options: AppendOptions
+) -> AppendTask:
+    """Open files or arrays [n, d], and the store; refuse rows of another dimension or dtype."""
+    opened = open_vector_store(store)
+    rows = open_sources(source, appending=True)
+    for each in sources_of(rows):
+        check_same_kind(each, opened.dims, opened.dtype, opened.where)
+    return AppendTask(source=rows, store=opened, options=options)
+
+
+def open_sources(
+    given: Given | Sequence[Given],
+    *,
+    form: str | None = None,
+    rows: str | None = None,
+    appending: bool = False,
+) -> Source:
+    """Open a file or rows in memory [n, d]; a list of these is one source, read in its order.
+
+    Parameters
+    ----------
+    form, rows : the format and the range of rows: see ``open_source``
+    appending : whether the rows are to be appended, which may read them again
+    """
+    listed = several(given)
+    if len(listed) > 1:
+        refuse_unused("a range is of one source, and there are several", rows=rows)
+    opened: list[Source] = [_open(_path(each), form, rows) for each in listed]
+    for source in opened:
+        if is_open_ended(source) and (appending or len(opened) > 1):
+            raise InputError(
+                f"{source.name} is a stream, which is read once: expected files or arrays. Fix: "
+                "decompress it, or ingest it alone into a new store."
+            )
+    return opened[0] if len(opened) == 1 else ChainedSource(opened)
+
+
+def _open(given: AnyRows, form: str | None, rows: str | None) -> Source:
+    """Open rows; images become their GIST."""
     from mercore.pipeline.gist import GistSource
     from mercore.stores.formats.images import Images
 
+    source = open_source(given, form=form, rows=rows, ingesting=True)
     return GistSource(source, available_cores()) if isinstance(source, Images) else source
+
+
+def several(given: Any) -> list[Any]:  # noqa: ANN401 - a path, an array, or a list of these
+    """Return the sources in a list of paths or of 2-D arrays; anything else is one source."""
+    are_sources = isinstance(given, list | tuple) and all(
+        isinstance(each, str | Path) or len(getattr(each, "shape", ())) == 2 for each in given
+    )
+    return list(given) if are_sources and given else [given]
+
+
+def _path(given: Given) -> AnyRows:
+    return str(given) if isinstance(given, Path) else given
+
+
+def _described(source: Source) -> list[dict[str, Any]]:
+    """Return what a grown store states of each source of an append."""
+    return [
+        {"source": each.name, "fingerprint": each.fingerprint(), "rows": each.shape[0]}
+        for each in sources_of(source)
+    ]

@@ -7,7 +7,8 @@ from typing import Protocol, cast
 
 from mercore.jobs.verbs.inputs import VerbTask
 
-MODULES = {"compare": "mercore.jobs.comparison.compare"}  # verbs with a module in another folder
+# Verbs whose module has another name, or lies in another folder.
+MODULES = {"append": "mercore.jobs.verbs.ingest", "compare": "mercore.jobs.comparison.compare"}
 
 
 class Options(Protocol):
@@ -23,7 +24,7 @@ def options_of(verb: str, values: Mapping[str, object]) -> Options | None:
     return None if kind is None else cast("Options", kind.from_values(values))
 
 
-def open_task(verb: str, arguments: Sequence[str], values: Mapping[str, object]) -> VerbTask:
+def open_task(verb: str, arguments: Sequence[object], values: Mapping[str, object]) -> VerbTask:
     """Open a verb with the arguments and options of its command line."""
     options = options_of(verb, values)
     given = arguments if options is None else [*arguments, options]

@@ -1,14 +1,17 @@
 """Beginning and resuming a store that a verb writes part by part."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from numpy.typing import NDArray
 
+from mercore.stores.codes import open_code_store
 from mercore.stores.derived import DerivedStore
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
 from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.part_store.growth import finish_growth, is_finished
+from mercore.stores.vectors import State, Vectors
 
 Store = TypeVar("Store", bound=DerivedStore)
 
@@ -70,6 +73,38 @@ def begun(path: Where, resume: Callable[[], Store | None]) -> Store | None:
     return store
 
 
+class CodeStates(NamedTuple):
+    """The earlier states of vectors that existing codes encoded, and what the codes keep.
+
+    ``grow`` tells whether the last of the states is the one that the codes encode now.
+    """
+
+    states: tuple[State, ...] = ()
+    grow: bool = False
+    part_rows: int | None = None
+
+
+def code_states(path: Where, vectors: Vectors) -> CodeStates:
+    """Return the states of ``vectors`` that codes at ``path`` went through; none if there are none.
+
+    Codes of other vectors have none: ``resume`` refuses them.
+    """
+    try:
+        codes = open_code_store(path)
+    except (NotFoundError, FormatError):
+        return CodeStates()
+    rows = [state["rows"] for state in codes.store.layout.grown_from]
+    grow = codes.spec.source != vectors.fingerprint
+    known = {state.rows: state for state in vectors.history}
+    if grow:
+        rows.append(codes.rows)
+        if codes.spec.source not in {state.fingerprint for state in vectors.history}:
+            return CodeStates()
+    if not rows or not known.keys() >= set(rows):
+        return CodeStates()
+    return CodeStates(tuple(known[each] for each in rows), grow, codes.store.layout.part_rows)
+
+
 def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[int]:
     """Restore the files beside the parts, print what is wrong, and return the parts to do.
 
@@ -78,6 +113,8 @@ def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) ->
     fit : makes the model, if the stored one is damaged
     """
     store.store.sweep()
+    if not is_finished(store.store):
+        finish_growth(store.store)
     for key in store.restore(fit):
         click.echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()

@@ -17,6 +17,7 @@ from mercore.jobs.verbs.search_task import (
     SearchTask,
     open_searched,
     open_source_vectors,
+    print_growth,
 )
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
@@ -95,6 +96,7 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
         vectors = open_source_vectors(codes, options.vectors)
     else:
         refuse_unused("the vectors are only read to --rerank", vectors=options.vectors)
+        print_growth(codes)
     task = ScanTask(
         store=store,
         codes=codes,

@@ -1,6 +1,7 @@
 """The options of a search, and the parts that all searches share."""
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -22,10 +23,11 @@ from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
+from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import open_rows, open_vectors
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import EarlierVectors, Vectors
 
 DEFAULT_BATCH = 1024
 DEFAULT_K = 100
@@ -152,27 +154,66 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
     return Opened(None, vectors, opened, None, linear_map)
 
 
-def open_source_vectors(codes: CodeStore | OrderStore, moved: str | None) -> Vectors:
+def open_source_vectors(
+    codes: CodeStore | OrderStore, moved: str | None, *, exact: bool = False
+) -> Vectors:
     """Return the vectors of codes or of sorted orders, from ``moved`` or where they are found.
 
-    Their rows are mapped if those of the codes were.
+    Their rows are mapped if those of the codes were. If rows were appended since, they are those
+    that the codes encode; an ``exact`` search refuses this.
     """
     paths = codes.source_paths if moved is None else [moved]
     errors: list[MercoreError] = []
     for path in paths:
         try:
-            vectors = mapped_vectors(open_vectors(path), map_of(codes))
-            check_source(vectors, codes)
+            vectors = _as_encoded(codes, path, exact=exact)
         except MercoreError as error:  # another path may hold the right ones
             errors.append(error)
         else:
             return vectors
-    if isinstance(errors[0], NotFoundError):
+    found = next((each for each in errors if not isinstance(each, NotFoundError)), errors[0])
+    if isinstance(found, NotFoundError):
         raise NotFoundError(
-            f"{str(errors[0]).removesuffix('.')}. {codes.where} was encoded from it: name its new "
+            f"{str(found).removesuffix('.')}. {codes.where} was encoded from it: name its new "
             "path with --vectors."
         )
-    raise errors[0]
+    raise found
+
+
+def _as_encoded(codes: CodeStore | OrderStore, path: str, *, exact: bool) -> Vectors:
+    """Open the vectors at a path as codes encode them: without the rows appended since."""
+    vectors = mapped_vectors(open_vectors(path), map_of(codes))
+    encoded = [state for state in vectors.history if state.fingerprint == codes.spec.source]
+    if encoded:
+        grown = _grown(vectors.where, vectors.rows, codes)
+        if exact:
+            fix = _renewal(codes)
+            raise InputError(f"{grown} an answer would not be exact. Fix: {fix}")
+        click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+        vectors = EarlierVectors(vectors, encoded[0])
+    check_source(vectors, codes)
+    return vectors
+
+
+def print_growth(codes: CodeStore) -> None:
+    """Print it if rows were appended to the vectors of codes, if these lie where they lay."""
+    with suppress(MercoreError):
+        layout = open_header(codes.source_path).layout
+        if codes.rows in {state["rows"] for state in layout.grown_from}:
+            grown = _grown(codes.source_path, layout.rows, codes)
+            click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+
+
+def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
+    """Return that vectors have grown since codes were made."""
+    return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {codes.rows:,}:"
+
+
+def _renewal(codes: CodeStore | OrderStore) -> str:
+    """Return what brings codes or sorted orders to the rows that their vectors have now."""
+    if isinstance(codes, CodeStore):
+        return f"mercore encode {codes.source_path} {codes.where}, with the options of before."
+    return "mercore encode the rows into their codes, then mercore index the codes to a new path."
 
 
 @dataclass(frozen=True, kw_only=True)

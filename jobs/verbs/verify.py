@@ -215,6 +215,8 @@ def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | N
     differing = [pair for pair in zip(actual, expected, strict=True) if pair[0] != pair[1]]
     if differing:
         theirs, ours = (", ".join(words) for words in zip(*differing, strict=True))
+        if codes.spec.source in {state.fingerprint for state in vectors.history}:
+            ours += f", to which rows were appended after {codes.rows:,}"
         raise InputError(
             f"{path} holds bounds of other data: found {theirs}, expected {ours}. "
             f"Fix: mercore encode {vectors.where} BOUNDS --encoder bound"

@@ -40,7 +40,9 @@ class OrderPlan:
         encoder = spec_of(self.codes)
         assert isinstance(encoder, Bits)
         bits = draw_bits(encoder.n_bits, self.spec.orders, self.spec.random_state)
-        return {**self.codes.model, "key_bits": bits}
+        dropped = self.codes.dropped
+        model = {**self.codes.undropped_model, "key_bits": bits}
+        return {**model, "dropped": dropped} if dropped.size else model
 
     @property
     def layout(self) -> Layout:

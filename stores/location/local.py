@@ -78,6 +78,13 @@ class LocalLocation:
         """Write the file beside its name, fsync it, and rename it into place."""
         publish(self.path, data)
 
+    def remove(self) -> None:
+        """Remove the file, if there is one, and the folders that it leaves empty."""
+        with storage_errors("write", self.path):
+            self.path.unlink(missing_ok=True)
+        with suppress(OSError):
+            os.removedirs(self.path.parent)
+
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
     ) -> Iterator[Result]:

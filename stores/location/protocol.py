@@ -54,6 +54,9 @@ class Location(Protocol):
     def publish(self, data: bytes) -> None:
         """Write the file: a reader sees all of it, or the file as it was before."""
 
+    def remove(self) -> None:
+        """Remove the file, if there is one, and folders that hold nothing else."""
+
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
     ) -> Iterator[Result]:

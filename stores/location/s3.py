@@ -97,6 +97,11 @@ class S3Location:
         with object_errors("write", self.url):
             obstore.put(self.store, self.key, data, use_multipart=False)
 
+    def remove(self) -> None:
+        """Delete the object, if there is one."""
+        with object_errors("delete", self.url), suppress(FileNotFoundError):
+            obstore.delete(self.store, self.key)
+
     def each(
         self, function: Callable[[Item], Result], items: Iterable[Item], *, call_bytes: int = 0
     ) -> Iterator[Result]:

@@ -82,6 +82,8 @@ def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
     ----------
     values : dtype[rows of the part(, width)]
     """
+    if column.is_plain:
+        return _plain_chunk(column, values)
     files: dict[str, Buffer] = {}
     array = _create(files, column)
     start = part * column.part_rows
@@ -108,6 +110,16 @@ def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:
     checksum = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
     (stored,) = struct.unpack("<I", view[-CHECKSUM_BYTES:].tobytes())
     return checksum if checksum == stored else None
+
+
+def _plain_chunk(column: Column, values: NDArray[Any]) -> bytes:
+    """Return a chunk that is not compressed: the values, zeros up to its size, and the crc32c."""
+    little = np.dtype(column.dtype).newbyteorder("<")
+    rows = np.ascontiguousarray(values, little).reshape(-1).view(np.uint8).view()
+    rows.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+    padding = bytes(column.chunk_bytes - rows.nbytes)
+    checksum = google_crc32c.extend(google_crc32c.value(rows), padding)
+    return b"".join((rows.data, padding, struct.pack("<I", checksum)))
 
 
 def _untimed(chunk: bytes) -> bytes:

@@ -13,12 +13,16 @@ from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
-from mercore.stores.spec import digest, from_json
+from mercore.stores.spec import ABSENT, digest, from_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The layout of a store: its columns, and dtype, shape and checksum of each model array."""
+    """The layout of a store: its columns, and dtype, shape and checksum of each model array.
+
+    ``grown_from`` are the earlier states of a store that has grown, oldest first: each with its
+    ``rows`` and the ``digest`` of its header.
+    """
 
     name: str = "mercore-layout"
     version: int = 1
@@ -26,6 +30,7 @@ class Layout:
     part_rows: int
     columns: list[dict[str, Any]]
     model: dict[str, dict[str, Any]]
+    grown_from: list[dict[str, Any]] = field(default_factory=list, metadata={ABSENT: []})
 
     @property
     def parts(self) -> int:
@@ -144,7 +149,8 @@ def _header_json(header: Header) -> dict[str, Any]:
 
 def _layout_json(layout: Layout) -> dict[str, Any]:
     fields = ("name", "version", "rows", "part_rows", "columns", "model")
-    return {key: getattr(layout, key) for key in fields}
+    grown = {"grown_from": layout.grown_from} if layout.grown_from else {}
+    return {key: getattr(layout, key) for key in fields} | grown
 
 
 def model_column(name: str, entry: Mapping[str, Any]) -> Column:

@@ -1,17 +1,20 @@
 """A store of parts: a Zarr v3 group with an array per column, a model, and a receipt per part."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
+from mercore.stores.errors import FormatError, IntegrityError, MercoreError, NotFoundError
 from mercore.stores.location.protocol import Location, Result
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
-from mercore.stores.part_store.header import Header, model_column
+from mercore.stores.part_store.header import Header, model_column, open_header
 from mercore.stores.part_store.receipts import (
     Receipt,
     parse_receipt,
@@ -62,6 +65,8 @@ class PartStore:
     ) -> Receipt:
         """Publish every chunk of a part, then its receipt; writing a part again is harmless.
 
+        A part that had fewer rows in an earlier state of the store grows: see ``grow_part``.
+
         Parameters
         ----------
         columns : dtype[rows of the part(, width)] per column
@@ -73,31 +78,86 @@ class PartStore:
             If the disk refuses; the part then has no receipt, so it is not done.
         """
         start, stop = self.bounds(part)
-        chunks: dict[str, dict[str, Any]] = {}
+        shapes = {name: values.shape for name, values in columns.items()}
         for name in self.layout.column_names:
-            column = self.layout.column(name)
-            assert columns[name].shape == (stop - start, *column.shape[1:]), name
-            data = encode_chunk(column, part, columns[name])
-            self.chunk_file(column, part).publish(data)
-            chunks[name] = {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+            assert shapes[name] == (stop - start, *self.layout.column(name).shape[1:]), name
+        encoded = (
+            (name, encode_chunk(self.layout.column(name), part, columns[name]))
+            for name in self.layout.column_names
+        )
+        earlier = self.ungrown_receipt(part)
+        if earlier is not None:
+            return self.grow_part(earlier, dict(encoded))
+        chunks: dict[str, dict[str, Any]] = {}
+        for name, data in encoded:
+            self.chunk_file(self.layout.column(name), part).publish(data)
+            chunks[name] = chunk_entry(data)
+        return self.publish_receipt(part, chunks, facts)
+
+    def grow_part(self, earlier: Receipt, files: Mapping[str, bytes]) -> Receipt:
+        """Publish the files of a part that has fewer rows in an earlier state of the store.
+
+        The receipt comes first, and describes both states: old and new files begin with the same
+        rows, so a reader of either state may find any of them.
+
+        Parameters
+        ----------
+        earlier : the receipt of the earlier state
+        files : the chunk of each column
+        """
+        part, stop = earlier.part, self.bounds(earlier.part)[1]
+        chunks = {name: chunk_entry(data) for name, data in files.items()}
+        grown = {"job": self.header.spec_digest, "stop": stop, "chunks": chunks}
+        both = replace(earlier, grown=grown)
+        self.receipt_file(part).publish(receipt_bytes(both, self.layout.parts))
+        for name, data in files.items():
+            self.chunk_file(self.layout.column(name), part).publish(data)
+        return both
+
+    def publish_receipt(
+        self,
+        part: int,
+        chunks: dict[str, dict[str, Any]],
+        facts: Mapping[str, int] = MappingProxyType({}),
+    ) -> Receipt:
+        """Publish the receipt of a part whose chunks, with these entries, are published."""
+        start, stop = self.bounds(part)
+        job = self.header.spec_digest
         receipt = Receipt(
-            part=part,
-            start=start,
-            stop=stop,
-            job=self.header.spec_digest,
-            chunks=chunks,
-            facts=dict(facts),
+            part=part, start=start, stop=stop, job=job, chunks=chunks, facts=dict(facts)
         )
         self.receipt_file(part).publish(receipt_bytes(receipt, self.layout.parts))
         return receipt
 
     def receipt(self, part: int) -> Receipt | None:
-        """Return the receipt of a part, or None if there is none.
+        """Return the receipt of a part, or None if there is none for all its rows.
+
+        A store that grows, or has grown since it was opened, keeps its receipts of this state.
 
         Raises
         ------
         IntegrityError
             If the receipt is damaged, or belongs to another store.
+        """
+        stored = self.stored_receipt(part)
+        if stored is None or self._is_ungrown(stored, part):
+            return None
+        receipt = self._of_this_state(stored, part) or self._of_newer_state(part)
+        if receipt is None:
+            raise self.fault(
+                part,
+                f"its receipt is of spec {stored.job}, part {stored.part}: expected spec "
+                f"{self.header.spec_digest}",
+            )
+        return receipt
+
+    def stored_receipt(self, part: int) -> Receipt | None:
+        """Return the receipt of a part as it is stored, of any state, or None if there is none.
+
+        Raises
+        ------
+        IntegrityError
+            If the receipt is damaged.
         """
         file = self.receipt_file(part)
         try:
@@ -111,17 +171,55 @@ class PartStore:
                 "its receipt is damaged: found bytes that fail their own checksum, expected the "
                 "ones published",
             )
-        expected = self.header.spec_digest
-        if receipt.job != expected or (receipt.part, receipt.start, receipt.stop) != (
-            part,
-            *self.bounds(part),
-        ):
-            raise self.fault(
-                part,
-                f"its receipt is of spec {receipt.job}, part {receipt.part}: expected spec "
-                f"{expected}",
-            )
         return receipt
+
+    def ungrown_receipt(self, part: int) -> Receipt | None:
+        """Return the stored receipt of a part if it is of an earlier state with fewer rows."""
+        if not self.layout.grown_from:
+            return None
+        with suppress(IntegrityError, FormatError):
+            stored = self.stored_receipt(part)
+            if stored is not None and self._is_earlier(stored, part):
+                return stored
+        return None
+
+    def _is_earlier(self, stored: Receipt, part: int) -> bool:
+        """Return whether a receipt is of an earlier state, in which its part had fewer rows."""
+        start, stop = self.bounds(part)
+        at_start = (stored.part, stored.start) == (part, start)
+        return at_start and stored.job in self._earlier and stored.stop < stop
+
+    @cached_property
+    def _earlier(self) -> set[str]:
+        """The digests of the earlier states."""
+        return {state["digest"] for state in self.layout.grown_from}
+
+    def _is_ungrown(self, stored: Receipt, part: int) -> bool:
+        """Return whether a part has still to grow to this state."""
+        grows = stored.grown.get("job") == self.header.spec_digest
+        return self._is_earlier(stored, part) and not grows
+
+    def _of_this_state(self, stored: Receipt, part: int) -> Receipt | None:
+        """Return a stored receipt as one of this state, or None if it is of another."""
+        job = self.header.spec_digest
+        wanted = (part, *self.bounds(part))
+        known = stored.job == job or stored.job in self._earlier
+        if known and (stored.part, stored.start, stored.stop) == wanted:
+            return stored
+        grown = stored.grown
+        if (grown.get("job"), stored.part, stored.start, grown.get("stop")) == (job, *wanted):
+            return replace(stored, job=job, stop=grown["stop"], chunks=grown["chunks"], grown={})
+        return None
+
+    def _of_newer_state(self, part: int) -> Receipt | None:
+        """Return the receipt of a part after the store has grown, or None if it has not."""
+        with suppress(MercoreError):
+            header = open_header(self.location)
+            states = [state["digest"] for state in header.layout.grown_from]
+            if self.header.spec_digest in states:
+                newer = PartStore(self.location, header).receipt(part)
+                return None if newer is None else replace(newer, stop=self.bounds(part)[1])
+        return None
 
     def receipts(self) -> list[Receipt]:
         """Return all receipts in the order of the parts.
@@ -160,8 +258,7 @@ class PartStore:
             If the chunk is missing, truncated, or differs by a bit.
         """
         column = self.layout.column(name)
-        data = self._read_file(receipt, column, buffer)
-        self.check_bytes(receipt, column, data)
+        data = self._read_checked(receipt, column, buffer)
         if not column.is_plain:
             return decode_chunk(column, receipt.part, data.tobytes())
         values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
@@ -171,8 +268,7 @@ class PartStore:
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
     ) -> None:
         """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
-        column = self.layout.column(name)
-        self.check_bytes(receipt, column, self._read_file(receipt, column, buffer))
+        self._read_checked(receipt, self.layout.column(name), buffer)
 
     def check_bytes(
         self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]
@@ -180,11 +276,8 @@ class PartStore:
         """Raise ``IntegrityError`` unless ``data`` is the file that the receipt describes."""
         expected = receipt.chunks[column.name]
         checksum = payload_checksum(data)
-        if (
-            len(data) != expected["bytes"]
-            or checksum is None
-            or f"{checksum:08x}" != expected["crc32c"]
-        ):
+        found = {"bytes": len(data), "crc32c": None if checksum is None else f"{checksum:08x}"}
+        if found not in receipt.entries(column.name):
             stated = (
                 "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
             )
@@ -210,11 +303,14 @@ class PartStore:
             advance(1)
         return faults
 
-    def each_part(self, function: Callable[[int], Result]) -> Iterator[Result]:
-        """Yield ``function``, which reads a chunk, of each part in order; see ``Location.each``."""
+    def each_part(self, function: Callable[[int], Result], first: int = 0) -> Iterator[Result]:
+        """Yield ``function``, which reads a chunk, of each part from ``first`` on, in order.
+
+        See ``Location.each``.
+        """
         columns = map(self.layout.column, self.layout.column_names)
         call_bytes = max(column.chunk_bytes for column in columns)
-        return self.location.each(function, range(self.layout.parts), call_bytes=call_bytes)
+        return self.location.each(function, range(first, self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
         """Read every byte of a part; return its fault, or None."""
@@ -300,24 +396,47 @@ class PartStore:
 
     def receipt_file(self, part: int) -> Location:
         """Return the file of the receipt of a part."""
-        return self.location / receipts_column(self.layout.parts).chunk_key(part)
+        return self.location / self.receipt_key(part)
+
+    def receipt_key(self, part: int) -> str:
+        """Return the key of the receipt of a part."""
+        return receipts_column(self.layout.parts).chunk_key(part)
 
     def _read_receipts(self) -> Iterator[Receipt | None]:
         """Yield the receipt of each part, or None if it has none."""
         return self.location.each(self.receipt, range(self.layout.parts))
 
+    def _read_checked(
+        self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None
+    ) -> NDArray[np.uint8]:
+        """Read the file of a chunk and check it; read again if the part has grown meanwhile."""
+        try:
+            data = self._read_file(receipt, column, buffer)
+            self.check_bytes(receipt, column, data)
+        except IntegrityError:
+            fresh = None
+            with suppress(MercoreError):
+                fresh = self.receipt(receipt.part)
+            if fresh is None or fresh == receipt:
+                raise
+            data = self._read_file(fresh, column, None)
+            self.check_bytes(fresh, column, data)
+        return data
+
     def _read_file(
         self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None
     ) -> NDArray[np.uint8]:
-        """Read the file of a chunk, whose size must be that of the receipt."""
-        size = receipt.chunks[column.name]["bytes"]
-        data = (np.empty(size, np.uint8) if buffer is None else buffer)[:size]
-        try:
-            size_read = self.chunk_file(column, receipt.part).read_into(data)
-        except NotFoundError:
-            size_read = None
+        """Read the file of a chunk, whose size must be one that the receipt states."""
+        file, size_read = self.chunk_file(column, receipt.part), None
+        for size in {entry["bytes"]: None for entry in receipt.entries(column.name)}:
+            fits = buffer is not None and len(buffer) >= size
+            data = buffer[:size] if buffer is not None and fits else np.empty(size, np.uint8)
+            with suppress(NotFoundError):
+                size_read = file.read_into(data)
+            if size_read == size:
+                return data
         self._check_size(receipt, column, size_read)
-        return data
+        raise AssertionError("a file of a stated size was not read")
 
     def _check_size(self, receipt: Receipt, column: Column, size: int | None) -> None:
         """Raise ``IntegrityError`` unless the file exists and has the size in the receipt."""
@@ -328,10 +447,15 @@ class PartStore:
                 receipt.part,
                 f"column {column.name} is missing: expected {expected} bytes at {where}",
             )
-        if size != expected:
+        if size not in (entry["bytes"] for entry in receipt.entries(column.name)):
             raise self.fault(
                 receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}"
             )
+
+
+def chunk_entry(data: bytes) -> dict[str, Any]:
+    """Return the entry of a receipt for the file of a chunk."""
+    return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
 
 
 def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:

@@ -20,6 +20,10 @@ class Receipt:
     ``job`` is the store's ``Header.spec_digest``. ``chunks`` maps each column to the size of the
     part's file and the crc32c of all but its last four bytes. ``facts`` are numbers that a reader
     can use before it reads the part.
+
+    ``grown`` describes the part of the store that the next state of a growing store will have: its
+    ``job``, its ``stop`` and its ``chunks``. Until the growth is done, a file of the part may
+    be that of ``chunks`` or that of ``grown``; either begins with the same rows.
     """
 
     name: str = field(default="mercore-receipt", init=True)
@@ -30,6 +34,12 @@ class Receipt:
     job: str
     chunks: dict[str, dict[str, Any]]
     facts: dict[str, int] = field(default_factory=dict, metadata={ABSENT: {}})
+    grown: dict[str, Any] = field(default_factory=dict, metadata={ABSENT: {}})
+
+    def entries(self, column: str) -> list[dict[str, Any]]:
+        """Return size and checksum of each file that may hold the part of a column."""
+        states = [self.chunks, *([self.grown["chunks"]] if self.grown else [])]
+        return [chunks[column] for chunks in states]
 
 
 def receipts_column(parts: int) -> Column:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,17 @@ def write_skeleton(location: Location, header: Header, model: Mapping[str, NDArr
             (location / key).publish(data)
 
 
+def publish_model(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
+    """Publish the given arrays of the model of a header, with their metadata."""
+    below = tuple(f"model/{name}/" for name in model)
+    if model:
+        for key, data in metadata_files(header):
+            if key == f"model/{ROOT}" or key.startswith(below):
+                (location / key).publish(data)
+    for key, data in model_files(header, model):
+        (location / key).publish(data)
+
+
 def root_metadata(header: Header) -> bytes:
     """Return the ``zarr.json`` of the root of a store."""
     return dict(metadata_files(header))[ROOT]
@@ -49,15 +61,23 @@ def restore_skeleton(
     location: Location, header: Header, model: Mapping[str, NDArray[Any]]
 ) -> list[str]:
     """Write missing and wrong files of the skeleton again; return their keys."""
-    wrong = [(key, data) for key, data in _files(header, model) if not _holds(location, key, data)]
+    wrong = [(key, data) for key, data in _files(header, model) if not holds(location, key, data)]
     for key, data in wrong:
         (location / key).publish(data)
     return [key for key, _ in wrong]
 
 
 def wrong_metadata(location: Location, header: Header) -> list[str]:
-    """Return the keys of the metadata files that are missing or disagree with the header."""
-    return [key for key, data in metadata_files(header) if not _holds(location, key, data)]
+    """Return the keys of the metadata files that are missing or disagree with the header.
+
+    Until a growth is finished, columns may have their length of before.
+    """
+    wrong = [key for key, data in metadata_files(header) if not holds(location, key, data)]
+    if not wrong or not header.layout.grown_from:
+        return wrong
+    before = replace(header.layout, rows=header.layout.grown_from[-1]["rows"])
+    earlier = dict(metadata_files(replace(header, layout=before)))
+    return [key for key in wrong if key == ROOT or not holds(location, key, earlier[key])]
 
 
 def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
@@ -66,7 +86,7 @@ def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[
     yield from model_files(header, model)
 
 
-def _holds(location: Location, key: str, data: bytes) -> bool:
+def holds(location: Location, key: str, data: bytes) -> bool:
     """Return whether a file holds ``data``, or metadata that says the same in other words."""
     try:
         stored = (location / key).read()

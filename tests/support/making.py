@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import encode_part, encoder_of, plan_encode
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import Aska
-from mercore.pipeline.ingest import ingest
+from mercore.pipeline.ingest import Drop, ingest
 from mercore.pipeline.kernels import Kernel
 from mercore.stores import vector_writer
 from mercore.stores.codes import CodeStore, create_or_resume
@@ -70,7 +70,7 @@ def make_vectors(
         closing(DistinctCounter(path.parent, capacity=held)) as counter,
     ):
         assert writer.part_rows == part_rows
-        return ingest(Rows(rows, name), writer, counter, drop_zero_rows=drop_zero_rows)
+        return ingest(Rows(rows, name), writer, counter, drop=Drop(zero=drop_zero_rows))
 
 
 def make_codes(

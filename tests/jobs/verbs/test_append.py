@@ -1,0 +1,261 @@
+"""Appended rows are what one ingest would have stored, and a kill at any moment loses no row."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import mercore
+from mercore.stores import vector_writer
+from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeError
+from mercore.stores.location.local import LocalLocation
+from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
+from tests.support.cases import in_case
+from tests.support.killing import kills
+from tests.support.running import files_of
+from tests.support.strategies import steady
+
+PART_ROWS, DIMS = 8, 3
+
+
+@pytest.fixture(autouse=True)
+def small_parts() -> Iterator[None]:
+    """Parts of eight rows of float32, and no waits for the disk."""
+    with (
+        patch.object(vector_writer, "CHUNK_BYTES", PART_ROWS * DIMS * 4),
+        patch.object(os, "fsync"),
+    ):
+        yield
+
+
+def rows_of(count: int, seed: int) -> NDArray[np.float32]:
+    """Rows of which about every fifth is all zero, and every seventh holds a NaN."""
+    rng = np.random.default_rng(seed)
+    rows = rng.random((count, DIMS), np.float32)
+    rows[rng.random(count) < 0.2] = 0
+    rows[rng.random(count) < 0.15, 1] = np.nan
+    return rows
+
+
+def stored(vectors: VectorStore) -> NDArray[Any]:
+    return np.concatenate([vectors.read_part(part) for part in range(vectors.parts)])
+
+
+def rows_and_ids(path: Path) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    vectors = open_vector_store(path)
+    return stored(vectors), original_ids(np.arange(vectors.rows), vectors.dropped)
+
+
+def assert_same(path: Path, other: Path) -> None:
+    """Assert that two stores hold the same rows under the same ids, and state the same counts."""
+    for found, expected in zip(rows_and_ids(path), rows_and_ids(other), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    one, two = (vars(open_vector_store(each).spec) for each in (path, other))
+    about_sources = ("source", "appended", "duplicate_rows")
+    assert {key: one[key] for key in one if key not in about_sources} == {
+        key: two[key] for key in two if key not in about_sources
+    }
+
+
+DROPS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "zero": {"drop_zero_rows": True},
+    "all": {"drop_zero_rows": True, "drop_bad_rows": True},
+}
+
+
+@given(
+    counts=st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=3), min_size=1, max_size=4),
+    drop=st.sampled_from(list(DROPS)),
+    compressor=st.sampled_from(["none", "zstd"]),
+)
+@steady(4)
+def test_ingest_and_appends_store_what_one_ingest_stores(
+    tmp_path_factory: pytest.TempPathFactory,
+    counts: list[list[int]],
+    drop: str,
+    compressor: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("stores")
+    sources = [
+        [rows_of(count, seed=10 * at + of) for of, count in enumerate(each, 1)]
+        for at, each in enumerate(counts)
+    ]
+    sources[0][0][0] = 0.5  # no source of an ingest or append is dropped as a whole
+    for each in sources:
+        each[0][0] = 0.5
+    every = [rows for each in sources for rows in each]
+    options = DROPS[drop]
+    mercore.ingest(np.concatenate(every), folder / "one", compressor=compressor, **options)
+    mercore.ingest(sources[0], folder / "grown", compressor=compressor, **options)
+    for each in sources[1:]:
+        report = mercore.append(each, folder / "grown", **options)
+        assert report["rows"] == open_vector_store(folder / "grown").rows
+    assert_same(folder / "grown", folder / "one")
+    assert mercore.check(folder / "grown")["faults"] == []
+    array = zarr.open_array(folder / "grown" / "vectors", mode="r")
+    np.testing.assert_array_equal(array[:], rows_and_ids(folder / "one")[0])
+
+
+@pytest.fixture(params=["none", pytest.param("zstd", marks=pytest.mark.slow)])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store whose last part is ragged; its ingest dropped no row."""
+    rows = rows_of(21, 1)
+    rows[:] = np.nan_to_num(rows, nan=0.5) + 1
+    mercore.ingest(rows, tmp_path / "base", compressor=request.param)
+    return tmp_path / "base"
+
+
+def copy_of(store: Path, name: str) -> Path:
+    """Copy a store into a new folder of its own."""
+    target = store.with_name(name)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(store, target)
+    return target
+
+
+FIRST, SECOND = rows_of(30, 2), rows_of(9, 3)
+OPTIONS = DROPS["all"]
+
+
+def test_a_kill_at_any_moment_leaves_old_rows_or_new_ones(base: Path) -> None:
+    undisturbed = copy_of(base, "undisturbed")
+    mercore.append(FIRST, undisturbed, **OPTIONS)
+    old, new = stored(open_vector_store(base)), stored(open_vector_store(undisturbed))
+    readers: dict[int, VectorStore] = {}
+
+    def run(number: int) -> None:
+        store = copy_of(base, f"killed{number}")
+        readers[number] = open_vector_store(store)
+        mercore.append(FIRST, store, **OPTIONS)
+
+    seen: list[int] = []
+    for number in kills(run):
+        store = base.with_name(f"killed{number}")
+        vectors = open_vector_store(store)
+        expected = new if vectors.rows == len(new) else old
+        np.testing.assert_array_equal(stored(vectors), expected)
+        np.testing.assert_array_equal(stored(readers[number]), old)
+        assert mercore.check(store)["faults"] == []
+        array = np.asarray(zarr.open_array(store / "vectors", mode="r")[:])
+        np.testing.assert_array_equal(array, new[: len(array)])
+        seen.append(vectors.rows)
+        report = mercore.append(FIRST, store, **OPTIONS)
+        assert report["rows_appended"] == len(new) - len(old)
+        assert files_of(store) == files_of(undisturbed)
+        np.testing.assert_array_equal(stored(readers[number]), old)
+    assert sorted(set(seen)) == [len(old), len(new)]
+    assert len(seen) > 10
+    assert seen == sorted(seen)
+
+
+def test_another_append_after_a_kill_takes_nothing_of_the_killed_one(base: Path) -> None:
+    only = copy_of(base, "only")
+    mercore.append(SECOND, only, **OPTIONS)
+    both = copy_of(base, "both")
+    for rows in (FIRST, SECOND):
+        mercore.append(rows, both, **OPTIONS)
+    ends = [files_of(only), files_of(both)]
+    for number in kills(
+        lambda number: mercore.append(FIRST, copy_of(base, f"killed{number}"), **OPTIONS)
+    ):
+        store = base.with_name(f"killed{number}")
+        reader = open_vector_store(store)
+        rows = stored(reader)
+        mercore.append(SECOND, store, **OPTIONS)
+        assert files_of(store) in ends
+        np.testing.assert_array_equal(stored(reader), rows)
+
+
+def test_kills_of_the_append_that_clears_up_after_a_kill_lose_nothing(base: Path) -> None:
+    """A second append is killed at each publication, also while it undoes the first."""
+    only = copy_of(base, "only")
+    mercore.append(SECOND, only, **OPTIONS)
+    old = stored(open_vector_store(base))
+    half = copy_of(base, "half")
+    kill = kills(lambda _: mercore.append(FIRST, copy_of(base, "half"), **OPTIONS))
+    before = base.with_name("half-before")
+    for _ in kill:  # the last kill before the store has grown
+        if open_vector_store(half).rows != len(old):
+            break
+        copy_of(half, before.name)
+    for number in kills(
+        lambda number: mercore.append(SECOND, copy_of(before, f"again{number}"), **OPTIONS)
+    ):
+        store = base.with_name(f"again{number}")
+        vectors = open_vector_store(store)
+        np.testing.assert_array_equal(stored(vectors)[: len(old)], old)
+        assert mercore.check(store)["faults"] == []
+        mercore.append(SECOND, store, **OPTIONS)
+        assert files_of(store) == files_of(only)
+
+
+def test_the_same_source_is_appended_twice_if_nothing_was_killed(base: Path) -> None:
+    first, second = (mercore.append(SECOND, base, **OPTIONS) for _ in range(2))
+    assert second["rows"] - first["rows"] == first["rows_appended"]
+    assert first["duplicate_rows"] == second["duplicate_rows"]  # old rows are not read again
+
+
+def test_an_error_on_the_way_leaves_the_files_as_they_were(base: Path) -> None:
+    before = files_of(base)
+    publish, count = LocalLocation.publish, iter(range(100))
+
+    def full(at: LocalLocation, data: bytes) -> None:
+        if next(count) == 3:
+            raise FormatError("the disk is full")
+        publish(at, data)
+
+    with (
+        patch.object(LocalLocation, "publish", full),
+        pytest.raises(FormatError, match="the disk is full"),
+    ):
+        mercore.append(FIRST, base, **OPTIONS)
+    assert files_of(base) == before
+
+
+def refused(sources: Sequence[NDArray[Any]] | NDArray[Any], store: Path) -> MercoreError:
+    with pytest.raises(MercoreError) as caught:
+        mercore.append(sources, store)
+    return caught.value
+
+
+def test_rows_of_another_kind_are_refused_before_any_work(base: Path) -> None:
+    before = files_of(base)
+    cases: list[tuple[Any, type[MercoreError], str]] = [
+        (np.ones((4, 2), np.float32), ShapeError, "d = 2: expected 3"),
+        (np.ones((4, 3), np.uint8), FormatError, "rows of uint8: expected float32"),
+        ([FIRST, np.ones((4, 4), np.float32)], ShapeError, "d = 4: expected 3"),
+        (np.ones((0, 3), np.float32), InputError, "no row to store: found 0 rows"),
+    ]
+    for rows, kind, words in cases:
+        with in_case(words=words):
+            error = refused(rows, base)
+            assert isinstance(error, kind)
+            assert words in str(error)
+            assert "Fix: " in str(error)
+    assert files_of(base) == before
+
+
+def test_bad_rows_are_told_with_their_fix(
+    base: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = np.array([[1, np.nan, 1], [np.inf, np.nan, 0], [1, 1, 1]], np.float32)
+    mercore.append(rows, base)
+    mercore.ingest(rows, tmp_path / "new")
+    told = "2 of the new rows hold NaN and 1 hold infinity, which no kernel takes"
+    err = capsys.readouterr().err
+    assert err.count(told) == 2
+    assert err.count("Fix: ingest the source into a new store with --drop-bad-rows.") == 2
+    report = mercore.ingest(rows, tmp_path / "clean", drop_bad_rows=True)
+    assert (report["rows"], report["dropped_rows"], report["nan_rows"]) == (1, 2, 2)
+    np.testing.assert_array_equal(rows_and_ids(tmp_path / "clean")[1], [2])
+    assert capsys.readouterr().err == ""
