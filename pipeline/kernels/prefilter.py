@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.kernels import prefilter_numba
 from mercore.pipeline.kernels.blocks_numba import VECTOR
-from mercore.pipeline.kernels.sums import LEAST_TERM
 from mercore.pipeline.simd.aligned import aligned
 
 Ids = NDArray[np.int64]
@@ -17,7 +16,7 @@ class Sums(NamedTuple):
     """The form of a score: ``terms``, summed over rows scaled by ``scaling``.
 
     The score is ``share`` · sum, or exp(``share`` · sum) if it is ``exponential``. Its error is at
-    most ``error``, which is a share of the score if it is ``relative``.
+    most ``error``; if it is ``relative``, at most ``error`` times the score, plus ``underflow``.
     """
 
     terms: int
@@ -26,6 +25,7 @@ class Sums(NamedTuple):
     exponential: bool
     error: float
     relative: bool = False
+    underflow: float = 0.0
 
 
 class Prefilter:
@@ -41,13 +41,12 @@ class Prefilter:
     def error_at(self, scores: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return a bound of the error of a score near each of these, float64 of their shape.
 
-        A relative error has a rest for terms that underflow, and 1 % more for the difference of a
-        score and its float32 value.
+        A relative error has 1 % more for the difference of a score and its float32 value.
         """
         if not self.sums.relative:
             return np.full(np.shape(scores), self.error)
         sizes = np.abs(scores.astype(np.float64))
-        return np.asarray(1.01 * self.error * sizes + self.dims * LEAST_TERM)
+        return np.asarray(1.01 * self.error * sizes + self.sums.underflow)
 
     def scores(self, rows: NDArray[Any], pairs: tuple[Ids, Ids]) -> NDArray[np.float64]:
         """Return scores within ``error_at`` of the exact ones, float64[p].

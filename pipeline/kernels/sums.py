@@ -73,6 +73,7 @@ class SumKernel(Kernel):
             exponential=exponential,
             error=self.prefilter_error(queries),
             relative=self.relative_error,
+            underflow=queries.shape[1] * LEAST_TERM,
         )
         return prefilter.Prefilter(sums, queries)
 
