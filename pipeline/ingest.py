@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.ingest_numba import hash_rows
-from mercore.pipeline.parallel import read_ahead
+from mercore.pipeline.parallel import idle_pool
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
@@ -121,22 +121,26 @@ def ingest(
     report = RowReport(drop=drop)
     blocks = row_blocks(source, max(1, BLOCK_BYTES // (d * source.dtype.itemsize)))
 
-    def read(_: int, __: int) -> Block | None:
+    def read() -> Block | None:
         start, rows = next(blocks, (0, None))
         if rows is None:
             return None
         return Block(start, rows, report.add(rows), row_digests(rows))
 
-    for _, block in read_ahead(count(), read):
-        if block is None:
-            break
-        counter.add(block.digests)
-        if block.dropped.any():
-            report.dropped.append(np.flatnonzero(block.dropped) + block.start)
-            writer.append(block.rows[~block.dropped])
-        else:
-            writer.append(block.rows)
-        advance(len(block.rows))
+    with idle_pool(1) as pool:
+        ahead = pool.submit(read)
+        try:
+            while (block := ahead.result()) is not None:
+                ahead = pool.submit(read)  # while this block is written
+                counter.add(block.digests)
+                if block.dropped.any():
+                    report.dropped.append(np.flatnonzero(block.dropped) + block.start)
+                    writer.append(block.rows[~block.dropped])
+                else:
+                    writer.append(block.rows)
+                advance(len(block.rows))
+        finally:
+            wait([ahead])
     n = source.shape[0]  # of a stream, known only now
     ids = np.concatenate(report.dropped) if report.dropped else np.empty(0, np.int64)
     if n == ids.size:
