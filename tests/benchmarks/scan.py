@@ -1,5 +1,6 @@
 """The report on scanning codes: beside faiss and scipy, from disk, and by compressor."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ import faiss
 
 from mercore.jobs import api
 from mercore.stores.rows import open_rows
-from tests.benchmarks.measurements import compressors, hamming, pq, scan
+from tests.benchmarks.measurements import compressors, hamming, open_store, pq, scan
 from tests.benchmarks.measurements.jitter import write_jittered
 from tests.benchmarks.reporting.plots import Lines, draw_lines
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
@@ -96,6 +97,18 @@ def _pq(setup: Setup) -> list[Table]:
             keys=("bytes per row",),
         ),
     ]
+
+
+def _open(setup: Setup) -> list[Table]:
+    vectors, codes = setup.folder / "open-vectors", setup.folder / "open-codes"
+    api.ingest(setup.jittered, vectors)
+    rows = []
+    for width in (8, 32):
+        api.encode(vectors, codes, kernel="euclidean", encoder=f"pq:subquantizers={width}")
+        row = open_store.one_at_a_time(str(codes), setup.queries, repeats=25)
+        rows.append({"bytes per row": width, **row})
+        shutil.rmtree(codes)
+    return [Table(title="pq codes, k = 100, one thread", rows=rows, keys=("bytes per row",))]
 
 
 def _binary(setup: Setup) -> list[Table]:
@@ -228,6 +241,15 @@ query that are scored exactly. Hits that faiss does not have must tie with its l
 """,
             measure=_pq,
             plot=Plot("Nanoseconds per row and query of product-quantisation codes", _draw_pq),
+        ),
+        Section(
+            name="open",
+            title="An open store, one query at a time",
+            text="""
+`mercore.open` beside the loop of the scanner alone, on the same codes in memory. The open store also
+prepares the query and its tables, and returns hits. Times are medians over 25 searches.
+""",
+            measure=_open,
         ),
         Section(
             name="binary",
