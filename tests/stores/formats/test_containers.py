@@ -224,14 +224,16 @@ def test_lists_that_are_no_matrix_are_refused(
 def test_the_process_of_hdf5_ends_with_its_source(tmp_path: Path) -> None:
     hdf5()(tmp_path / "a.h5", ROWS)
     source = open_source(str(tmp_path / "a.h5"))
-    process: subprocess.Popen[bytes] = source._process  # type: ignore[attr-defined]
+    process: subprocess.Popen[bytes] = source._dataset._process  # type: ignore[attr-defined]
     assert process.poll() is None
     process.kill()
     process.wait()
-    with pytest.raises(FormatError, match=r"the HDF5 library broke down on it \(exit code -9\)"):
+    with pytest.raises(
+        FormatError, match=r"the HDF5 library crashed on this file \(exit code -9\)"
+    ):
         source.read(0, 3)
     other = open_source(str(tmp_path / "a.h5"))
-    number = other._process.pid  # type: ignore[attr-defined]
+    number = other._dataset._process.pid  # type: ignore[attr-defined]
     del other
     with pytest.raises(ProcessLookupError):
         os.kill(number, 0)
