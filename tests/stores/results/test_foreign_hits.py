@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.formats import open_source
 from mercore.stores.results.hits import (
+    FORMATS,
     Hits,
     certificate_path,
     check_hits_path,
@@ -66,11 +67,13 @@ def test_the_truth_of_ann_benchmarks_is_read_beside_its_vectors(tmp_path: Path) 
     same(read_hits(path), SCORES, IDS)
 
 
-def test_a_format_that_is_named_needs_no_suffix(tmp_path: Path) -> None:
-    write_hits(str(tmp_path / "a.ibin"), Hits(scores=SCORES, ids=IDS))
-    path = (tmp_path / "a.ibin").rename(tmp_path / "bigann-10M")
-    same(read_hits(str(path), "ibin"), SCORES, IDS)
-    same(open_hits(str(path), "IBIN"), SCORES, IDS)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_format_that_is_named_needs_no_suffix(form: str, tmp_path: Path) -> None:
+    write_hits(str(tmp_path / f"a.{form}"), Hits(scores=SCORES, ids=IDS))
+    path = (tmp_path / f"a.{form}").rename(tmp_path / "bigann-10M")
+    scores = None if form in ("npy", "ivecs") else SCORES  # an .ivecs has its scores beside it
+    same(read_hits(str(path), form), scores, IDS)
+    same(open_hits(str(path), form.upper()), scores, IDS)
     with pytest.raises(InputError, match=r"^unknown format of hits: found 'csv', expected ivecs "):
         read_hits(str(path), "csv")
 

@@ -227,10 +227,13 @@ def test_old_scores_never_stay_beside_new_ids(
 
 
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for action in (check_hits_path, read_hits):
+    for action, fix in (
+        (check_hits_path, "rename the file."),
+        (read_hits, "name its format, as --hits-format ibin, or rename the file."),
+    ):
         assert told(InputError, action, tmp_path / "a.csv") == (
             "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
-            ".hdf5. Fix: rename the file."
+            f".hdf5. Fix: {fix}"
         )
     with pytest.raises(
         NotFoundError,
