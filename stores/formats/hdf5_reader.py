@@ -96,12 +96,22 @@ def _fault(path: str, member: str, file: Any, dataset: Any) -> str | None:  # no
             f"dataset {member!r} is of {dataset.dtype}, expected numbers. Fix: name another "
             "dataset."
         )
-    elsewhere = dataset.file.filename != file.filename
-    if elsewhere or dataset.external or dataset.is_virtual:
-        return (
-            f"the numbers of dataset {member!r} lie in another file, expected them in this one. "
-            "Fix: copy them into this file, for example with h5copy."
-        )
+    return _elsewhere(member, file, dataset) or _too_large(path, member, dataset)
+
+
+def _elsewhere(member: str, file: Any, dataset: Any) -> str | None:  # noqa: ANN401
+    """Return that the numbers of a dataset lie in another file, if they do."""
+    linked = dataset.file.filename != file.filename
+    if not (linked or dataset.external or dataset.is_virtual):
+        return None
+    return (
+        f"the numbers of dataset {member!r} lie in another file, expected them in this one. "
+        "Fix: copy them into this file, for example with h5copy."
+    )
+
+
+def _too_large(path: str, member: str, dataset: Any) -> str | None:  # noqa: ANN401
+    """Return that a dataset does not fit its file, or a chunk the memory, if so."""
     size = os.path.getsize(path)  # noqa: PTH202 - a light import
     if dataset.shape[0] * dataset.shape[1] * dataset.dtype.itemsize > MOST_RATIO * size:
         return (

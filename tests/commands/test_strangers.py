@@ -51,7 +51,7 @@ FILES: dict[str, tuple[Write, str, str]] = {  # writer, names of the base and of
         "words.npz",
         "asked.npz",
     ),
-    "npz": (lambda path, rows: np.savez_compressed(path, rows), "rows.npz", "asked.npz"),
+    "npz": (np.savez_compressed, "rows.npz", "asked.npz"),
     "Parquet of lists": (
         lambda path, rows: pq.write_table(lists(rows), path),
         "rows.parquet",

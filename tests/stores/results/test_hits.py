@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from faiss.contrib import vecs_io
 from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 from pyarrow import parquet
@@ -27,7 +28,7 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
-from tests.support.strategies import hit_arrays
+from tests.support.strategies import hit_arrays, steady
 
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]
 in_one_folder = settings(
@@ -78,6 +79,29 @@ def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
         same(read_hits(path), *arrays)
 
     check()
+
+
+def test_ids_come_back_from_npy(tmp_path: Path) -> None:
+    @in_one_folder
+    @given(arrays=hit_arrays(max_id=2**63 - 1))
+    def check(arrays: Arrays) -> None:
+        write_hits(str(tmp_path / "a.npy"), Hits(scores=arrays[0], ids=arrays[1]))
+        same(read_hits(str(tmp_path / "a.npy")), None, arrays[1])
+
+    check()
+
+
+@steady(4)  # each starts processes
+@given(arrays=hit_arrays(score="f8", max_id=2**63 - 1))
+def test_hits_come_back_from_hdf5(tmp_path: Path, arrays: Arrays) -> None:
+    write_hits(str(tmp_path / "a.h5"), Hits(scores=arrays[0], ids=arrays[1]))
+    same(read_hits(str(tmp_path / "a.h5")), *arrays)
+
+
+def test_faiss_reads_texmex_hits(tmp_path: Path) -> None:
+    write_hits(str(tmp_path / "a.ivecs"), Hits(scores=SCORES, ids=IDS))
+    np.testing.assert_array_equal(vecs_io.ivecs_read(str(tmp_path / "a.ivecs")), IDS)
+    np.testing.assert_array_equal(vecs_io.fvecs_read(str(tmp_path / "a.fvecs")), SCORES)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
