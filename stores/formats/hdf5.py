@@ -85,7 +85,8 @@ class Hdf5Dataset:
             view = raw.reshape(-1).data
             if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
                 raise self._crash()
-        return raw.view(stored).reshape(stop - start, self.shape[1])
+        rows: NDArray[Any] = raw.view(stored).reshape(stop - start, self.shape[1])
+        return rows
 
     def _answer(self) -> dict[str, Any]:
         """Return the next answer of the process."""

@@ -30,6 +30,7 @@ from mercore.stores.errors import (
 from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
 from tests.support.strategies import hit_arrays, steady
 
+FAISS: Any = vecs_io  # which has no types
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]
 in_one_folder = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
@@ -100,8 +101,8 @@ def test_hits_come_back_from_hdf5(tmp_path: Path, arrays: Arrays) -> None:
 
 def test_faiss_reads_texmex_hits(tmp_path: Path) -> None:
     write_hits(str(tmp_path / "a.ivecs"), Hits(scores=SCORES, ids=IDS))
-    np.testing.assert_array_equal(vecs_io.ivecs_read(str(tmp_path / "a.ivecs")), IDS)
-    np.testing.assert_array_equal(vecs_io.fvecs_read(str(tmp_path / "a.fvecs")), SCORES)
+    np.testing.assert_array_equal(FAISS.ivecs_read(str(tmp_path / "a.ivecs")), IDS)
+    np.testing.assert_array_equal(FAISS.fvecs_read(str(tmp_path / "a.fvecs")), SCORES)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
