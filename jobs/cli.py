@@ -168,7 +168,10 @@ def ingest(*, json: bool, **values: object) -> None:
 
 @main.command(
     section=DATA,
-    examples=("mercore append day2.bvecs base.zarr",),
+    examples=(
+        "mercore append day2.bvecs base.zarr",
+        "mercore append day2.npy day3.npy base.zarr --drop-bad-rows",
+    ),
 )
 @click.argument("source", type=READ, nargs=-1, required=True)
 @click.argument("store", type=GROWN)

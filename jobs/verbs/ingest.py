@@ -248,6 +248,7 @@ def several(given: Any) -> list[Any]:  # noqa: ANN401 - a path, an array, or a l
 
 
 def _path(given: Given) -> AnyRows:
+    """Return a path as text, its ``~`` expanded, and rows in memory as they are."""
     return expand_home(str(given)) if isinstance(given, str | Path) else given
 
 
