@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ TEST = re.compile(r"`(tests/\S+\.py(?:::\w+)+)`")
 def prose(page: str) -> list[str]:
     """Return the lines of a page outside of code blocks."""
     return re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S).splitlines()
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    """Return the syntax tree of a file of tests."""
+    return ast.parse((ROOT / path).read_text())
 
 
 def anchors(page: Path) -> set[str]:
@@ -77,7 +84,7 @@ def test_every_promise_has_tests() -> None:
 def test_every_test_that_a_page_names_exists(page: str) -> None:
     for test in TEST.findall("\n".join(prose(page))):
         path, *names = test.split("::")
-        node: ast.AST = ast.parse((ROOT / path).read_text())
+        node: ast.AST = parsed(path)
         for name in names:
             inner = {
                 found.name: found
