@@ -57,15 +57,12 @@ def ingest(
     Parameters
     ----------
     source : a path (see the guide's page on files), or rows: an array of NumPy, Dask, xarray, Zarr
-        or h5py, a memmap, a data frame of pandas or polars, a CSR matrix, or a list of lists
-    format : the name of the file's format, where its suffix does not say it
-    rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
-
-    Parameters
-    ----------
-    source : a path, an array [n, d], or a list of these, whose rows follow one another
+        or h5py, a memmap, a data frame of pandas or polars, a CSR matrix, or a list of lists; or a
+        list of paths or arrays, whose rows follow one another
     drop_zero_rows : leave rows out that are all zero; the others keep their ids
     drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
+    format : the name of the file's format, where its suffix does not say it
+    rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
 
     Raises
     ------

@@ -33,9 +33,9 @@ def _open_arrow(path: str, member: str | None) -> Source:
 
 
 def _open_hdf5(path: str, member: str | None) -> Source:
-    from mercore.stores.formats.hdf5 import open_hdf5  # h5py takes a while to load
+    from mercore.stores.formats.hdf5 import Hdf5Source  # few need it
 
-    return open_hdf5(path, member)
+    return Hdf5Source(path, member)
 
 
 # Formats whose rows have equal bytes: read at positions, or as a stream.

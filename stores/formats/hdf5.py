@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -20,13 +21,28 @@ from mercore.stores.location.resolve import refuse_url
 
 READER = Path(__file__).with_name("hdf5_reader.py")
 WINDOW_BYTES = 8 << 20
-LINE_BYTES = 1 << 20
+LINE_BYTES = 16 << 20
 
 
-class Hdf5Source:
-    """A ``Source`` over a dataset, which another process reads: see ``hdf5_reader``."""
+class Hdf5Dataset:
+    """A dataset [n, d] as it is stored, which another process reads: see ``hdf5_reader``.
+
+    ``name`` is ``file.h5::dataset``; ``names`` are what the root of the file holds.
+
+    Raises
+    ------
+    FormatError
+        If the file is damaged, or it has no such dataset, or several without a ``member``; or if
+        the numbers lie in another file, or are too many for the size of this one.
+    InputError
+        If it is a URL.
+    NotFoundError, StorageError
+        If the file does not exist, or cannot be read.
+    """
 
     def __init__(self, path: str, member: str | None) -> None:
+        refuse_url(path, "an HDF5 file")
+        LocalFile(path)  # which says why it cannot be read
         self._lock, self.name = Lock(), path
         words = [sys.executable, "-P", str(READER), str(Path(path).absolute())]
         self._process = subprocess.Popen(  # noqa: S603 - our own file
@@ -38,44 +54,39 @@ class Hdf5Source:
         weakref.finalize(self, _end, self._process)
         header = self._answer()
         self.name = f"{path}::{header['member']}"
+        self.names = frozenset[str](header["names"])
         n, d = header["shape"]
-        check_shape(self.name, n, d)
-        self.shape = (n, d)
-        self.source_dtype = np.dtype(header["dtype"])
-        self.dtype = returned_dtype(self.source_dtype, self.name)
+        self.shape, self.dtype = (int(n), int(d)), np.dtype(header["dtype"])
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_row_range(self, start, stop)
-        rows = np.empty((stop - start, self.shape[1]), self.dtype)
-        step = max(1, WINDOW_BYTES // (self.shape[1] * self.source_dtype.itemsize))
-        with self._lock:
-            for first in range(start, stop, step):
-                last = min(first + step, stop)
-                rows[first - start : last - start] = convert(
-                    self._window(first, last), self.dtype, name=self.name, first=first
-                )
+    def windows(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield (first row, ``dtype``[some, d]) over the rows [start, stop), in order."""
+        step = max(1, WINDOW_BYTES // max(1, self.shape[1] * self.dtype.itemsize))
+        for first in range(start, stop, step):
+            yield first, self._window(first, min(first + step, stop))
+
+    def read_all(self) -> NDArray[Any]:
+        """Return all rows, ``dtype``[n, d]."""
+        rows = np.empty(self.shape, self.dtype)
+        for first, window in self.windows(0, len(rows)):
+            rows[first : first + len(window)] = window
         return rows
-
-    def fingerprint(self) -> str:
-        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
-        size = self.shape[0] * self.shape[1] * self.source_dtype.itemsize
-        return digest_rows(self, kind="hdf5", stored=self.source_dtype, size=size)
 
     def _window(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows as they are stored."""
-        stored = self.source_dtype
+        stored = self.dtype
         raw = np.empty((stop - start, self.shape[1] * stored.itemsize), np.uint8)
-        try:
-            cast("Any", self._process.stdin).write(f"{start} {stop}\n".encode())
-            cast("Any", self._process.stdin).flush()
-        except BrokenPipeError as error:
-            raise self._crash() from error
-        count = self._answer()["bytes"]
-        view = raw.reshape(-1).data
-        if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
-            raise self._crash()
-        return raw.view(np.uint8 if stored.kind == "b" else stored)
+        with self._lock:
+            try:
+                cast("Any", self._process.stdin).write(f"{start} {stop}\n".encode())
+                cast("Any", self._process.stdin).flush()
+            except BrokenPipeError as error:
+                raise self._crash() from error
+            count = self._answer()["bytes"]
+            view = raw.reshape(-1).data
+            if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
+                raise self._crash()
+        rows: NDArray[Any] = raw.view(stored).reshape(stop - start, self.shape[1])
+        return rows
 
     def _answer(self) -> dict[str, Any]:
         """Return the next answer of the process."""
@@ -89,26 +100,44 @@ class Hdf5Source:
 
     def _crash(self) -> FormatError:
         return FormatError(
-            f"{self.name}: the HDF5 library broke down on it (exit code {self._process.wait()}). "
-            "Fix: fetch the file again, or repair it with h5repack."
+            f"{self.name}: the HDF5 library crashed on this file (exit code "
+            f"{self._process.wait()}). Fix: fetch the file again, or repair it with h5repack."
         )
 
 
-def open_hdf5(path: str, member: str | None) -> Hdf5Source:
-    """Open a dataset of an HDF5 file: ``member``, or the only one of two dimensions.
+class Hdf5Source:
+    """A ``Source`` over a dataset of an HDF5 file: ``member``, or the only one of two dimensions.
 
     Raises
     ------
+    MercoreError
+        The errors of ``Hdf5Dataset``.
     FormatError
-        If the file is damaged, or it has no such dataset, or several without a ``member``.
-    InputError
-        If it is a URL.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
+        If the numbers are of a dtype that mercore does not read.
     """
-    refuse_url(path, "an HDF5 file")
-    LocalFile(path)  # which says why it cannot be read
-    return Hdf5Source(path, member)
+
+    def __init__(self, path: str, member: str | None) -> None:
+        self._dataset = Hdf5Dataset(path, member)
+        self.name, self.shape = self._dataset.name, self._dataset.shape
+        check_shape(self.name, *self.shape)
+        self.source_dtype = self._dataset.dtype
+        self.dtype = returned_dtype(self.source_dtype, self.name)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+        check_row_range(self, start, stop)
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        for first, window in self._dataset.windows(start, stop):
+            place = rows[first - start : first - start + len(window)]
+            # Bytes of bools need not be 0 or 1.
+            numbers = window.view(np.uint8) if window.dtype.kind == "b" else window
+            place[:] = convert(numbers, self.dtype, name=self.name, first=first)
+        return rows
+
+    def fingerprint(self) -> str:
+        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
+        size = self.shape[0] * self.shape[1] * self.source_dtype.itemsize
+        return digest_rows(self, kind="hdf5", stored=self.source_dtype, size=size)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -2,12 +2,15 @@
 
 ``python -P hdf5_reader.py FILE [DATASET]`` imports nothing of mercore. It answers each line
 ``START STOP`` on stdin on stdout: one line of JSON, then the bytes of the rows. Its first line
-describes the dataset. The key ``error`` says what is wrong.
+describes the dataset, and names what lies beside it in the root of the file. The key ``error`` says
+what is wrong.
 """
 
 import json
+import os
 import signal
 import sys
+from itertools import islice
 from typing import Any
 
 import h5py
@@ -15,6 +18,9 @@ import numpy as np
 
 CACHE_BYTES = 32 << 20  # of decoded chunks
 MOST_CHUNK_BYTES = 1 << 30
+MOST_RATIO = 1100  # of compression: gzip's limit is 1032
+MOST_NAMES = 10_000  # of the root, none of them longer than 100
+SHOWN_NAMES = 20
 SECONDS = 300  # a block that takes longer ends the process
 # The errors that h5py raises for damaged files, unknown filters and types.
 BAD_HDF5 = (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, MemoryError)
@@ -26,6 +32,7 @@ def main(path: str, member: str | None) -> None:
     try:
         file = h5py.File(path, "r", rdcc_nbytes=CACHE_BYTES, locking=False)
         dataset = _dataset(path, file, member)
+        beside = [name for name in islice(file, MOST_NAMES) if len(name) <= 100]
     except BAD_HDF5 as error:
         _answer({"error": _damage(error)})
         return
@@ -33,7 +40,8 @@ def main(path: str, member: str | None) -> None:
         _answer({"error": dataset})
         return
     member = dataset.name.removeprefix("/")
-    _answer({"member": member, "shape": dataset.shape, "dtype": dataset.dtype.str})
+    about = {"member": member, "shape": dataset.shape, "dtype": dataset.dtype.str}
+    _answer({**about, "names": beside})
     signal.alarm(0)
     for line in sys.stdin:
         start, stop = map(int, line.split())
@@ -53,7 +61,7 @@ def _dataset(path: str, file: Any, member: str | None) -> Any:  # noqa: ANN401 -
         names = [name for name, dims in _datasets(file) if dims == 2]
         if len(names) != 1:
             return (
-                f"{len(names)} datasets of two dimensions ({', '.join(names) or 'none'}), "
+                f"{len(names)} datasets of two dimensions ({_shown(names)}), "
                 f"expected one. Fix: name one, as {path}::{names[0] if names else 'train'}"
             )
         member = names[0]
@@ -76,8 +84,8 @@ def _datasets(file: Any) -> list[tuple[str, int]]:  # noqa: ANN401
 def _fault(path: str, member: str, file: Any, dataset: Any) -> str | None:  # noqa: ANN401
     """Return why a node is no dataset of two dimensions that can be read in blocks."""
     if not isinstance(dataset, h5py.Dataset):
-        names = ", ".join(name for name, _ in _datasets(file)) or "none"
-        return f"no dataset {member!r}, expected one of: {names}. Fix: {path}::DATASET"
+        names = _shown([name for name, _ in _datasets(file)])
+        return f"no dataset {member!r}, expected one of: {names}. Fix: name one, as {path}::NAME"
     if dataset.shape is None or len(dataset.shape) != 2:
         return (
             f"dataset {member!r} has shape {dataset.shape}, expected two dimensions, (n, d). "
@@ -88,10 +96,27 @@ def _fault(path: str, member: str, file: Any, dataset: Any) -> str | None:  # no
             f"dataset {member!r} is of {dataset.dtype}, expected numbers. Fix: name another "
             "dataset."
         )
-    if dataset.external or dataset.is_virtual:
+    return _elsewhere(member, file, dataset) or _too_large(path, member, dataset)
+
+
+def _elsewhere(member: str, file: Any, dataset: Any) -> str | None:  # noqa: ANN401
+    """Return that the numbers of a dataset lie in another file, if they do."""
+    linked = dataset.file.filename != file.filename
+    if not (linked or dataset.external or dataset.is_virtual):
+        return None
+    return (
+        f"the numbers of dataset {member!r} lie in another file, expected them in this one. "
+        "Fix: copy them into this file, for example with h5copy."
+    )
+
+
+def _too_large(path: str, member: str, dataset: Any) -> str | None:  # noqa: ANN401
+    """Return that a dataset does not fit its file, or a chunk the memory, if so."""
+    size = os.path.getsize(path)  # noqa: PTH202 - a light import
+    if dataset.shape[0] * dataset.shape[1] * dataset.dtype.itemsize > MOST_RATIO * size:
         return (
-            f"the numbers of dataset {member!r} lie in other files, expected them in this one. "
-            "Fix: copy it with h5repack."
+            f"dataset {member!r} has the shape {dataset.shape} of {dataset.dtype}, but the file "
+            f"has only {size} bytes. Fix: fetch or write the file again."
         )
     chunk = int(np.prod(dataset.chunks or (0,), dtype=object)) * dataset.dtype.itemsize
     if chunk > MOST_CHUNK_BYTES:
@@ -100,6 +125,12 @@ def _fault(path: str, member: str, file: Any, dataset: Any) -> str | None:  # no
             f"{MOST_CHUNK_BYTES}. Fix: write it again with smaller chunks."
         )
     return None
+
+
+def _shown(names: list[str]) -> str:
+    """Return the first names of a list."""
+    more = ", …" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more or "none"
 
 
 def _damage(error: BaseException) -> str:

@@ -126,7 +126,7 @@ def open_npz(path: str, member: str | None) -> Source:
     if name not in files:
         raise FormatError(
             f"{path}: no array {name!r}, expected one of {', '.join(files) or 'none'}. "
-            f"Fix: {path}::ARRAY"
+            f"Fix: name one, as {path}::ARRAY"
         )
     chosen = files[name]
     layout = npy_layout(chosen.read_prefix(PREFIX_BYTES), chosen.name, chosen.size)

@@ -50,10 +50,13 @@ class CsrSource:
         if ends[0] < 0 or ends[-1] > self._data.shape[0] or (lengths < 0).any():
             raise self._damaged(self.name, f"indptr of rows [{start}, {stop}) is out of order")
         if (lengths > d).any():
-            raise self._damaged(self.name, f"a row from {start} on has more than {d} numbers")
+            raise self._damaged(
+                self.name, f"among rows [{start}, {stop}), one has over {d} numbers"
+            )
         columns = self._indices.read_stored(int(ends[0]), int(ends[-1]))[:, 0]
         if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < d:
-            raise self._damaged(self.name, f"a row from {start} on has a column beyond {d}")
+            wrong = f"among rows [{start}, {stop}), one has a column that is not in [0, {d})"
+            raise self._damaged(self.name, wrong)
         numbers = self._data.read_stored(int(ends[0]), int(ends[-1]))[:, 0]
         # SciPy adds up no float16, and bytes that are no bool may be in a damaged file.
         plain = {"?": np.uint8, "e": np.float32}.get(numbers.dtype.char, numbers.dtype)

@@ -1,6 +1,5 @@
 """TEXMEX files, ``.fvecs .bvecs .ivecs``: each row is d (int32, little-endian), then d numbers."""
 
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ STORED: dict[str, np.dtype[Any]] = {
 HEAD_BYTES = 4
 
 
-def open_texmex(path: str) -> BinarySource:
-    """Open a TEXMEX file by its suffix: see ``texmex_layout``."""
-    file, stored = open_binary(path), STORED[PurePath(path).suffix.lower().removeprefix(".")]
+def open_texmex(path: str, form: str) -> BinarySource:
+    """Open a TEXMEX file of the format ``form``, whatever its suffix: see ``texmex_layout``."""
+    file, stored = open_binary(path), STORED[form]
     return BinarySource(file, texmex_layout(stored, file.read_prefix(HEAD_BYTES), path, file.size))
 
 

@@ -1,22 +1,18 @@
 """Hits in HDF5 files, as ann-benchmarks has them: ``neighbors``, ``distances`` and ``scores``."""
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.errors import FormatError
-from mercore.stores.location.local_file import LocalFile
+from mercore.stores.errors import MercoreError
+from mercore.stores.formats.hdf5 import Hdf5Dataset
 from mercore.stores.results.id_arrays import IdsAndScores, ids_and_scores
-
-if TYPE_CHECKING:
-    import h5py
 
 SUFFIXES = (".h5", ".hdf5")
 SEPARATOR = "::"  # between a file and a dataset in it
-NEIGHBOURS, SCORES = "neighbors", ("scores", "distances")
-MOST_RATIO = 1100  # of compression: gzip's limit is 1032
+NEIGHBOURS, SCORES, ROWS = "neighbors", ("scores", "distances"), "train"
 
 
 def split_dataset(path: str) -> tuple[str, str | None]:
@@ -37,35 +33,29 @@ def read_hdf5_hits(path: str) -> IdsAndScores:
     Raises
     ------
     FormatError
-        If the file is damaged, or has no such ids.
+        If the file is damaged, or has no such ids; see ``Hdf5Dataset``.
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
     file, dataset = split_dataset(path)
-    size = LocalFile(file).size
-    ids = dataset or NEIGHBOURS
-    import h5py
-
-    try:
-        with h5py.File(file, "r", locking=False) as opened:
-            names = [ids, *(SCORES if ids == NEIGHBOURS else ())]
-            found = {name: _read(opened, name, size) for name in names if name in opened}
-    # h5py raises all of these for damage.
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
-        raise FormatError(
-            f"{file}: the HDF5 file is damaged ({reason}). Fix: fetch or write the file again."
-        ) from error
-    if ids not in found:
-        raise FormatError(
-            f"{file}: no dataset {ids}, expected ids int64[nq, k]. Fix: name the dataset, as in "
-            f"{file}{SEPARATOR}{NEIGHBOURS}"
-        )
-    arrays = {"neighbors": found.pop(ids)}
-    scores = next(iter(found.values()), None)
-    if scores is not None:
-        arrays["distances"] = scores
+    ids = Hdf5Dataset(file, dataset or NEIGHBOURS)
+    arrays = {NEIGHBOURS: ids.read_all()}
+    scores = next((name for name in SCORES if name in ids.names), None)
+    if scores is not None and dataset in (None, NEIGHBOURS):
+        arrays["distances"] = Hdf5Dataset(file, scores).read_all()
     return ids_and_scores(path, arrays)
+
+
+def has_hits(path: str) -> bool:
+    """Return whether an HDF5 file holds ids; one with rows to search holds vectors first."""
+    file, dataset = split_dataset(path)
+    if dataset not in (None, NEIGHBOURS):
+        return False
+    try:
+        ids = Hdf5Dataset(file, NEIGHBOURS)
+    except MercoreError:
+        return False
+    return dataset == NEIGHBOURS or ROWS not in ids.names
 
 
 def hdf5_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None) -> bytes:
@@ -84,26 +74,3 @@ def hdf5_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None)
             file.create_dataset("distances", data=scores if ascend else 1 - scores)
             file.create_dataset("scores", data=scores)
     return stream.getvalue()
-
-
-def _read(file: "h5py.File", name: str, size: int) -> NDArray[Any]:
-    """Return a dataset; refuse one in another file, and one that such a file cannot hold."""
-    import h5py
-
-    link, dataset = file.get(name, getlink=True), file[name]
-    here = isinstance(link, h5py.HardLink) and dataset.file.filename == file.filename
-    if not here or not isinstance(dataset, h5py.Dataset):
-        raise FormatError(
-            f"{file.filename}: {name} is no dataset of this file. Fix: copy it into the file."
-        )
-    if dataset.is_virtual or dataset.external:
-        raise FormatError(
-            f"{file.filename}: the numbers of {name} lie in another file. Fix: copy them into "
-            "this one."
-        )
-    if dataset.nbytes > MOST_RATIO * size:
-        raise FormatError(
-            f"{file.filename}: {name} has the shape {dataset.shape}, but the file has only {size} "
-            "bytes. Fix: fetch or write the file again."
-        )
-    return np.asarray(dataset[()])

@@ -218,7 +218,8 @@ def read_hits(path: str, called: str | None = None) -> Hits:
     """
     refuse_url(path, "hits")
     file, _ = split_dataset(path)
-    reader = READERS[_suffix(file) if called is None else _suffix_called(called)]
+    fix = "name its format, as --hits-format ibin, or rename the file."
+    reader = READERS[_suffix(file, fix) if called is None else _suffix_called(called)]
     if not stat.S_ISREG(path_status(file).st_mode):
         message = f"{path}: not a regular file, expected hits. Fix: name the file."
         raise FormatError(message)
@@ -293,13 +294,12 @@ def _is_file(path: str, other: object) -> bool:
     )
 
 
-def _suffix(path: str) -> str:
+def _suffix(path: str, fix: str = "rename the file.") -> str:
     """Return the suffix in lower case, or refuse one of no format of hits."""
     suffix = Path(path).suffix
     if suffix.lower() not in READERS:
         message = (
-            f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. "
-            "Fix: rename the file."
+            f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: {fix}"
         )
         raise InputError(message)
     return suffix.lower()

@@ -11,7 +11,7 @@ from mercore.stores.formats import open_source
 from mercore.stores.formats.binary import BinarySource
 from mercore.stores.formats.npz import BAD_ZIP
 from mercore.stores.results.certificates import ABOUT, read_certificate
-from mercore.stores.results.hdf5 import NEIGHBOURS, SUFFIXES, split_dataset
+from mercore.stores.results.hdf5 import SUFFIXES, has_hits, split_dataset
 from mercore.stores.results.hits import found_certificate, read_hits
 from mercore.stores.results.id_arrays import NAMES
 
@@ -29,15 +29,14 @@ def describe_results(path: str) -> Report | None:
     MercoreError
         If it is such a file, and damaged.
     """
-    file, dataset = split_dataset(path)
-    suffix = Path(file).suffix.lower()
+    suffix = Path(split_dataset(path)[0]).suffix.lower()
     if suffix == ".npz" and ABOUT in _members(path):
         return _describe_certificate(path)
     names = {pair[0] for pair in NAMES}
     holds_hits = (
         (suffix == ".npz" and bool(names & _members(path)))
         or (suffix == ".parquet" and "ids" in _columns(path))
-        or (suffix in SUFFIXES and _has_neighbours(file, dataset))
+        or (suffix in SUFFIXES and has_hits(path))
         or (suffix in SHARED and _looks_like_ids(path, suffix))
     )
     return _describe_hits(path) if holds_hits else None
@@ -76,19 +75,6 @@ def _columns(path: str) -> list[str]:
         return list(parquet.read_schema(path).names)
     except (pa.ArrowException, OSError, ValueError):
         return []
-
-
-def _has_neighbours(file: str, dataset: str | None) -> bool:
-    """Return whether an HDF5 file holds ids; one with rows to search holds vectors first."""
-    import h5py
-
-    try:
-        with h5py.File(file, "r", locking=False) as opened:
-            return dataset == NEIGHBOURS or (
-                dataset is None and NEIGHBOURS in opened and "train" not in opened
-            )
-    except (OSError, RuntimeError):
-        return False
 
 
 def _looks_like_ids(path: str, suffix: str) -> bool:

@@ -61,13 +61,12 @@ def read_texmex_hits(path: str) -> tuple[NDArray[np.int32], NDArray[np.float32] 
     NotFoundError, StorageError
         If a file does not exist, or cannot be read.
     """
-    source = open_texmex(path)
+    source = open_texmex(path, "ivecs")
     nq = source.shape[0]
     beside = _beside(path)
-    scores = (
-        open_texmex(str(beside)).read_stored(0, nq) if _are_scores(beside, Path(path)) else None
-    )
-    return source.read_stored(0, nq), scores
+    if not _are_scores(beside, Path(path)):
+        return source.read_stored(0, nq), None
+    return source.read_stored(0, nq), open_texmex(str(beside), "fvecs").read_stored(0, nq)
 
 
 def _beside(path: str) -> Path:
@@ -80,6 +79,6 @@ def _are_scores(beside: Path, ids: Path) -> bool:
     if not (beside.is_file() and ids.is_file()):
         return False
     try:
-        return open_texmex(str(beside)).shape == open_texmex(str(ids)).shape
+        return open_texmex(str(beside), "fvecs").shape == open_texmex(str(ids), "ivecs").shape
     except FormatError:
         return False

@@ -41,8 +41,9 @@ def test_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     np.save(tmp_path / "rows.npy", ROWS)
     succeed("ingest", "~/rows.npy", "~/one.zarr")
     mercore.ingest("~/rows.npy", Path("~/two.zarr"))
+    mercore.append(["~/rows.npy"], "~/two.zarr")
     one, two = (mercore.info(f"~/{name}.zarr") for name in ("one", "two"))
-    assert one["rows"] == two["rows"] == 300
+    assert (one["rows"], two["rows"]) == (300, 600)
     _, hits = mercore.search("~/one.zarr", "~/rows.npy", kernel="chi2", exact=True, k=3)
     assert (hits.ids >= 0).all()
 

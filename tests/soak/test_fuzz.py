@@ -1,4 +1,4 @@
-"""100 000 mutated files over all readers, in processes of 4 GiB each: no crash, no hang."""
+"""100 000 mutated files over all readers of rows and hits, in processes of 4 GiB each: no crash, no hang."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Mutated files of every format: a reader returns rows of the announced shape, or a clear error.
+"""Mutated files of every format of rows and hits: a reader returns arrays of the announced shape,
+or a clear error.
 
 ``python -m tests.support.fuzzing FIRST LAST REPORT [NAME…]`` runs the cases FIRST…LAST − 1, of the
 files named, and keeps the number of the case at hand in REPORT, so that a crash names its case.
@@ -9,7 +10,7 @@ import io
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +26,11 @@ from pyarrow import feather
 from mercore.stores.errors import MercoreError
 from mercore.stores.formats import open_source
 from mercore.stores.formats.streams import row_blocks
+from mercore.stores.results.hits import Hits, read_hits, write_hits
+from mercore.stores.results.recognise import describe_results
 
 ROWS = np.random.default_rng(0).random((40, 6), np.float32)
+HITS = Hits(scores=ROWS, ids=np.argsort(ROWS, axis=1))
 BLOCK_BYTES = 8 << 20
 BLOCKS = 4  # a damaged header may announce any number of rows
 VALUES = [0, 1, 2, 4, 127, 128, 255, 256, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1]
@@ -91,6 +95,14 @@ def zarr_chunk() -> bytes:
         return (Path(folder) / "zarr.json").read_bytes()
 
 
+def hits(suffix: str) -> bytes:
+    """Return a file of hits."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"hits.{suffix}"
+        write_hits(str(path), HITS)
+        return path.read_bytes()
+
+
 MAKERS: dict[str, Callable[[], bytes]] = {
     "a.fvecs": texmex,
     "a.fbin": bigann,
@@ -111,7 +123,12 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "chunked.hdf5": lambda: hdf5(chunked=True),
     "a.zarr": zarr_chunk,
 }
-HDF5 = ("plain.h5", "chunked.hdf5")  # each case starts a process
+HIT_MAKERS: dict[str, Callable[[], bytes]] = {
+    f"hits.{suffix}": partial(hits, suffix)
+    for suffix in ("npy", "npz", "parquet", "ivecs", "ibin", "h5")
+}
+MAKERS |= HIT_MAKERS
+HDF5 = ("plain.h5", "chunked.hdf5", "hits.h5")  # each case starts a process
 IN_PROCESS = tuple(name for name in MAKERS if name not in HDF5)
 CHECKED = {"a.fvecs.gz", "a.fbin.gz", "c.npy.gz", "deflated.npz"}  # checksums cover every number
 
@@ -172,7 +189,7 @@ def run_case(case: int, folder: Path, names: Sequence[str] = IN_PROCESS) -> str:
     else:
         path.write_bytes(data)
     try:
-        rows = read_some(str(path))
+        rows = (read_some_hits if name in HIT_MAKERS else read_some)(str(path))
     except MercoreError as error:
         if "Fix: " not in str(error):
             raise AssertionError(f"an error without a fix: {error}") from error
@@ -196,6 +213,14 @@ def read_some(path: str) -> NDArray[np.float32]:
             source.read(n - 1, n)
             break
     return np.concatenate(found) if found else np.empty((0, source.shape[1]), np.float32)
+
+
+def read_some_hits(path: str) -> NDArray[np.int64]:
+    """Read and describe hits."""
+    found = read_hits(path)
+    assert found.scores is None or found.scores.shape == found.ids.shape
+    describe_results(path)
+    return found.ids
 
 
 def main(first: int, last: int, report: Path, names: Sequence[str] = IN_PROCESS) -> None:

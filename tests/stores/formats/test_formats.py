@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import zarr
 import zarr.codecs
+from faiss.contrib import vecs_io
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from mercore.stores.formats import open_source
 from tests.support.cases import in_case
 from tests.support.strategies import blocks
 
+FAISS: Any = vecs_io  # which has no types
 Bytes = Callable[[NDArray[Any]], bytes]
 in_one_folder = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
@@ -133,6 +135,29 @@ def test_reads_its_layout_in_any_slices(
             (stop - start, rows.shape[1]),
         )
         np.testing.assert_array_equal(block, rows[start:stop].astype(kept), strict=True)
+
+    check()
+
+
+@pytest.mark.parametrize("suffix", ["fvecs", "ivecs", "bvecs"])
+def test_faiss_reads_and_writes_the_same_texmex_files(tmp_path: Path, suffix: str) -> None:
+    readers = {
+        "fvecs": FAISS.fvecs_read,
+        "ivecs": FAISS.ivecs_read,
+        "bvecs": FAISS.bvecs_mmap,
+    }
+    writers = {"fvecs": FAISS.fvecs_write, "ivecs": FAISS.ivecs_write}
+    dtype, path = {"fvecs": "<f4", "ivecs": "<i4", "bvecs": "|u1"}[suffix], tmp_path / f"a.{suffix}"
+
+    @in_one_folder
+    @given(rows=blocks(dtype))
+    def check(rows: NDArray[Any]) -> None:
+        path.write_bytes(texmex(rows))
+        np.testing.assert_array_equal(readers[suffix](str(path)), rows)
+        if suffix in writers:
+            writers[suffix](str(path), rows)
+        source = open_source(str(path))
+        np.testing.assert_array_equal(source.read(0, len(rows)), rows.astype(source.dtype))
 
     check()
 

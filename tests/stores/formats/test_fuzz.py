@@ -5,10 +5,21 @@ from pathlib import Path
 import pytest
 
 from mercore.stores.errors import MercoreError
-from tests.support.fuzzing import HDF5, IN_PROCESS, MAKERS, ROWS, original, read_some, run_case
+from mercore.stores.results.hits import read_hits
+from tests.support.fuzzing import (
+    HDF5,
+    HIT_MAKERS,
+    HITS,
+    IN_PROCESS,
+    MAKERS,
+    ROWS,
+    original,
+    read_some,
+    run_case,
+)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [name for name in MAKERS if name not in HIT_MAKERS])
 def test_what_is_not_mutated_is_read(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name.endswith(".zarr"):
@@ -19,6 +30,12 @@ def test_what_is_not_mutated_is_read(tmp_path: Path, name: str) -> None:
     rows = read_some(str(path))
     assert rows.shape == ROWS.shape
     assert name.startswith(("csr", "a.zarr")) or (rows == ROWS).all()
+
+
+@pytest.mark.parametrize("name", HIT_MAKERS)
+def test_hits_that_are_not_mutated_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(original(name))
+    assert (read_hits(str(tmp_path / name)).ids == HITS.ids).all()
 
 
 def test_a_thousand_mutated_files(tmp_path: Path) -> None:

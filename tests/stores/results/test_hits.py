@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from faiss.contrib import vecs_io
 from hypothesis import HealthCheck, given, settings
 from numpy.typing import NDArray
 from pyarrow import parquet
@@ -27,8 +28,9 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.results.hits import Hits, check_hits_path, read_hits, write_hits
-from tests.support.strategies import hit_arrays
+from tests.support.strategies import hit_arrays, steady
 
+FAISS: Any = vecs_io  # which has no types
 Arrays = tuple[NDArray[Any] | None, NDArray[np.int64]]
 in_one_folder = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
@@ -78,6 +80,29 @@ def test_hits_come_back(tmp_path: Path, suffix: str) -> None:
         same(read_hits(path), *arrays)
 
     check()
+
+
+def test_ids_come_back_from_npy(tmp_path: Path) -> None:
+    @in_one_folder
+    @given(arrays=hit_arrays(max_id=2**63 - 1))
+    def check(arrays: Arrays) -> None:
+        write_hits(str(tmp_path / "a.npy"), Hits(scores=arrays[0], ids=arrays[1]))
+        same(read_hits(str(tmp_path / "a.npy")), None, arrays[1])
+
+    check()
+
+
+@steady(4)  # each starts processes
+@given(arrays=hit_arrays(score="f8", max_id=2**63 - 1))
+def test_hits_come_back_from_hdf5(tmp_path: Path, arrays: Arrays) -> None:
+    write_hits(str(tmp_path / "a.h5"), Hits(scores=arrays[0], ids=arrays[1]))
+    same(read_hits(str(tmp_path / "a.h5")), *arrays)
+
+
+def test_faiss_reads_texmex_hits(tmp_path: Path) -> None:
+    write_hits(str(tmp_path / "a.ivecs"), Hits(scores=SCORES, ids=IDS))
+    np.testing.assert_array_equal(FAISS.ivecs_read(str(tmp_path / "a.ivecs")), IDS)
+    np.testing.assert_array_equal(FAISS.fvecs_read(str(tmp_path / "a.fvecs")), SCORES)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
@@ -227,10 +252,13 @@ def test_old_scores_never_stay_beside_new_ids(
 
 
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for action in (check_hits_path, read_hits):
+    for action, fix in (
+        (check_hits_path, "rename the file."),
+        (read_hits, "name its format, as --hits-format ibin, or rename the file."),
+    ):
         assert told(InputError, action, tmp_path / "a.csv") == (
             "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
-            ".hdf5. Fix: rename the file."
+            f".hdf5. Fix: {fix}"
         )
     with pytest.raises(
         NotFoundError,
