@@ -69,7 +69,7 @@ def test_every_verb_is_in_one_section() -> None:
         for name in re.findall(r"^  (\w+)  ", blocks[title], re.MULTILINE)
     ]
     assert sorted([*listed, "completion"]) == sorted(main.commands)
-    assert listed[:3] == ["ingest", "encode", "index"]  # in the order of a first use
+    assert listed[:3] == ["ingest", "append", "encode"]  # in the order of a first use
     assert main.commands["completion"].hidden  # the last line shows it
 
 
@@ -145,7 +145,15 @@ def test_examples_parse(
         main(shlex.split(command[0])[1:], prog_name="mercore", standalone_mode=False)
         context = parsed[-1]
         assert context.command_path.startswith(" ".join(("mercore", *words)))
-        if context.command.name in ("search", "encode", "verify", "evaluate", "compare", "ingest"):
+        if context.command.name in (
+            "search",
+            "encode",
+            "verify",
+            "evaluate",
+            "compare",
+            "ingest",
+            "gallery",
+        ):
             options = options_of(context.command.name, context.params)
             assert options is not None
             options.check()
