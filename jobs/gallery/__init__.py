@@ -1,1 +1,1 @@
-"""The verb demo: real photographs searched from end to end."""
+"""The verbs gallery and demo: pages of queries beside their hits, and what they show."""
