@@ -73,6 +73,12 @@ def ingest(
     MercoreError
         If a source cannot be read or is of another dimension or dtype than the first, or the store
         cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> mercore.ingest("base.npy", "new.zarr")["rows"]
+    200
     """
     options = IngestOptions(
         drop_zero_rows=drop_zero_rows,
@@ -81,7 +87,7 @@ def ingest(
         format=format,
         rows=rows,
     )
-    return open_ingest(source, _file(store), options).run()
+    return open_ingest(source, file_path(store), options).run()
 
 
 def append(
@@ -107,9 +113,16 @@ def append(
     MercoreError
         If a source cannot be read or is of another dimension or dtype, or the store is damaged or
         cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.ingest("base.npy", "grown.zarr")
+    >>> mercore.append("query.npy", "grown.zarr")["rows"]
+    205
     """
     options = AppendOptions(drop_zero_rows=drop_zero_rows, drop_bad_rows=drop_bad_rows)
-    return open_append(source, _file(store), options).run()
+    return open_append(source, file_path(store), options).run()
 
 
 def encode(
@@ -145,16 +158,23 @@ def encode(
         If scoring every row is cheaper than the bound; nothing is made.
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory or the disk.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.encode("base.zarr", "codes.zarr", kernel="chi2", encoder="aska:atoms=64")
+    >>> report["rows"], report["parts_done"]
+    (200, 1)
     """
     options = EncodeOptions(
-        kernel=_kernel(kernel, gamma, transform, linear_map),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
         encoder=_encoder(encoder),
         part_rows=part_rows,
         compressor=compressor,
         force=force,
-        execution=_execution(workers, processes, scheduler, memory, option="workers"),
+        execution=execution_options(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_encode(_file(vectors), _file(codes), options).run()
+    return open_encode(file_path(vectors), file_path(codes), options).run()
 
 
 def index(
@@ -176,15 +196,22 @@ def index(
     ------
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory or the disk.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.encode("base.zarr", "bits.zarr", kernel="chi2", encoder="klsh:bits=32")
+    >>> mercore.index("bits.zarr", "orders.zarr", orders=8)["orders"]
+    8
     """
     options = IndexOptions(
         epsilon=epsilon,
         orders=orders,
         random_state=random_state,
         part_rows=part_rows,
-        execution=_execution(workers, processes, scheduler, memory, option="workers"),
+        execution=execution_options(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_index(_file(codes), _file(store), options).run()
+    return open_index(file_path(codes), file_path(store), options).run()
 
 
 def search(
@@ -217,6 +244,13 @@ def search(
     ------
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report, (ids, scores) = mercore.search("base.zarr", "query.npy", kernel="chi2", k=3)
+    >>> ids.shape, scores.shape
+    ((5, 3), (5, 3))
     """
     options = SearchOptions(
         k=k,
@@ -224,14 +258,14 @@ def search(
         exact=exact,
         relaxed=relaxed,
         neighbours=neighbours,
-        vectors=_path(vectors),
-        kernel=_kernel(kernel, gamma, transform, linear_map),
+        vectors=plain_path(vectors),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
         batch=batch,
-        execution=_execution(threads, processes, scheduler, memory),
-        out=_path(out),
+        execution=execution_options(threads, processes, scheduler, memory),
+        out=plain_path(out),
         force=force,
     )
-    return open_search(_file(store), _path(queries), options).run()
+    return open_search(file_path(store), plain_path(queries), options).run()
 
 
 def verify(
@@ -261,16 +295,24 @@ def verify(
     ------
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> _, hits = mercore.search("base.zarr", "query.npy", kernel="chi2", k=3, exact=True)
+    >>> report = mercore.verify("base.zarr", "query.npy", hits, kernel="chi2")
+    >>> report["proved"], report["refuted"]
+    (5, 0)
     """
     options = VerifyOptions(
-        kernel=_kernel(kernel, gamma, transform, linear_map),
-        bounds=_path(bounds),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
+        bounds=plain_path(bounds),
         hits_format=hits_format,
         k=k,
         batch=batch,
-        execution=_execution(threads, processes, scheduler, memory),
+        execution=execution_options(threads, processes, scheduler, memory),
     )
-    return open_verify(_file(vectors), _path(queries), _path(hits), options).run()
+    return open_verify(file_path(vectors), plain_path(queries), plain_path(hits), options).run()
 
 
 def evaluate(
@@ -309,32 +351,53 @@ def evaluate(
     ------
     MercoreError
         If something does not exist, or does not fit together.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> _, truth = mercore.search("base.zarr", "query.npy", kernel="chi2", k=3)
+    >>> mercore.evaluate(truth, truth, ranks=[1])["recall"][0]["value"]
+    1.0
     """
     options = EvaluateOptions(
         hits_format=hits_format,
         truth_format=truth_format,
         ranks=ranks,
-        vectors=_path(vectors),
-        queries=_path(queries),
-        kernel=_kernel(kernel, gamma, transform, linear_map),
+        vectors=plain_path(vectors),
+        queries=plain_path(queries),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
         labelling=LabelOptions(
-            labels=_path(labels), query_labels=_path(query_labels), neighbours=neighbours
+            labels=plain_path(labels), query_labels=plain_path(query_labels), neighbours=neighbours
         ),
         coverage=coverage,
         overlap=overlap,
-        codes=_path(codes),
+        codes=plain_path(codes),
     )
-    return open_evaluate(_path(hits), _path(truth), options).run()
+    return open_evaluate(plain_path(hits), plain_path(truth), options).run()
 
 
 def info(store: StrPath) -> Report:
-    """Return the description of a store, or of a file of another format."""
-    return open_info(_file(store)).run()
+    """Return the description of a store, or of a file of another format.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> mercore.info("base.zarr")["dims"]
+    16
+    """
+    return open_info(file_path(store)).run()
 
 
 def check(store: StrPath) -> Report:
-    """Read every byte of a store against its receipts; return the faults, one sentence each."""
-    return open_check(_file(store)).run()
+    """Read every byte of a store against its receipts; return the faults, one sentence each.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> mercore.check("base.zarr")["faults"]
+    []
+    """
+    return open_check(file_path(store)).run()
 
 
 def export(
@@ -354,11 +417,21 @@ def export(
     ------
     MercoreError
         If the codes are of another encoder, or a file cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> spec = "pq:subquantizers=4"
+    >>> report = mercore.encode("base.zarr", "pq.zarr", kernel="euclidean", encoder=spec)
+    >>> report = mercore.export("pq.zarr", "index.faiss")
     """
     options = ExportOptions(
-        queries=_path(queries), points=_path(points), kernel=_path(kernel), force=force
+        queries=plain_path(queries),
+        points=plain_path(points),
+        kernel=plain_path(kernel),
+        force=force,
     )
-    return open_export(_file(codes), _file(index), options).run()
+    return open_export(file_path(codes), file_path(index), options).run()
 
 
 def compare(
@@ -392,6 +465,15 @@ def compare(
     ------
     MercoreError
         If something does not exist, does not fit together, or exceeds the memory or the disk.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.compare(
+    ...     "base.zarr", "query.npy", kernels="chi2", encoders=["aska:atoms=64"], ranks=[1, 10]
+    ... )
+    >>> report["summary"][0]["encoder"]
+    'aska'
     """
     options = CompareOptions(
         kernels=(kernels,) if isinstance(kernels, str) else tuple(kernels),
@@ -406,11 +488,11 @@ def compare(
         workers=workers,
         threads=threads,
         memory=_bytes(memory),
-        labelling=LabelOptions(labels=_path(labels), query_labels=_path(query_labels)),
-        out=_path(out),
+        labelling=LabelOptions(labels=plain_path(labels), query_labels=plain_path(query_labels)),
+        out=plain_path(out),
         force=force,
     )
-    return open_compare(_file(vectors), _file(queries), options).run()
+    return open_compare(file_path(vectors), file_path(queries), options).run()
 
 
 def gallery(
@@ -454,18 +536,18 @@ def gallery(
     3
     """
     options = GalleryOptions(
-        out=_file(out), shown=shown, truth=_path(truth), format=format, force=force
+        out=file_path(out), shown=shown, truth=plain_path(truth), format=format, force=force
     )
-    listed = [_path(each) for each in several_hits(hits)]
-    return open_gallery(_file(images), _file(query_images), listed, options).run()
+    listed = [plain_path(each) for each in several_hits(hits)]
+    return open_gallery(file_path(images), file_path(query_images), listed, options).run()
 
 
-def _path(given: T | Path) -> T | str:
-    """Return a path as ``_file`` does, and another value unchanged."""
+def plain_path(given: T | Path) -> T | str:
+    """Return a path as ``file_path`` does, and another value unchanged."""
     return expand_home(os.fspath(given)) if isinstance(given, str | Path) else given
 
 
-def _file(path: StrPath) -> str:
+def file_path(path: StrPath) -> str:
     """Return a path as text, with the home folder in place of ``~``."""
     return expand_home(os.fspath(path))
 
@@ -474,14 +556,15 @@ def _bytes(memory: Size) -> int | None:
     return parse_bytes(memory) if isinstance(memory, str) else memory
 
 
-def _kernel(
+def kernel_options(
     name: StrPath | None,
     gamma: Gamma,
     transform: float | str | None,
     linear_map: StrPath | None,
 ) -> KernelOptions:
+    """Return the kernel that keywords name."""
     return KernelOptions(
-        name=_path(name), gamma=gamma, transform=transform, linear_map=_path(linear_map)
+        name=plain_path(name), gamma=gamma, transform=transform, linear_map=plain_path(linear_map)
     )
 
 
@@ -491,7 +574,7 @@ def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundCho
     return BoundChoice() if encoder == CHOOSE else spec_of_text(encoder)
 
 
-def _execution(
+def execution_options(
     threads: int | None,
     processes: int | None,
     scheduler: str | None,
@@ -499,6 +582,7 @@ def _execution(
     *,
     option: str = "threads",
 ) -> Execution:
+    """Return where keywords say that the work runs."""
     return Execution(
         threads=threads,
         processes=processes,

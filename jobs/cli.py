@@ -16,9 +16,8 @@ from mercore.jobs.background import queue_verbs
 from mercore.jobs.background.runner import start_runner_quietly
 from mercore.jobs.background.submit import submit_group
 from mercore.jobs.catalogue import encoders, kernels
-from mercore.jobs.completion import completion
 from mercore.jobs.encoder_options import ENCODER, complete_encoders
-from mercore.jobs.help import DATA, SEARCH, TRUTH, BlockOption
+from mercore.jobs.help import DATA, SEARCH, TRUTH, BlockOption, completion
 from mercore.jobs.notices import ANSWER_IS_NO, Verbs, announce_first_use, print_notices
 from mercore.jobs.options import (
     BATCH,

@@ -1,4 +1,4 @@
-"""The help of verbs: sections of verbs in whole sentences, blocks of options, and examples."""
+"""The help of verbs: sections, blocks of options, examples, and completion in a shell."""
 
 import re
 import sys
@@ -6,11 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import get_completion_class
 
 DATA, SEARCH, TRUTH, JOBS = "Data", "Search", "Truth", "Jobs"
 SECTIONS = (DATA, SEARCH, TRUTH, JOBS)  # of verbs, in the order of a first use
 OTHER = "Other"  # the section of verbs that name none
 OPTIONS = "Options"
+
+PROGRAM, VARIABLE = "mercore", "_MERCORE_COMPLETE"  # click's name of the variable
+SHELLS = ("bash", "zsh", "fish")
 
 HYPHEN_IN_WORD = re.compile(r"(?<=\w)-(?=\w)")
 UNBROKEN = {" ": "\N{NO-BREAK SPACE}", "-": "\N{NON-BREAKING HYPHEN}"}
@@ -154,3 +158,25 @@ def _write_blocks(formatter: click.HelpFormatter, blocks: dict[str, Rows]) -> No
         if rows:
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+@click.command(
+    cls=VerbCommand,
+    hidden=True,  # the help's last line shows it
+    examples=(
+        'eval "$(mercore completion bash)"    # in ~/.bashrc',
+        'eval "$(mercore completion zsh)"     # in ~/.zshrc, after compinit',
+        "mercore completion fish | source     # in ~/.config/fish/config.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes the words of mercore with the Tab key.
+
+    It completes verbs, options and their values, files, stores, kernels, encoders and job ids. One
+    line switches it on, in one shell or in the file that every new shell reads.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(context.find_root().command, {}, PROGRAM, VARIABLE).source())

@@ -21,7 +21,7 @@ from mercore.stores.vectors import VectorStore
 BLOCK_BYTES = 8 << 20
 
 
-class Block(NamedTuple):
+class SourceBlock(NamedTuple):
     """Rows from row ``start`` on, the mask of those to drop, and their digests, uint64[b]."""
 
     start: int
@@ -121,11 +121,11 @@ def ingest(
     report = RowReport(drop=drop)
     blocks = row_blocks(source, max(1, BLOCK_BYTES // (d * source.dtype.itemsize)))
 
-    def read() -> Block | None:
+    def read() -> SourceBlock | None:
         start, rows = next(blocks, (0, None))
         if rows is None:
             return None
-        return Block(start, rows, report.add(rows), row_digests(rows))
+        return SourceBlock(start, rows, report.add(rows), row_digests(rows))
 
     with idle_pool(1) as pool:
         ahead = pool.submit(read)

@@ -10,7 +10,7 @@ import psutil
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.api import Size, StrPath, _execution, _file, _kernel, _path
+from mercore.jobs.api import Size, StrPath, execution_options, file_path, kernel_options, plain_path
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.exact import check_bounds
@@ -239,20 +239,17 @@ def open(  # noqa: A001 - users call it as mercore.open
 
     Examples
     --------
-    >>> import mercore, numpy as np, tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> rows = np.array([[4, 0], [1, 3], [0, 2]], np.uint8)
-    >>> report = mercore.ingest(rows, f"{folder.name}/base.zarr")
-    >>> with mercore.open(f"{folder.name}/base.zarr", kernel="intersection") as store:
-    ...     ids, scores = store.search(np.array([[1, 4]], np.uint8), k=2)
-    >>> ids
-    array([[1, 2]])
+    >>> import mercore
+    >>> with mercore.open("base.zarr", kernel="chi2") as store:
+    ...     ids, scores = store.search("query.npy", k=3)
+    >>> ids.shape
+    (5, 3)
     """
     return OpenStore(
-        _file(store),
-        kernel=_kernel(kernel, gamma, transform, linear_map),
-        vectors=_path(vectors),
-        execution=_execution(threads, None, None, memory),
+        file_path(store),
+        kernel=kernel_options(kernel, gamma, transform, linear_map),
+        vectors=plain_path(vectors),
+        execution=execution_options(threads, None, None, memory),
     )
 
 

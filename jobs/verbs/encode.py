@@ -202,6 +202,7 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     kernel = options.plain_kernel.open(rows)
     encoder, earlier = options.encoder, code_states(codes, rows)
     if not isinstance(encoder, BoundChoice):
+        encoder.check_kernel(kernel)
         fitted_rows = earlier.states[0].rows if earlier.states else rows.rows
         encoder = spec_within(encoder, fitted_rows, rows.dims)
         options = replace(options, encoder=encoder)
@@ -220,7 +221,7 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
             _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
         encoder = begun
-    part_rows = options.part_rows or earlier.part_rows
+    part_rows = earlier.part_rows if options.part_rows is None else options.part_rows
     plan = _laid_out(rows, kernel, encoder, replace(options, part_rows=part_rows))
     begun_codes(plan, codes)
     return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=plan)

@@ -24,7 +24,7 @@ from mercore.stores.formats.chained import ChainedSource, check_same_kind, sourc
 from mercore.stores.formats.source import Source, parse_rows
 from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.protocol import LeaseHandle
-from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.location.resolve import Where, expand_home, location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vector_writer import VectorAppender, VectorWriter, ready_to_grow
 from mercore.stores.vectors import VectorStore, open_vector_store
@@ -248,7 +248,8 @@ def several(given: Any) -> list[Any]:  # noqa: ANN401 - a path, an array, or a l
 
 
 def _path(given: Given) -> AnyRows:
-    return str(given) if isinstance(given, Path) else given
+    """Return a path as text, its ``~`` expanded, and rows in memory as they are."""
+    return expand_home(str(given)) if isinstance(given, str | Path) else given
 
 
 def _described(source: Source) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, in_words, to_json
 
+DIGESTS = ("vectors", "queries", "bounds")  # whose values tell nobody anything
 SEARCH = "search.json"
 BATCH = re.compile(r"batch-\d{8,}\.npz")
 RECEIPT = "receipt"
@@ -157,7 +158,9 @@ def _differing(there: dict[str, Any], here: dict[str, Any]) -> str:
     """Name the parameters in which two searches differ, with both values."""
     texts = [{key: canonical_json(job[key]) for key in job} for job in (there, here)]
     return ", ".join(
-        f"{key} ({in_words(there.get(key, UNSET))}, not {in_words(here.get(key, UNSET))})"
+        key
+        if key in DIGESTS
+        else f"{key} ({in_words(there.get(key, UNSET))}, not {in_words(here.get(key, UNSET))})"
         for key in sorted({*there, *here})
         if texts[0].get(key) != texts[1].get(key)
     )

@@ -385,22 +385,22 @@ def parts_of_no_rows(folder: Path) -> Words:
     return encode_good(folder, "--part-rows", 0)
 
 
-@case(2, "holds 1 rows with NaN values")
+@case(2, "holds 1 row with NaN values")
 def nan_in_vectors(folder: Path) -> Words:
     return encode_array(folder, np.vstack([WIDE, [[1, np.nan, 1]]]), "--kernel", "chi2")
 
 
-@case(2, "holds 1 rows with infinite values")
+@case(2, "holds 1 row with infinite values")
 def infinity_in_vectors(folder: Path) -> Words:
     return encode_array(folder, np.vstack([WIDE, [[1, np.inf, 1]]]), "--kernel", "cosine")
 
 
-@case(2, "holds 1 rows with negative values")
+@case(2, "holds 1 row with negative values")
 def negative_values_in_vectors(folder: Path) -> Words:
     return encode_array(folder, np.vstack([WIDE, [[1, -1, 1]]]), "--kernel", "intersection")
 
 
-@case(2, "holds 1 rows with all-zero values")
+@case(2, "holds 1 row with all-zero values")
 def zero_row_in_vectors(folder: Path) -> Words:
     return encode_array(folder, np.vstack([WIDE, [[0, 0, 0]]]), "--kernel", "hellinger")
 

@@ -242,7 +242,7 @@ def no_groups(folder: Path) -> Words:
 
 @case(2, "groups is out of range: found 64, expected 1 to 24, the bins. Fix: --groups 24")
 def more_groups_than_bins(folder: Path) -> Words:
-    return encode(folder, "--encoder", "bin-bound")
+    return encode(folder, "--encoder", "bin-bound", "--groups", 64)
 
 
 @case(

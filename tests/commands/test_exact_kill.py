@@ -147,9 +147,9 @@ def test_damaged_missing_and_misplaced_batches_are_done_again(
 @pytest.mark.parametrize(
     ("differs", "change"),
     [
-        ("k", ("-k", 4)),
-        ("batch", ("--batch", 4)),
-        ("exact, relaxed", ("--relaxed", 0.5)),
+        ("k (5, not 4)", ("-k", 4)),
+        ("batch (3, not 4)", ("--batch", 4)),
+        ("exact (True, not False), relaxed (None, not 0.5)", ("--relaxed", 0.5)),
         ("queries", ()),
     ],
 )

@@ -13,7 +13,11 @@ from mercore.pipeline.encoders import ENCODERS
 from mercore.stores.results.hits import Hits, read_hits
 from tests.support.running import histograms, invoke, succeed
 
-KERNELS = {"pq": ("hellinger",), "rff": ("rbf", "--gamma", "0.001")}
+KERNELS = {
+    "pq": ("hellinger",),
+    "rff": ("rbf", "--gamma", "0.001"),
+    "pca-bound": ("euclidean",),
+}
 SHAPES = ((10, 16), (10, 3), (10, 1))
 
 

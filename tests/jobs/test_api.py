@@ -175,10 +175,11 @@ def test_one_kernel_of_a_comparison_needs_no_list(folder: Path) -> None:
         api.compare(folder / "base", str(folder / "queries.npy"), kernels="chi3", encoders=["pq"])
 
 
-def test_a_vector_or_a_list_is_refused(folder: Path) -> None:
+def test_a_vector_is_refused_and_a_list_of_rows_is_taken(folder: Path) -> None:
     with pytest.raises(FormatError, match="has shape \\(12,\\), expected two dimensions"):
         api.search(folder / "base", QUERIES[0], k=3, kernel="chi2")
-    with pytest.raises(FormatError, match="rows are of type list, expected a path or a 2-D array"):
-        api.search(folder / "base", QUERIES.tolist(), k=3, kernel="chi2")
+    _, hits = api.search(folder / "base", QUERIES, k=3, kernel="chi2")
+    _, listed = api.search(folder / "base", QUERIES.tolist(), k=3, kernel="chi2")
+    np.testing.assert_array_equal(listed.ids, hits.ids)
     with pytest.raises(ShapeError, match="expected integers"):
         api.verify(folder / "base", QUERIES, QUERIES, kernel="chi2")

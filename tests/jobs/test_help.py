@@ -69,7 +69,7 @@ def test_every_verb_is_in_one_section() -> None:
         for name in re.findall(r"^  (\w+)  ", blocks[title], re.MULTILINE)
     ]
     assert sorted([*listed, "completion"]) == sorted(main.commands)
-    assert listed[:3] == ["ingest", "append", "encode"]  # in the order of a first use
+    assert listed[:4] == ["ingest", "append", "encode", "index"]  # in the order of a first use
     assert main.commands["completion"].hidden  # the last line shows it
 
 

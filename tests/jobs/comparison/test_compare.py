@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a comparison of the module's data without drawing it, which takes most of the time."""
-    monkeypatch.setattr(compare, "draw_recall", lambda panels, form: b"not drawn")
+    monkeypatch.setattr(compare, "draw_recall", lambda *_: b"not drawn")
 
     def run(**options: Any) -> dict[str, Any]:
         return api.compare(

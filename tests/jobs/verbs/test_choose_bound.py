@@ -152,7 +152,7 @@ class TestRefusedBeforeAnyChoice:
         succeed("ingest", tmp_path / "base.npy", tmp_path / "vectors")
         outcome = encode(tmp_path, tmp_path / "codes", "chi2")
         assert (outcome.code, outcome.out) == (2, "")
-        assert "holds 1 rows with negative values: kernel chi2 does not take them" in outcome.err
+        assert "holds 1 row with negative values: kernel chi2 does not take them" in outcome.err
         foreign = zarr.create_array(
             str(tmp_path / "foreign.zarr"), shape=rows.shape, dtype=rows.dtype
         )
