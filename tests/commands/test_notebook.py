@@ -1,4 +1,4 @@
-"""The notebook runs from its first cell to its last."""
+"""The notebooks run from their first cell to their last."""
 
 from pathlib import Path
 
@@ -22,3 +22,23 @@ def test_quickstart_runs_and_shows_a_mended_store(tmp_path: Path) -> None:
     assert "part 0: column atoms" in shown[0]
     assert shown[1] == "(1, [])"
     assert "uint16" in shown[2]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_data_frame_has_the_neighbours_that_are_shown(tmp_path: Path) -> None:
+    shown = nbformat.read(NOTEBOOKS / "neighbours.ipynb", as_version=4)
+    notebook = nbformat.read(NOTEBOOKS / "neighbours.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert len(notebook.cells) == 10
+    assert texts(notebook) == texts(shown)
+
+
+def texts(notebook: nbformat.NotebookNode) -> list[str]:
+    """The results of the cells as text, without pictures."""
+    return [
+        output["data"]["text/plain"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output["output_type"] == "execute_result"
+    ]
