@@ -13,6 +13,7 @@ from typing import TypeVar
 from mercore.jobs.comparison.compare import open_compare
 from mercore.jobs.comparison.setup import CompareOptions
 from mercore.jobs.encoder_options import CHOOSE, spec_of_text
+from mercore.jobs.gallery.gallery import GalleryOptions, open_gallery, several_hits
 from mercore.jobs.options import Report, parse_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.check import open_check
@@ -491,8 +492,55 @@ def compare(
     return open_compare(file_path(vectors), file_path(queries), options).run()
 
 
+def gallery(
+    images: StrPath,
+    query_images: StrPath,
+    hits: Claims | Sequence[Claims],
+    *,
+    out: StrPath,
+    shown: int | None = GalleryOptions.shown,
+    truth: Claims | None = None,
+    format: str | None = GalleryOptions.format,  # noqa: A002 - the option's name
+    force: bool = GalleryOptions.force,
+) -> Report:
+    """Write a page that shows query images beside the images of their hits.
+
+    Parameters
+    ----------
+    images, query_images : folders of the images that were ingested, whole; or files of tiny images
+    hits : a file, an array of ids [nq, k], or a list of these, which are shown side by side
+    out : the path of the page, which ends in ``.html``; ``force`` lets it replace a file
+    shown : the number of queries, 1 to 1000; 24 by default
+    truth : the true neighbours, which are marked among the hits
+    format : ``"tinyimages"`` for images in one file
+
+    Raises
+    ------
+    MercoreError
+        If an input does not exist, the hits do not fit the images, or the page cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> import numpy as np
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 3072), np.uint8)
+    >>> images.tofile("tiny_images.bin")
+    >>> ids = [[row, 39 - row] for row in range(40)]
+    >>> report = mercore.gallery(
+    ...     "tiny_images.bin", "tiny_images.bin", ids, out="page.html", format="tinyimages", shown=3
+    ... )
+    >>> report["queries_shown"]
+    3
+    """
+    options = GalleryOptions(
+        out=file_path(out), shown=shown, truth=plain_path(truth), format=format, force=force
+    )
+    listed = [plain_path(each) for each in several_hits(hits)]
+    return open_gallery(file_path(images), file_path(query_images), listed, options).run()
+
+
 def plain_path(given: T | Path) -> T | str:
-    """Return a path as ``_file`` does, and another value unchanged."""
+    """Return a path as ``file_path`` does, and another value unchanged."""
     return expand_home(os.fspath(given)) if isinstance(given, str | Path) else given
 
 

@@ -64,9 +64,10 @@ def gamma_of(kind: type[Kernel]) -> str | None:
 )
 @as_json
 def kernels(*, json: bool) -> None:
-    """List the kernels: formula, the rows that each takes, what its score is, and its source.
+    """List the kernels: the formula, the rows that it takes, its score, and its source.
 
-    Names may have capitals and hyphens. An alias names the kernel that ranks rows alike.
+    An alias is another name, of this kernel or of one that ranks rows in the same order. Capitals
+    and hyphens make no difference: Chi-Square is chi_square.
     """
     listed = listed_kernels()
     if json:
@@ -91,7 +92,10 @@ def kernels(*, json: bool) -> None:
 )
 @as_json
 def encoders(*, json: bool) -> None:
-    """List the encoders: what a code is, the kernels that each serves, its options and source."""
+    """List the encoders: what a code holds, the kernels that it serves, its options, its source.
+
+    mercore encode --help explains the options.
+    """
     listed = listed_encoders()
     if json:
         echo_json(listed)

@@ -73,6 +73,7 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
         "check": printing.print_check,
         "compare": printing.print_comparison,
         "evaluate": printing.print_evaluation,
+        "gallery": printing.print_page,
         "info": printing.print_info,
         "verify": partial(printing.print_verdicts, every=bool(values.get("every"))),
     }
@@ -161,7 +162,8 @@ def ingest(*, json: bool, **values: object) -> None:
     .arrow .feather .h5 .hdf5), a 2-D Zarr array, or a folder of Parquet files or images. FILE::NAME
     names an array, a column or a dataset. A .gz file is decompressed as it is read; - is stdin.
     Images become GIST vectors.
-    Ids count on through all sources, with the rows that are left out.
+    Ids are the numbers of rows. They go on through all sources, and rows that are left out keep
+    theirs.
     """
     _report("ingest", values, json=json)
 
@@ -181,8 +183,10 @@ def ingest(*, json: bool, **values: object) -> None:
 def append(*, json: bool, **values: object) -> None:
     """Append the rows of SOURCE to the vector store STORE.
 
-    Ids go on behind those of the store. A killed append leaves the store as it was, or grown; the
-    same command again finishes it. The same mercore encode then encodes the new rows alone.
+    SOURCE is what mercore ingest reads, but no stream. The rows have the dimension and the dtype of
+    the store, and their ids follow those of the store. Then run the mercore encode of the old rows
+    once more: it encodes the new rows alone. If an append is killed, STORE has its old rows or all
+    new ones; run the same command again.
     """
     _report("append", values, json=json)
 
@@ -250,11 +254,11 @@ def encode(*, json: bool, **values: object) -> None:
 @MEMORY
 @as_json
 def index(*, json: bool, **values: object) -> None:
-    """Sort the binary codes CODES into ORDERS, for a search of few rows; run it again to resume.
+    """Sort the binary codes CODES into ORDERS to search few rows; run it again to resume.
 
     Each order permutes the bits of all codes and sorts the rows by the permuted codes. A search
-    of ORDERS looks at the rows next to each query in every order, and scores only these. It takes
-    12 bytes per row and order.
+    of ORDERS looks at the rows next to each query in every order, and scores only these. ORDERS
+    take 12 bytes per row and order.
     """
     _report("index", values, json=json)
 
@@ -284,8 +288,8 @@ def index(*, json: bool, **values: object) -> None:
     "--relaxed",
     type=FINITE,
     metavar="P",
-    help="Search like --exact, but by bounds that hold for a share P of near pairs only: "
-    "faster, approximate.",
+    help="Like --exact, but with tighter bounds, which hold for a share P of near pairs: faster "
+    "and approximate.",
 )
 @click.option(
     "--neighbours",
@@ -320,9 +324,9 @@ def search(*, json: bool, **values: object) -> None:
     """Find the k nearest rows of STORE for each of QUERIES.
 
     STORE holds codes, vectors, or sorted orders. Codes give approximate scores, or true ones with
-    --rerank. Of vectors, every row is scored by the true kernel, which --kernel names. Of sorted
-    orders, the rows next to each query are. The command prints query, rank, id and score, unless
-    --out names a file.
+    --rerank. In a store of vectors, every row is scored by the true kernel, which --kernel names.
+    In sorted orders, only the rows next to each query are scored. The command prints query, rank,
+    id and score, unless --out names a file.
     """
     from mercore.jobs import printing
 
@@ -364,7 +368,7 @@ def verify(*, json: bool, **values: object) -> None:
 
     HITS may come from any program: a .npy of ids, a .npz with ids and scores, I and D, or neighbors
     and distances, .ivecs, big-ann's .ibin, .parquet, or .h5 as ann-benchmarks has it. Each of
-    QUERIES is proved, tied or refuted. Tied hits are right, and so are others with equal scores.
+    QUERIES is proved, tied or refuted. Tied hits are right; other rows have the same scores.
     The queries that are not proved are printed: a refuted one with its first wrong rank, and the id
     that belongs there with its score.
     """
@@ -597,6 +601,53 @@ def compare(*, json: bool, **values: object) -> None:
 
 
 @main.command(
+    section=SEARCH,
+    examples=(
+        "mercore gallery photos query_photos hits.npz --out gallery.html",
+        "mercore gallery photos query_photos codes.npz reranked.npz \\\n"
+        "    --truth truth.npz --out gallery.html",
+        "mercore gallery tiny_images.bin query_photos hits.npz \\\n"
+        "    --format tinyimages --out gallery.html",
+    ),
+)
+@click.argument("images", type=READ)
+@click.argument("query_images", type=READ)
+@click.argument("hits", type=READ, nargs=-1, required=True)
+@click.option(
+    "--out", type=WRITTEN, metavar="PAGE.html", required=True, help="Write the page to this file."
+)
+@click.option(
+    "--shown",
+    type=int,
+    metavar="N",
+    help="Show the first N queries. [default: 24, or all of fewer queries]",
+)
+@click.option(
+    "--truth",
+    type=READ,
+    metavar="HITS",
+    help="The true neighbours: mark the hits that are among the first 5 of their query here, and "
+    "list recalls.",
+)
+@click.option(
+    "--format",
+    metavar="NAME",
+    help="The format of images that are in one file: tinyimages (as the 80 million tiny images).",
+)
+@FORCE
+@as_json
+def gallery(*, json: bool, **values: object) -> None:
+    """Make a page that shows query images beside the images of their hits.
+
+    IMAGES and QUERY_IMAGES are folders of images, or files with --format, as mercore ingest read
+    them: whole, so that an id is the number of an image. HITS are files that mercore search wrote.
+    The page shows the first 5 hits of each query. It shows several HITS side by side, with the
+    names of the files. The page is one file without scripts, which needs no other file.
+    """
+    _report("gallery", values, json=json)
+
+
+@main.command(
     section=DATA,
     examples=(
         "mercore demo",
@@ -628,10 +679,10 @@ def compare(*, json: bool, **values: object) -> None:
 def demo(*, json: bool, **values: Any) -> None:  # noqa: ANN401 - the options of the command
     """Search real photographs: tiles, GIST, encode, search, and a page of results."""
     from mercore.jobs import printing
-    from mercore.jobs.demo import demo as demonstration
+    from mercore.jobs.gallery import demo as demonstration
 
     report = demonstration.run(**values)
-    echo_json(report) if json else printing.print_demo(report)
+    echo_json(report) if json else printing.print_page(report)
 
 
 SUBMITTED = (ingest, append, encode, index, search, verify, compare, check, export)

@@ -17,6 +17,7 @@ BEGINS_ANEW = "run the same command again, which begins anew"
 JOBS_GO_ON = "run the same command again; the jobs themselves go on"
 AFTER_INTERRUPT = {
     "encode": "run the same command again; encode keeps the parts that are done",
+    "append": "run the same command again; the store has its old rows, or all new ones",
     "index": "run the same command again; index keeps the parts that are done",
     "search": f"{BEGINS_ANEW}; only a search with --exact and --out keeps its finished batches",
     "compare": "run the same command again; compare keeps the finished runs if it has --out",

@@ -248,9 +248,9 @@ def print_plan(report: Report) -> None:
     print_fields(fields)
 
 
-def print_demo(report: Report) -> None:
-    """Print the path of the page; the recalls go to stderr."""
-    for search, recalls in report["recall"].items():
+def print_page(report: Report) -> None:
+    """Print the path of a page; the recalls go to stderr."""
+    for search, recalls in report.get("recall", {}).items():
         figures = ", ".join(
             f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls
         )

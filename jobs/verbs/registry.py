@@ -8,7 +8,11 @@ from typing import Protocol, cast
 from mercore.jobs.verbs.inputs import VerbTask
 
 # Verbs whose module has another name, or lies in another folder.
-MODULES = {"append": "mercore.jobs.verbs.ingest", "compare": "mercore.jobs.comparison.compare"}
+MODULES = {
+    "append": "mercore.jobs.verbs.ingest",
+    "compare": "mercore.jobs.comparison.compare",
+    "gallery": "mercore.jobs.gallery.gallery",
+}
 
 
 class Options(Protocol):

@@ -1,7 +1,9 @@
 """Images as rows of pixels, 32 × 32 × 3 bytes each: folders of image files, and tiny images."""
 
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,22 @@ class ImageFolder:
                 rows[row] = pixels
         return rows
 
+    def picture(self, row: int, side: int) -> NDArray[np.uint8]:
+        """Return one image, no side above ``side`` pixels, uint8[h, w, 3].
+
+        Raises
+        ------
+        FormatError
+            If the image cannot be decoded.
+        """
+        with _upright(self._files[row], side) as image:
+            image.thumbnail((side, side), Image.Resampling.LANCZOS)
+            return np.asarray(image, np.uint8)
+
+    def file(self, row: int) -> str:
+        """Return the path of one image below the folder."""
+        return str(Path(self._files[row]).relative_to(self.name))
+
     def fingerprint(self) -> str:
         """Return a digest of the names and sizes of the images."""
         digest = blake2b(digest_size=16)
@@ -111,6 +129,23 @@ class Images:
             return rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
         return rows.reshape(-1, SIDE, SIDE, 3)
 
+    def picture(self, row: int, side: int) -> NDArray[np.uint8]:
+        """Return one image, no side above ``side`` pixels; a tiny image stays as it is.
+
+        Raises
+        ------
+        FormatError
+            If the image cannot be decoded.
+        """
+        if isinstance(self._pixels, ImageFolder):
+            return self._pixels.picture(row, side)
+        tile: NDArray[np.uint8] = self.tiles(row, row + 1)[0]
+        return tile
+
+    def file(self, row: int) -> str | None:
+        """Return the path of one image below its folder, or None if all are in one file."""
+        return self._pixels.file(row) if isinstance(self._pixels, ImageFolder) else None
+
     def fingerprint(self) -> str:
         """Return the fingerprint of the pixels."""
         return self._pixels.fingerprint()
@@ -118,14 +153,20 @@ class Images:
 
 def _pixels(path: str) -> NDArray[np.uint8]:
     """Return the pixels of an image, uint8[3072]."""
+    with _upright(path, SIDE) as image:
+        small = image.resize((SIDE, SIDE), Image.Resampling.BOX)
+        return np.asarray(small, np.uint8).reshape(-1)
+
+
+@contextmanager
+def _upright(path: str, side: int) -> Iterator[Image.Image]:
+    """Yield an image upright and in RGB, which the ``with`` block shrinks to about ``side``."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
-                image.draft("RGB", (4 * SIDE, 4 * SIDE))  # JPEG decodes small sizes faster
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-                small = upright.resize((SIDE, SIDE), Image.Resampling.BOX)
-                return np.asarray(small, np.uint8).reshape(-1)
+                image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
+                yield ImageOps.exif_transpose(image).convert("RGB")
     except BAD_IMAGE as error:
         text = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise FormatError(

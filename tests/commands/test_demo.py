@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mercore.jobs.demo import demo as demonstration
+from mercore.jobs.gallery import demo as demonstration
 from tests.support.running import invoke, names_in, succeed
 
 NEEDS_NONE = (
@@ -36,8 +36,8 @@ def test_photographs_are_searched_and_shown(tmp_path: Path) -> None:
     assert codes["texmex", 100] > 0.7
     assert reranked["texmex", 1] > 0.9
     page = (tmp_path / "demo/index.html").read_text()
-    assert len(re.findall("<img ", page)) == 2 * 24 * 6
-    shares = {way: re.findall(rf">{way} (\d) of 5<", page) for way in ("codes", "reranked")}
+    assert len(re.findall("<img ", page)) == 24 * (1 + 2 * 5)
+    shares = {way: re.findall(rf"<b>{way}</b> (\d) of 5<", page) for way in ("codes", "reranked")}
     assert {way: len(found) for way, found in shares.items()} == {"codes": 24, "reranked": 24}
     assert sum(map(int, shares["reranked"])) > sum(map(int, shares["codes"]))
     assert f"{reranked['texmex', 1]:.3f}" in page
@@ -74,7 +74,7 @@ def test_what_no_photograph_is_needed_for_is_refused_before_any_work(
     def threshold(*arguments: object, **named: object) -> None:
         raise AssertionError("photographs were cut")
 
-    monkeypatch.setattr("mercore.jobs.demo.tiles.cut_tiles", threshold)
+    monkeypatch.setattr("mercore.jobs.gallery.tiles.cut_tiles", threshold)
     outcome = invoke("demo", "--out", tmp_path / "demo", *options)
     assert (outcome.code, outcome.out, outcome.err) == (2, "", f"mercore: {message}\n")
     assert not (tmp_path / "demo").exists()

@@ -145,7 +145,15 @@ def test_examples_parse(
         main(shlex.split(command[0])[1:], prog_name="mercore", standalone_mode=False)
         context = parsed[-1]
         assert context.command_path.startswith(" ".join(("mercore", *words)))
-        if context.command.name in ("search", "encode", "verify", "evaluate", "compare", "ingest"):
+        if context.command.name in (
+            "search",
+            "encode",
+            "verify",
+            "evaluate",
+            "compare",
+            "ingest",
+            "gallery",
+        ):
             options = options_of(context.command.name, context.params)
             assert options is not None
             options.check()

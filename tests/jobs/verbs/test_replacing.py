@@ -86,7 +86,7 @@ def test_pictures_that_no_comparison_drew(data: Path, tmp_path: Path) -> None:
 
 
 def test_a_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mercore.jobs.demo import demo
+    from mercore.jobs.gallery import demo
 
     out = tmp_path / "demo"
     out.mkdir()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.jobs.demo.tiles import (
+from mercore.jobs.gallery.tiles import (
     HeldOut,
     Tiles,
     add_mirror_images,

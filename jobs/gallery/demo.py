@@ -12,12 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
-from mercore.jobs import api
-from mercore.jobs.demo import tiles as tiling
-from mercore.jobs.demo.gallery import Gallery, GalleryRow, Table, render_gallery
-from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.gallery import tiles as tiling
+from mercore.jobs.gallery.page import (
+    HITS,
+    Gallery,
+    GalleryHit,
+    GalleryRow,
+    GalleryWay,
+    Picture,
+    Table,
+    marks_of,
+    recall_table,
+    render_gallery,
+)
+from mercore.jobs.gallery.page import (
+    QUERIES as SHOWN,
+)
+from mercore.jobs.options import Report
+from mercore.jobs.resources.execution import Execution, available_cores
+from mercore.jobs.verbs.encode import EncodeOptions, open_encode
 from mercore.jobs.verbs.evaluate import recalls
+from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
+from mercore.jobs.verbs.inputs import KernelOptions
+from mercore.jobs.verbs.search import open_search
+from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
@@ -28,8 +47,6 @@ from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 
-Report = dict[str, Any]
-
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 KERNELS = tuple(
     name
@@ -37,16 +54,11 @@ KERNELS = tuple(
     if kind.normalised and (not kind.takes_gamma or kind.default_gamma)
 )
 STORES, PAGE = ("vectors.zarr", "queries.zarr", "codes.zarr"), "index.html"
-SEED, QUERIES, SHOWN, HITS = 0, 500, 24, 5
+SEED, QUERIES = 0, 500
 MOST_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
 WARMING = 64  # queries that are searched before the clock starts, to compile
 CODES, RERANKING, EVERY = "codes", f"codes, {RERANKED} reranked", "every vector"
-DEFINITIONS = {
-    "k-recall": "k-recall@{}: share of the true {} among the first {} found",
-    "texmex": "R@{}: true first among the first {} found",
-    "aska": "Recall@{} of the ASKA paper: first found among the true {}",
-}
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,12 @@ def run(
     _ingest(TileSource(held.queries, "held-out tiles"), folder / STORES[1])
     gist_seconds = time.perf_counter() - began
     base, queries, codes = (str(folder / name) for name in STORES)
-    encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
+    encoding = EncodeOptions(
+        kernel=KernelOptions(name=kernel),
+        encoder=spec,
+        execution=Execution(threads_option="workers"),
+    )
+    encoded = open_encode(base, codes, encoding).run()
     searches = {
         CODES: _searched(codes, queries),
         RERANKING: _searched(codes, queries, rerank=RERANKED),
@@ -131,7 +148,7 @@ def run(
         "tiles": len(held.base),
         "queries": len(held.queries),
         "gist_seconds": round(gist_seconds, 2),
-        "vectors": api.info(base),
+        "vectors": open_info(base).run(),
         "encode": encoded,
         "search": {name: figures for name, (figures, _) in searches.items()},
         "recall": recall,
@@ -159,11 +176,15 @@ def _searched(
     store: str, queries: str, *, rerank: int | None = None, kernel: str | None = None
 ) -> tuple[Report, Hits]:
     """Search with all queries, after a few that are not timed."""
+    options = SearchOptions(
+        k=FOUND,
+        rerank=rerank,
+        kernel=KernelOptions(name=kernel),
+        execution=Execution(threads=available_cores()),
+    )
 
     def search(rows: str | NDArray[Any]) -> tuple[Report, Hits]:
-        return api.search(
-            store, rows, k=FOUND, rerank=rerank, kernel=kernel, threads=available_cores()
-        )
+        return open_search(store, rows, options).run()
 
     search(open_rows(queries).read(0, WARMING))
     return search(queries)
@@ -215,8 +236,8 @@ def _gallery(
             f"its GIST, {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells) that ignore "
             f"colour. A GIST is encoded as {SPARSITY} weighted atoms of a dictionary of "
             f"{report['encode']['encoder']['n_atoms']:,} other tiles. "
-            "Each query is shown twice: with the best hits by these codes alone, and with the best "
-            f"of {RERANKED} hits by the codes that the kernel scored again.",
+            "Each query has two lists of hits: the best by these codes alone, and the best of "
+            f"{RERANKED} hits by the codes after the kernel has scored these again.",
             f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile "
             "that "
             "touches a window was left out of the search, so no tile overlaps a query. The queries "
@@ -226,30 +247,43 @@ def _gallery(
             f"A green frame marks one of the true {HITS} nearest tiles, by the kernel on every "
             "vector; a gold frame marks the true nearest.",
         ),
-        rows=tuple(
-            _row(held, hits, truth, query, way)
-            for query in range(SHOWN)
+        rows=tuple(_row(held, found, truth, query) for query in range(SHOWN)),
+        tables=(
+            recall_table(report["recall"], "against every vector by the true kernel"),
+            _size_table(report),
+            _speed_table(report),
+        ),
+        true_neighbours=HITS,
+    )
+
+
+def _row(held: tiling.HeldOut, found: Mapping[str, Hits], truth: Hits, query: int) -> GalleryRow:
+    """Return the pictures of one query and its hits."""
+    return GalleryRow(
+        number=query,
+        query=_picture(held.queries, query),
+        ways=tuple(
+            GalleryWay(name=way, hits=_hits(held.base, hits, truth, query))
             for way, hits in found.items()
         ),
-        tables=(_recall_table(report), _size_table(report), _speed_table(report)),
     )
 
 
-def _row(held: tiling.HeldOut, found: Hits, truth: Hits, query: int, way: str) -> GalleryRow:
-    """Return the pictures of one query and its hits."""
+def _hits(base: tiling.Tiles, found: Hits, truth: Hits, query: int) -> tuple[GalleryHit, ...]:
+    """Return the pictures of the hits of one query."""
     ids = found.ids[query, :HITS].tolist()
-    true = truth.ids[query, :HITS].tolist()
+    marks = marks_of(ids, truth.ids[query, :HITS].tolist())
     assert found.scores is not None
-    return GalleryRow(
-        query=held.queries.pixels(query, query + 1)[0],
-        hits=np.concatenate([held.base.pixels(row, row + 1) for row in ids]),
-        scores=tuple(found.scores[query, :HITS].tolist()),
-        neighbours=tuple(row in true for row in ids),
-        nearest=tuple(row == true[0] for row in ids),
-        place=_place(held.queries.place(query)),
-        way=way,
-        hit_places=tuple(_place(held.base.place(row)) for row in ids),
+    scores = found.scores[query, :HITS].tolist()
+    return tuple(
+        GalleryHit(picture=_picture(base, row), id=row, score=score, mark=mark)
+        for row, score, mark in zip(ids, scores, marks, strict=True)
     )
+
+
+def _picture(tiles: tiling.Tiles, row: int) -> Picture:
+    """Return one tile with its origin."""
+    return Picture(pixels=tiles.pixels(row, row + 1)[0], place=_place(tiles.place(row)))
 
 
 def _place(place: tiling.TileOrigin) -> str:
@@ -258,26 +292,6 @@ def _place(place: tiling.TileOrigin) -> str:
         f"{PHOTOGRAPHS[place.photograph]}, rows {place.top:.0f}–{place.bottom:.0f}, "
         f"columns {place.left:.0f}–{place.right:.0f}, scale "
         f"{place.scale:g}{', mirrored' if place.mirrored else ''}"
-    )
-
-
-def _recall_table(report: Report) -> Table:
-    """Return the table of recall: a row per definition and rank, a column per way of searching."""
-    ways = list(report["recall"])
-    values = {
-        way: {(row["definition"], row["rank"]): row["value"] for row in report["recall"][way]}
-        for way in ways
-    }
-    keys = list(values[ways[0]])
-    rows = tuple(
-        (
-            DEFINITIONS[definition].format(*[rank] * 3),
-            *(f"{values[way][definition, rank]:.3f}" for way in ways),
-        )
-        for definition, rank in keys
-    )
-    return Table(
-        title="Recall", header=("against every vector by the true kernel", *ways), rows=rows
     )
 
 

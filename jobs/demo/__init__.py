@@ -1,1 +1,0 @@
-"""The verb demo: real photographs searched from end to end."""
