@@ -93,7 +93,9 @@ def _kinds(rows: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
         has_infinity = np.asarray(np.isinf(rows).any(axis=1))
     if rows.dtype.kind in "fi":
         is_negative = np.asarray((rows < 0).any(axis=1))
-    zero = np.asarray(~rows.any(axis=1))
+    in_words = rows.dtype.kind in "ui" and rows.shape[1] * rows.itemsize % 8 == 0
+    words = rows.view(np.uint64) if in_words else rows  # not floats: −0 is zero with a bit set
+    zero = np.asarray(~words.any(axis=1))
     return {"zero": zero, "nan": has_nan, "infinite": has_infinity, "negative": is_negative}
 
 
