@@ -132,6 +132,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
                 gamma=self.gamma,
                 transform=self.transform_scale,
                 encoder=self.encoder,
+                force=self.encoder == CHOOSE,  # bounds were asked for, though they may not pay
                 workers=self.n_jobs,
             )
         self._folder = folder
@@ -187,7 +188,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         X: ArrayLike | None = None,
         radius: float | None = None,
         return_distance: bool = True,
-        sort_results: bool = True,
     ) -> Any:  # noqa: ANN401 - one array or two
         """Return all rows within a distance of each query, by an exact search.
 
@@ -195,7 +195,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         ----------
         X : dtype[nq, d], the queries; by default the rows, of which none is its own neighbour
         radius : the distance; by default that of the estimator
-        sort_results : has no meaning, as the rows are always in order of their distances
 
         Returns
         -------

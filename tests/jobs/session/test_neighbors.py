@@ -42,7 +42,7 @@ def test_scikit_learn_accepts_it() -> None:
     check_estimator(KernelNeighbors(), on_skip=None)
 
 
-@pytest.mark.parametrize("encoder", [None, *BOUNDS])
+@pytest.mark.parametrize("encoder", [None, "bound", *BOUNDS])
 def test_neighbours_are_the_true_ones(encoder: str | None) -> None:
     nearest = KernelNeighbors(n_neighbors=7, kernel="chi2", encoder=encoder).fit(ROWS)
     distances, ids = nearest.kneighbors(QUERIES)
