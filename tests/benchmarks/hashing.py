@@ -372,7 +372,7 @@ def _lines(unit: str, key: str, *, first: str) -> Callable[[Mapping[str, Sequenc
                 for row in table.rows
             }
             panels.append(Lines(title=table.title.split(", ")[1], series=series))
-        return draw_lines(panels, first.strip(), unit)
+        return draw_lines(panels, first.strip(), unit, linear=True)
 
     return draw
 

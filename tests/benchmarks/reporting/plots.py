@@ -38,9 +38,16 @@ def draw_bars(panels: Sequence[Bars], unit: str, *, stacked: bool = False) -> by
     return _picture(len(panels), lambda at, ax: _bars(ax, panels[at], unit, stacked=stacked))
 
 
-def draw_lines(panels: Sequence[Lines], x_unit: str, unit: str) -> bytes:
-    """Return lines over logarithmic axes."""
-    return _picture(len(panels), lambda at, ax: _lines(ax, panels[at], x_unit, unit))
+def draw_lines(panels: Sequence[Lines], x_unit: str, unit: str, *, linear: bool = False) -> bytes:
+    """Return lines over logarithmic axes; with ``linear`` the upright axis begins at 0."""
+
+    def draw(at: int, ax: "Axes") -> None:
+        _lines(ax, panels[at], x_unit, unit)
+        if linear:
+            ax.set_yscale("linear")
+            ax.set_ylim(bottom=0)
+
+    return _picture(len(panels), draw)
 
 
 def _picture(count: int, draw: "Callable[[int, Axes], None]") -> bytes:
