@@ -161,6 +161,23 @@ def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_sorted_orders_stay_within_what_they_plan(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", histograms(400_000, 32, seed=7))
+    np.save(tmp_path / "queries.npy", histograms(256, 32, seed=8))
+    vectors, codes, orders = (tmp_path / name for name in ("vectors", "codes", "orders"))
+    peak("ingest", tmp_path / "rows.npy", vectors)
+    klsh = ("--encoder", "klsh", "--landmarks", 128, "--bits", 64)
+    peak("encode", vectors, codes, "--kernel", "chi2", *klsh)
+    scored = ("-k", 10, "--neighbours", 4, "--threads", 2, "--out", tmp_path / "hits.npz")
+    for words in (
+        ("index", codes, orders, "--orders", 8, "--workers", 2),
+        ("search", orders, tmp_path / "queries.npy", *scored),
+    ):
+        allowed = planned(*words)
+        assert peak(*words, "--memory", allowed) < allowed, words
+
+
+@pytest.mark.slow
 def test_choosing_a_bound_stays_within_what_it_plans(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(5000, 256, seed=7))
     peak("ingest", tmp_path / "rows.npy", tmp_path / "vectors")
