@@ -1,8 +1,8 @@
 """``mercore search``: the k nearest rows of codes, or of vectors by the true kernel."""
 
+import os
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -116,7 +116,8 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
 
 def _refuse_swapped(store: str, queries: str | Sliced) -> None:
     """Refuse a file as the store if a store that can be searched stands where queries do."""
-    if isinstance(queries, str) and Path(store).is_file() and is_store(queries):
+    file = os.path.isfile(store)  # noqa: PTH113 - pathlib raises for a folder without permission
+    if isinstance(queries, str) and file and is_store(queries):
         raise InputError(
             f"{store} is a file and {queries} is a store of {kind_of(queries)}: expected the store "
             f"first. Fix: mercore search {queries} {store}"

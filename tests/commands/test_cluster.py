@@ -179,6 +179,7 @@ def test_a_kernel_of_the_users_own(folder: Path, cluster: Cluster, tmp_path: Pat
                 5,
                 *mine,
                 *options,
+                "--force",
                 "--out",
                 out,
                 *where,
