@@ -247,7 +247,7 @@ def test_the_command_tells_of_faults(kind: str, codes: Path, data: Path, tmp_pat
         searched = tells("search", store, data / "queries.npy", "-k", 5)
     assert (checked.code, searched.code) == (1, 1)
     assert checked.out.startswith(f"{store}: part 17: column residual ")
-    assert checked.err == f"{store}: 60 parts: 1 faults\n"
+    assert checked.err == f"{store}: 60 parts: 1 fault\n"
     assert searched.out == ""
     assert searched.err.startswith(f"mercore: {store}: part 17: column residual ")
     assert searched.err.count("\n") == 1

@@ -43,6 +43,7 @@ def measure(folder: Path, rows: int) -> list[int]:
         folder / "hits.npz",
         "--memory",
         ALLOWED,
+        "--force",
     )
     return [
         peak("ingest", folder / "rows.npy", vectors),
