@@ -150,7 +150,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : dtype[nq, d], the queries; by default the rows, of which none is its own neighbour
+        X : dtype[nq, d], the queries; by default the rows; no row is its own neighbour
         n_neighbors : neighbours per query; by default those of the estimator
 
         Returns
@@ -181,7 +181,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         nq, k = ids.shape
         values = np.ones(nq * k) if mode == "connectivity" else distances.ravel()
         starts = np.arange(0, nq * k + 1, k)
-        return csr_matrix((values, ids.ravel(), starts), shape=(nq, self.n_samples_fit_))
+        width = self.n_samples_fit_ + len(self._rows.dropped)  # ids count dropped rows too
+        return csr_matrix((values, ids.ravel(), starts), shape=(nq, width))
 
     def radius_neighbors(
         self,
@@ -193,7 +194,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : dtype[nq, d], the queries; by default the rows, of which none is its own neighbour
+        X : dtype[nq, d], the queries; by default the rows; no row is its own neighbour
         radius : the distance; by default that of the estimator
 
         Returns

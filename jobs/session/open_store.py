@@ -49,8 +49,9 @@ FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is gi
 class OpenStore:
     """An open store of vectors, codes or bounds, which ``mercore.open`` returns.
 
-    Each part is read and checked when it is first searched, and stays in memory while the limit
-    allows. The hits are those of ``mercore.search``. Several threads may search at once.
+    Each part is read and checked when a search first needs it, and stays in memory while the limit
+    allows. The hits are those of ``mercore.search``, which also checks the parts of vectors that no
+    query needs. Several threads may search at once.
 
     Attributes
     ----------
@@ -100,7 +101,7 @@ class OpenStore:
         Raises
         ------
         MercoreError
-            If an option or the queries do not fit the store, or a byte of the store is wrong.
+            If an option or the queries do not fit the store, or a byte that was read is wrong.
         """
         check_whole(k=k, rerank=rerank)
         settings = SearchSettings(
@@ -201,6 +202,8 @@ class OpenStore:
 
     @cached_property
     def _exact(self) -> ExactSearch:
+        if self._opened.codes is not None:  # refuses vectors that have grown since
+            open_source_vectors(self._opened.codes, self._moved, exact=True)
         scorer = ExactScorer(
             vectors=self._vectors, kernel=self._opened.kernel.ranking, threads=self._threads
         )

@@ -37,7 +37,7 @@ from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.rows import open_vectors
-from mercore.stores.vectors import Vectors, VectorStore, dropped_name
+from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, dropped_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,12 +199,12 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
-    kernel = options.plain_kernel.open(rows)
     encoder, earlier = options.encoder, code_states(codes, rows)
+    fitted = EarlierVectors(rows, earlier.states[0]) if earlier.states else rows
+    kernel = options.plain_kernel.open(fitted)  # a γ of median stays that of the first rows
     if not isinstance(encoder, BoundChoice):
         encoder.check_kernel(kernel)
-        fitted_rows = earlier.states[0].rows if earlier.states else rows.rows
-        encoder = spec_within(encoder, fitted_rows, rows.dims)
+        encoder = spec_within(encoder, fitted.rows, rows.dims)
         options = replace(options, encoder=encoder)
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)

@@ -33,19 +33,28 @@ Given = Path | AnyRows  # one source
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestOptions(VerbOptions):
-    """The options of an ingest."""
+class AppendOptions(VerbOptions):
+    """The options of an append."""
 
     drop_zero_rows: bool = False
     drop_bad_rows: bool = False
-    compressor: str = "none"
-    format: str | None = None
-    rows: str | None = None
+
+    def check(self, target: Where | None = None) -> None:
+        """Refuse nothing: an append has no option that can be wrong without its store."""
 
     @property
     def drop(self) -> Drop:
         """The rows to leave out."""
         return Drop(zero=self.drop_zero_rows, bad=self.drop_bad_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(AppendOptions):
+    """The options of an ingest."""
+
+    compressor: str = "none"
+    format: str | None = None
+    rows: str | None = None
 
     def check(self, target: Where | None = None) -> None:
         """Refuse an unknown compressor or format, and a path at which no store can be made."""
@@ -105,22 +114,6 @@ class IngestTask:
                 f"{self.source.dtype.name}",
                 err=True,
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AppendOptions(VerbOptions):
-    """The options of an append."""
-
-    drop_zero_rows: bool = False
-    drop_bad_rows: bool = False
-
-    def check(self, target: Where | None = None) -> None:
-        """Refuse nothing: an append has no option that can be wrong without its store."""
-
-    @property
-    def drop(self) -> Drop:
-        """The rows to leave out."""
-        return Drop(zero=self.drop_zero_rows, bad=self.drop_bad_rows)
 
 
 @dataclass(frozen=True, kw_only=True)

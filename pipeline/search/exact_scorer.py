@@ -20,5 +20,5 @@ class ExactScorer:
     window: int | None = None  # parts whose bounds are compared at a time, where memory is short
 
     def slack(self, scores: NDArray[np.floating]) -> Float64:
-        """Return the errors of two computed scores together, one of which is given."""
+        """Return the sum of the errors of two computed scores, given the scores of one side."""
         return self.kernel.slack(self.vectors.dims, scores)

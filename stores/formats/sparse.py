@@ -13,7 +13,7 @@ from mercore.stores.formats.source import check_row_range, check_shape, digest_r
 
 
 class CsrSource:
-    """A ``Source`` over the three arrays of a CSR matrix, each of which is read in pieces.
+    """A ``Source`` over the three arrays of a CSR matrix, which are read in pieces.
 
     ``data`` and ``indices`` have nnz numbers and ``indptr`` n + 1; every source has d = 1.
     """

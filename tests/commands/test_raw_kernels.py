@@ -18,7 +18,7 @@ KERNELS = ("euclidean", "inner_product")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Vectors of bytes, many of which tie, a row of zeros, and queries."""
+    """Vectors of bytes with many ties and a row of zeros, and queries."""
     folder, rng = tmp_path_factory.mktemp("raw"), np.random.default_rng(0)
     rows = rng.integers(0, 12, (N, D)).astype(np.uint8)
     rows[7], rows[300] = 0, rows[3]

@@ -127,6 +127,15 @@ def test_a_number_of_neighbours_that_cannot_be_is_refused(k: Any, nearest: Kerne
         nearest.kneighbors(QUERIES, n_neighbors=k)
 
 
+def test_a_graph_has_a_column_for_every_row_of_the_source(tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[[0, 7]] = 0
+    mercore.ingest(rows, tmp_path / "vectors", drop_zero_rows=True)
+    graph = KernelNeighbors(kernel="chi2").fit(tmp_path / "vectors").kneighbors_graph(rows[-1:])
+    assert graph.shape == (1, 300)
+    assert 299 in graph.indices
+
+
 def test_bounds_need_no_reranking() -> None:
     with pytest.raises(InputError, match="rerank"):
         KernelNeighbors(kernel="chi2", encoder="bound", rerank=30).fit(ROWS)

@@ -144,9 +144,23 @@ def test_queries_of_another_dimension_are_refused(folder: Path) -> None:
         store.search(QUERIES[:, :5])
 
 
+def test_bounds_prove_nothing_once_their_vectors_have_grown(tmp_path: Path) -> None:
+    rows = histograms(80, 12, seed=1)
+    mercore.ingest(rows, tmp_path / "vectors")
+    mercore.encode(
+        tmp_path / "vectors", tmp_path / "bounds", kernel="chi2", encoder=CODES["bounds"]
+    )
+    mercore.append(rows[:5], tmp_path / "vectors")
+    with mercore.open(tmp_path / "bounds") as store:
+        for _ in range(2):
+            with pytest.raises(InputError, match="an answer would not be exact"):
+                store.search(QUERIES, k=3, exact=True)
+        assert store.search(QUERIES, k=3).ids.max() < 80
+
+
 @pytest.fixture
 def damaged(folder: Path) -> Iterator[Path]:
-    """Codes one byte of which is wrong."""
+    """Codes with one wrong byte."""
     path = folder / "codes" / "code" / "c" / "0" / "0"
     data = path.read_bytes()
     path.write_bytes(bytes([data[0] ^ 1]) + data[1:])

@@ -38,7 +38,7 @@ def small_parts() -> Iterator[None]:
 
 
 def rows_of(count: int, seed: int) -> NDArray[np.float32]:
-    """Rows of which about every fifth is all zero, and every seventh holds a NaN."""
+    """Rows: about every fifth is all zero, and every seventh holds a NaN."""
     rng = np.random.default_rng(seed)
     rows = rng.random((count, DIMS), np.float32)
     rows[rng.random(count) < 0.2] = 0

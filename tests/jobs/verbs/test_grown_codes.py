@@ -68,7 +68,7 @@ def small_and_serial() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def rows() -> NDArray[np.float32]:
-    """Histograms, of which two are all zero: one before and one behind the first append."""
+    """Histograms. Two are all zero: one before the first append, one after it."""
     rows = histograms(NEWEST, DIMS, seed=5)
     rows[[20, 50]] = 0
     return rows
@@ -169,6 +169,18 @@ def test_codes_of_before_are_searched_with_one_notice(
         mercore.search(bounds, rows[:3], k=4, exact=True)
     with pytest.raises(InputError, match="to which rows were appended after 36"):
         mercore.verify(vectors, rows[:3], truth, kernel="chi2", bounds=bounds)
+
+
+def test_a_measured_gamma_stays_that_of_the_first_rows(
+    vectors: Path, rows: NDArray[np.float32]
+) -> None:
+    codes = vectors.with_name("codes")
+    options: dict[str, Any] = {"kernel": "rbf", "gamma": "median"}
+    before = mercore.encode(vectors, codes, **options, encoder=ENCODERS["aska"])["kernel"]
+    append(vectors, 9 * rows[OLD:])  # whose median is another
+    after = mercore.encode(vectors, codes, **options, encoder=ENCODERS["aska"])
+    assert after["kernel"] == before
+    assert after["rows"] == mercore.info(vectors)["rows"]
 
 
 def test_other_options_do_not_grow_codes(vectors: Path, rows: NDArray[np.float32]) -> None:

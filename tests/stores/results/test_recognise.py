@@ -1,4 +1,4 @@
-"""Files of hits and certificates are told from files of vectors by their content."""
+"""Hits and certificates are recognised by the content of their files."""
 
 from pathlib import Path
 from typing import Any
