@@ -181,8 +181,12 @@ def _describe(tiles: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _gray(tiles: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return grey values 0…255: float32[b, 32, 32]."""
-    return tiles.astype(np.float32) if tiles.ndim == 3 else tiles.mean(axis=3, dtype=np.float32)
+    """Return grey values 0…255: float32[b, 32, 32].
+
+    They lie row by row, whatever the layout of the tiles: a matrix product rounds by the layout.
+    """
+    gray = tiles if tiles.ndim == 3 else tiles.mean(axis=3, dtype=np.float32)
+    return np.ascontiguousarray(gray, np.float32)
 
 
 def _prefilter(gray: NDArray[np.float32]) -> NDArray[np.float32]:

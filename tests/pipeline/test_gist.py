@@ -112,6 +112,12 @@ def test_a_row_depends_on_its_own_tile_alone(block: int, workers: int) -> None:
     np.testing.assert_array_equal(gist(tiles, block=block, workers=workers), gist(tiles, block=50))
 
 
+def test_tiles_by_planes_have_the_same_bits() -> None:
+    tiles = np.random.default_rng(0).integers(0, 256, (9, 32, 32, 3), np.uint8)
+    by_planes = np.ascontiguousarray(tiles.transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1)
+    np.testing.assert_array_equal(gist(by_planes), gist(tiles))
+
+
 def test_finite_and_not_negative_even_for_extreme_tiles() -> None:
     flat = np.broadcast_to(np.array([0, 1, 128, 255], np.uint8)[:, None, None], (4, 32, 32))
     checkered = (np.indices((32, 32)).sum(axis=0) % 2 * 255).astype(np.uint8)[None]
