@@ -37,7 +37,7 @@ def listed_encoders() -> list[Report]:
             "code": spec.description,
             "needs": spec.needs,
             "kernels": [kernel.name for kernel in kernels if spec.serves(kernel)],
-            "bounds": spec.bounds,
+            "bounds": spec().proves,
             "options": [option.replace("_", "-") for option in fields_of(name)],
             "source": spec.source,
         }

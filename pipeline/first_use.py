@@ -22,7 +22,7 @@ from mercore.pipeline.encoders.pq_numba import assign
 from mercore.pipeline.encoders.pursuit_numba import pursue
 from mercore.pipeline.jit import is_kept
 from mercore.pipeline.scanners import pq_numba, sparse_filter_numba
-from mercore.pipeline.scanners.bounds_numba import bound_rows
+from mercore.pipeline.scanners.bounds.byte_bounds_numba import bound_rows
 from mercore.pipeline.scanners.pq import GROUP
 
 

@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 from mercore.pipeline.encoders.pursuit_numba import TILE, pursue
 from mercore.pipeline.encoders.weights_numba import quantise_int8, residuals
 from mercore.pipeline.kernels.blocks import pack_products, products
-from mercore.pipeline.scanners.bounds import BoundScanner, QueryTerms
+from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner, QueryTerms
 from mercore.pipeline.scanners.pq import ENTRIES, PqScanner
 from mercore.pipeline.scanners.sparse import SparseScanner, query_groups
 from mercore.pipeline.topk import TopK

@@ -52,7 +52,7 @@ class BatchKey(NamedTuple):
 
     session: str
     number: int = 0
-    beta: float = 1.0
+    beta: float | None = None
 
 
 class PartsRead(NamedTuple):
@@ -187,7 +187,7 @@ class DaskExecutor:
         """Return a single worker for the next batch, or None for the last few batches."""
         return DaskWorker(self) if next(self.started) < self.whole else None
 
-    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "DaskBatch":
+    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "DaskBatch":
         """Send a batch of raw queries to the cluster; with β < 1, bounds are relaxed."""
         return DaskBatch(self, queries, beta)
 
@@ -260,7 +260,7 @@ class DaskWorker:
 class DaskBatch:
     """A batch of queries for all workers of a cluster: see ``QueryBatch``."""
 
-    def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float) -> None:
+    def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float | None) -> None:
         self.executor, self.queries = executor, queries
         self._key = BatchKey(executor.session, next(executor.numbers), beta)
         self._slots = slots(executor.client)

@@ -24,8 +24,8 @@ from mercore.jobs.verbs.search_task import (
     open_source_vectors,
 )
 from mercore.pipeline.encode import encoder_of, spec_of
-from mercore.pipeline.encoders import bounds_scores
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
+from mercore.pipeline.encoders.pq import KpcaPqSpec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
@@ -281,12 +281,11 @@ def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> 
         raise InputError(
             f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
         )
-    if codes is None or codes.spec.encoder["name"] != KpcaBoundSpec.name:
+    if codes is None or "cosines" not in codes.model:
         raise InputError(
-            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name}, and "
-            f"{store} holds none. "
-            "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder "
-            "kpca-bound makes."
+            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name} and "
+            f"{KpcaPqSpec.name}, and {store} holds none. "
+            "Fix: leave --relaxed out, or search codes that mercore encode --encoder kpca-pq makes."
         )
 
 
@@ -298,9 +297,10 @@ def check_bounds(codes: CodeStore) -> None:
     InputError
         If they are codes of an encoder without bounds.
     """
-    if not bounds_scores(spec_of(codes)):
+    if not spec_of(codes).proves:
         raise InputError(
             f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: "
-            "expected a store of "
-            "bounds, or of vectors. Fix: mercore encode VECTORS BOUNDS --encoder bound"
+            "expected codes of "
+            "kpca-pq or pq, a store of bounds, or vectors. "
+            "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
         )

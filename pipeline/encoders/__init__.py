@@ -19,7 +19,7 @@ from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.stores.errors import FormatError
 from mercore.stores.spec import from_json
 
-__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "bounds_scores", "encoder_spec"]
+__all__ = ["ENCODERS", "Encoder", "EncoderSpec", "encoder_spec"]
 
 ENCODERS: dict[str, type[EncoderSpec]] = {
     kind.name: kind
@@ -40,11 +40,6 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         BinBoundSpec,
     )
 }
-
-
-def bounds_scores(spec: EncoderSpec) -> bool:
-    """Return whether the scores of an encoder's codes are upper bounds of the kernel."""
-    return spec.bounds
 
 
 def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:

@@ -17,7 +17,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.stores.errors import InputError
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.scanner import Scanner
+    from mercore.pipeline.scanners.scanner import Bounds, Scanner
     from mercore.stores.vectors import Vectors
 
 BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: few enough to stay in the cache
@@ -124,6 +124,14 @@ class Encoder(ABC):
     def scanner(self, queries: NDArray[Any]) -> "Scanner":
         """Return the scanner of raw queries, dtype[nq, d]."""
 
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "Bounds":
+        """Return the scanner of raw queries that lists rows by upper bounds of their scores.
+
+        Only an encoder whose spec ``proves`` has one. With β < 1 (Bourrier et al. 2015, Eq. 28)
+        these are no bounds; an encoder of kernel PCA's coordinates has such scanners.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no bounds")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderSpec(ABC):
@@ -146,7 +154,12 @@ class EncoderSpec(ABC):
 
     size: ClassVar[Size]
     bounds: ClassVar[bool] = False
-    """Whether the scores of codes are upper bounds of the kernel."""
+    """Whether codes are nothing but upper bounds of the kernel."""
+
+    @property
+    def proves(self) -> bool:
+        """Whether codes bound the kernel from above, so that an exact search can use them."""
+        return self.bounds
 
     @property
     @abstractmethod

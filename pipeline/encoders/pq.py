@@ -1,7 +1,10 @@
 """Product quantisation of kernel PCA's coordinates (Bourrier et al. 2015, §4.2) or of rows."""
 
+import multiprocessing
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,6 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.encoders.bounds.by_distance import of_features, of_rows
+from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
+from mercore.pipeline.encoders.bounds.points import KernelSpace, RowSpace
+from mercore.pipeline.encoders.bounds.proof import (
+    BLOCK_ROWS,
+    SAMPLE_ROWS,
+    Proof,
+    SimilarityOf,
+    grid_of,
+    learn_proof,
+    proof_columns,
+)
+from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores
 from mercore.pipeline.encoders.encoder import (
     MAX_BLOCK_ROWS,
     METRIC,
@@ -28,19 +44,33 @@ from mercore.pipeline.encoders.encoder import (
     option,
     read_rows,
 )
-from mercore.pipeline.encoders.kpca import Embedding, Landmarks, random_rotation
+from mercore.pipeline.encoders.kpca import (
+    COMPONENTS,
+    Embedding,
+    Landmarks,
+    gram_matrix,
+    random_rotation,
+)
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.stores.errors import InputError
+from mercore.stores.spec import ABSENT
 
 if TYPE_CHECKING:
+    from mercore.pipeline.scanners.bounds.grid import GridBounds
     from mercore.pipeline.scanners.pq import PqScanner
     from mercore.stores.vectors import Vectors
 
 CENTROIDS = 256  # of a sub-quantizer: its code is a byte
 MAX_SUBQUANTIZERS = 256
-PREPROCESSING = ("permutation", "rotation", "none")
+PREPROCESSING = ("balanced", "permutation", "rotation", "none")
+PROOFS = ("bounds", "none")
 ITERATIONS = 25  # of k-means; faiss takes as many
+FEWEST = 64  # components of codes whose size is chosen
+SEEDED = 4  # k-means++ takes every fourth point, if these are many
+SUBQUANTIZERS = option(
+    "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
+)
 Embed = Callable[..., Float32]
 
 
@@ -53,21 +83,39 @@ class Quantizer(EncoderSpec):
     """
 
     n_subquantizers: int = field(
-        default=Default(8),
-        metadata=option(
-            "subquantizers",
-            "Bytes of a code, D: each is one of 256 centroids of E / D coordinates.",
-        ),
+        default=Default(32),
+        metadata=SUBQUANTIZERS,
     )
     metric: str = field(default="distance", metadata=METRIC)
-    n_training: int = field(default=1 << 16, metadata=TRAINING_ROWS)
+    n_training: int = field(default=1 << 15, metadata=TRAINING_ROWS)
+    proof: str = field(
+        default="bounds",
+        metadata={
+            ABSENT: "none",
+            **option(
+                "proof",
+                "Whether codes carry the numbers that an exact search needs.",
+                choices=PROOFS,
+            ),
+        },
+    )
 
     size = Size("n_subquantizers", "look-ups", MAX_SUBQUANTIZERS)
 
     @property
     def block_rows(self) -> int:
         """Rows that are best encoded at once."""
-        return MAX_BLOCK_ROWS
+        return BLOCK_ROWS if self.proves else MAX_BLOCK_ROWS
+
+    @property
+    def proves(self) -> bool:
+        """Whether codes carry what an exact search needs."""
+        return self.proof == "bounds"
+
+    @classmethod
+    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
+        """Return the spec of a size: codes alone, unless proofs are asked for."""
+        return cls(**{"proof": "none", **given, "n_subquantizers": value})
 
     def divide(self, width: int) -> int:
         """Return the sub-quantizers of ``width`` coordinates: a default is made to divide them."""
@@ -96,11 +144,17 @@ class Quantizer(EncoderSpec):
             )
         check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
         check_choice("metric", self.metric, METRICS)
+        check_choice("proof", self.proof, PROOFS)
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
-        """Return the code: one byte per sub-quantizer."""
-        return [("code", "uint8", self.n_subquantizers)]
+        """Return the code, one byte per sub-quantizer, and what the proof adds to it."""
+        code: list[CodeColumn] = [("code", "uint8", self.n_subquantizers)]
+        return code + self.proof_columns() if self.proves else code
+
+    @abstractmethod
+    def proof_columns(self) -> list[CodeColumn]:
+        """Return the columns that proofs need."""
 
     def learn(self, vectors: "Vectors", embed: Embed, rng: np.random.Generator) -> Float32:
         """Return codebooks learned from a sample of the vectors."""
@@ -109,13 +163,40 @@ class Quantizer(EncoderSpec):
             embed(read_rows(vectors, drawn)), self.n_subquantizers, self.random_state
         )
 
+    def books(self, model: Model) -> Float32:
+        """Return the codebooks, float32[D, 256, E / D]."""
+        return np.asarray(model["codebooks"]).reshape(self.n_subquantizers, CENTROIDS, -1)
+
     def learning_bytes(self, rows: int, dims: int, width: int) -> int:
         """Return the bytes that learning takes: the sample, its embedding, and k-means' copies."""
         return min(rows, self.n_training) * (32 * dims + 24 * width)
 
+    def proof_bytes(self, rows: int, dims: int, width: int) -> int:
+        """Return the bytes that learning a proof takes: a sample, its points, and its bounds."""
+        if not self.proves:
+            return 0
+        return min(rows, SAMPLE_ROWS) * (24 * dims + 64 * width + 48 * QUERIES)
+
     def table_bytes(self) -> int:
         """Return the bytes of a query's tables: in float32, in float32 panels, and in bytes."""
         return self.n_subquantizers * CENTROIDS * 12
+
+    def learn_proof(
+        self,
+        vectors: "Vectors",
+        kernel: Kernel,
+        codebooks: Float32,
+        proof: Proof,
+        similarity: SimilarityOf,
+    ) -> dict[str, NDArray[Any]]:
+        """Return the model arrays of proofs, learned from a sample of the vectors."""
+        rng = np.random.default_rng(self.random_state)
+        count = min(SAMPLE_ROWS, vectors.rows)
+        rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))
+        ranking = kernel.ranking
+        scores = sample_scores(ranking, ranking.prepare(rows))
+        of_space = kernel if proof.space.form == "residual" else None
+        return learn_proof(proof, codebooks, Sample(rows, scores), similarity, of_space)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,24 +241,41 @@ class PqSpec(Quantizer):
         self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return the codebooks."""
-        return {
+        """Return the codebooks, and what proofs need."""
+        model: dict[str, NDArray[Any]] = {
             "codebooks": self.learn(
                 vectors, prepared_rows(kernel), np.random.default_rng(self.random_state)
             )
         }
+        if self.proves:
+            books = self.books(model)
+            model |= grid_of(books)
+            model |= self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
+        return model
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
-        return Pq(prepared_rows(kernel), model["codebooks"], self, raw=not kernel.normalised)
+        encoder = Pq(prepared_rows(kernel), model["codebooks"], self, raw=not kernel.normalised)
+        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
+
+    def proof_columns(self) -> list[CodeColumn]:
+        """Return the cell and e, and for products the norm."""
+        return proof_columns("float32", "norm" if self.metric == "product" else "none")
+
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+        """Return the proof of prepared rows, and what a distance says about a score."""
+        form = "norm" if self.metric == "product" else "none"
+        proof = Proof(space=RowSpace(kernel, form), kind="float32", model=model)
+        return proof, lambda points: of_rows(kernel, points.apart if form == "norm" else None)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
+        row = 24 * dims + (40 * dims if self.proves else 0)
         return Memory(
-            fit=self.learning_bytes(rows, dims, dims),
+            fit=self.learning_bytes(rows, dims, dims) + self.proof_bytes(rows, dims, dims),
             shared=8 * CENTROIDS * dims,
-            row=24 * dims,
-            query=24 * dims + self.table_bytes(),
+            row=row,
+            query=row + self.table_bytes(),
         )
 
     def size_fits(self, dims: int) -> bool:
@@ -191,8 +289,10 @@ class KpcaPqSpec(Landmarks, Quantizer):
 
     name: str = "kpca-pq"
     version: int = 1
+    n_components: int = field(default=Default(128), metadata=COMPONENTS)
+    n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
     preprocessing: str = field(
-        default="permutation",
+        default="balanced",
         metadata=option(
             "preprocessing",
             "Map of the coordinates before they are quantised.",
@@ -221,28 +321,54 @@ class KpcaPqSpec(Landmarks, Quantizer):
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, eigenvalues, the preprocessed projection, and the codebooks."""
+        """Return landmarks, eigenvalues, the preprocessed projection, and the codebooks.
+
+        Proofs have a projection in float64, its slack, and cells.
+        """
         model, components, rng = self.learn_components(vectors, kernel)
-        projection = self._preprocess(components, rng).astype(np.float32)
-        embed = in_blocks(Embedding(kernel, model["landmarks"], projection))
-        codebooks = self.learn(vectors, embed, rng)
-        return {**model, "projection": projection, "codebooks": codebooks}
+        if self.proves:
+            components = components * (model["eigenvalues"] >= LEAST_EIGENVALUE)
+        projection = self._preprocess(components, rng)
+        embed = in_blocks(Embedding(kernel, model["landmarks"], projection.astype(np.float32)))
+        model = {**model, "codebooks": self.learn(vectors, embed, rng)}
+        if not self.proves:
+            return {**model, "projection": projection.astype(np.float32)}
+        gram = gram_matrix(kernel, model["landmarks"])
+        slack = projection_slack(kernel, gram, projection, vectors.dims)
+        books = self.books(model)
+        model |= {"projection": projection, "slack": np.array([slack]), **grid_of(books)}
+        return model | self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
 
     def encoder(self, kernel: Kernel, model: Model) -> "Pq":
         """Return the encoder of a model."""
-        embedding = Embedding(kernel, model["landmarks"], model["projection"])
-        return Pq(embedding, model["codebooks"], self)
+        embedding = Embedding(kernel, model["landmarks"], model["projection"].astype(np.float32))
+        encoder = Pq(embedding, model["codebooks"], self)
+        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
+
+    def proof_columns(self) -> list[CodeColumn]:
+        """Return the cell, e and R."""
+        return proof_columns("float16", "residual")
+
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+        """Return the proof of kernel PCA's coordinates, and what a distance says about a score."""
+        slack = float(model["slack"][0])
+        space = KernelSpace(kernel, model["landmarks"], model["projection"], slack)
+        proof = Proof(space=space, kind="float16", model=model)
+        return proof, lambda _: of_features(kernel)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
         """Return the memory that rows of ``dims`` numbers take."""
         row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
+        if self.proves:
+            row += 8 * self.n_landmarks + 40 * self.n_components
         sample = min(rows, self.n_training) * (
             8 * dims + 24 * self.n_components
         )  # prepared block by block
         return Memory(
-            fit=self.gram_bytes(dims) + sample,
+            fit=self.gram_bytes(dims) + sample + self.proof_bytes(rows, dims, self.n_components),
             shared=self.embedding_bytes(dims, self.n_components)
-            + 8 * CENTROIDS * self.n_components,
+            + 8 * CENTROIDS * self.n_components
+            + (16 * self.n_landmarks * (dims + self.n_components) if self.proves else 0),
             row=row,
             query=row + self.table_bytes(),
         )
@@ -254,14 +380,21 @@ class KpcaPqSpec(Landmarks, Quantizer):
     @classmethod
     def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
         """Return the spec of a size, its components raised to a multiple unless they are given."""
-        spec = cls(**{**given, "n_subquantizers": value})
+        spec = super().of_size(value, given)
         if "n_components" in given:
             return spec
-        return replace(spec, n_components=Default(-(-spec.n_components // value) * value))
+        return replace(spec, n_components=Default(-(-FEWEST // value) * value))
 
     def _preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
-        """Return the components [M, E] as they are, permuted, or rotated."""
+        """Return the components [M, E] as they are, permuted, or rotated.
+
+        Balanced, each sub-quantizer has the s-th greatest, and the s-th least, of each E / D.
+        """
         e = self.n_components
+        if self.preprocessing == "balanced":
+            order = np.arange(e).reshape(-1, self.n_subquantizers)
+            order[1::2] = order[1::2, ::-1]
+            return components[:, order.T.ravel()]
         if self.preprocessing == "permutation":
             return components[:, rng.permutation(e)]
         if self.preprocessing == "rotation":
@@ -287,6 +420,12 @@ class Pq(Encoder):
         self.metric = spec.metric
         self.raw = raw
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
+        self.proof: Proof | None = None
+
+    def proving(self, proof: Proof, similarity: SimilarityOf) -> Self:
+        """Return this encoder, whose codes then carry the numbers of a proof."""
+        self.proof, self._similarity = proof, similarity
+        return self
 
     def prepare_encoding(self) -> None:
         """Lay the codebooks out for encoding, float32[D, E / D + 1, 256], −‖c‖²/2 first."""
@@ -298,16 +437,25 @@ class Pq(Encoder):
         """Return the codes of rows: the first centroid with the greatest ⟨y, c⟩ − ‖c‖²/2."""
         from mercore.pipeline.encoders.pq_numba import assign
 
-        coordinates = self.embed(rows, first=first)
         code = np.empty((len(rows), len(self.codebooks)), np.uint8)
-        assign(coordinates, self._books, code)
-        return {"code": code}
+        if self.proof is None:
+            assign(self.embed(rows, first=first), self._books, code)
+            return {"code": code}
+        points = self.proof.space(rows, first=first)
+        assign(points.coordinates.astype(np.float32), self._books, code)
+        return {"code": code, **self.proof.columns(points, code)}
 
     def scanner(self, queries: NDArray[Any]) -> "PqScanner":
         """Return the scanner of queries by table look-ups, one per sub-quantizer."""
         from mercore.pipeline.scanners.pq import PqScanner
 
         return PqScanner(self.tables(queries))
+
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "GridBounds":
+        """Return the scanner of queries that bounds their scores."""
+        assert self.proof is not None
+        points = self.proof.space(queries, label="query")
+        return self.proof.scanner(points, self._similarity(points), beta=beta)
 
     def tables(self, queries: NDArray[Any]) -> Float32:
         """Return the term of each centroid in a query's score, float32[D, 256, nq].
@@ -338,31 +486,39 @@ class Pq(Encoder):
 def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
     """Return centroids by k-means (Jégou et al. 2011), float32[count · 256, E / count].
 
+    Threads share the sub-quantizers out; each of them is learned on one thread.
+    """
+    from threadpoolctl import threadpool_limits
+
+    cores = multiprocessing.cpu_count()
+    parts = [np.ascontiguousarray(part) for part in np.split(sample, count, axis=1)]
+    with (
+        threadpool_limits(1),
+        warnings.catch_warnings(),
+        # limits hold for the thread that sets them
+        ThreadPoolExecutor(cores, initializer=threadpool_limits, initargs=(1,)) as threads,
+    ):
+        warnings.simplefilter("ignore")  # of centroids that fall together: they do no harm
+        return np.concatenate(
+            list(threads.map(_centroids, parts, range(random_state, random_state + count)))
+        )
+
+
+def _centroids(points: Float32, random_state: int) -> Float32:
+    """Return 256 centroids, float32[256, s]: k-means++ on a quarter of the points, then Lloyd's.
+
     If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is
     ever assigned to a repeat.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
+    from sklearn.cluster import KMeans, kmeans_plusplus
 
-    books = []
-    for j, part in enumerate(np.split(sample, count, axis=1)):
-        centers = np.unique(part, axis=0)
-        if len(centers) > CENTROIDS:
-            means = KMeans(CENTROIDS, n_init=1, max_iter=ITERATIONS, random_state=random_state + j)
-            with (
-                threadpool_limits(1),
-                warnings.catch_warnings(),
-            ):  # a limit from before the import would not hold
-                warnings.simplefilter(
-                    "ignore", ConvergenceWarning
-                )  # centroids that fall together do no harm
-                found = means.fit(part)
-            centers = found.cluster_centers_.astype(np.float32)
-        books.append(
-            np.concatenate([centers, np.repeat(centers[-1:], CENTROIDS - len(centers), axis=0)])
-        )
-    return np.concatenate(books)
+    centers = np.unique(points, axis=0)
+    if len(centers) > CENTROIDS:
+        few = points[::SEEDED] if len(points) >= SEEDED * SEEDED * CENTROIDS else points
+        first, _ = kmeans_plusplus(few, CENTROIDS, random_state=random_state)
+        means = KMeans(CENTROIDS, init=first, n_init=1, max_iter=ITERATIONS)
+        centers = means.fit(points).cluster_centers_.astype(np.float32)
+    return np.concatenate([centers, np.repeat(centers[-1:], CENTROIDS - len(centers), axis=0)])
 
 
 def prepared_rows(kernel: Kernel) -> Embed:

@@ -22,7 +22,7 @@ from mercore.pipeline.encoders.bounds.sample import (
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
 from mercore.pipeline.first_use import before_choosing_bound
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.bound_layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
 from mercore.pipeline.search.costs import Search, by_bounds
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.vectors import Vectors, gather

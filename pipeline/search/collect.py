@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.parallel import over_parts
-from mercore.pipeline.scanners.bounds import FEW_ROWS, BoundScanner, Pairs, joined
+from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS
+from mercore.pipeline.scanners.scanner import Bounds, Pairs, joined
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 
 # Cost of scoring every row: 0.1 pair per (query, row), plus 8 pairs per row.
@@ -47,7 +48,7 @@ class Collected(NamedTuple):
 
 def collect(
     codes: OpenCodes,
-    scanner: BoundScanner,
+    scanner: Bounds,
     parts: Sequence[int],
     least: tuple[Float32, PairBudget],
     *,

@@ -13,6 +13,8 @@ EXACT_TERM, PROJECTION = 0.28, 0.05  # per float64 term; per multiplication with
 PREPARED = {"u": 2.5, "f": 5.0}
 # per pair; per byte of its row; per byte that is read
 COMPARED, A_BYTE, READ_BYTE = 0.08, 0.0036, 0.2
+# per pair and per coordinate of decoded codes
+DECODED, DECODED_BYTE = 0.25, 0.25
 PAIR, A_DIMENSION = 100.0, 1.0  # per row that is fetched and scored in float32; per dimension
 EXACT_PAIR, EXACT_DIMENSION = 60.0, 2.6  # per score in float64; per dimension
 # times k rows are scored in float64 to raise the k-th score: seeds, and greatest bounds per window
@@ -45,6 +47,10 @@ def by_bounds(
     """Return the cost per row and query of bounds of ``row_bytes`` that leave ``share``."""
     pair = PAIR + A_DIMENSION * search.dims
     scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
+    if "grid" in model:  # codes are decoded to coordinates once per batch
+        decoded = len(model["centre"])
+        scan = DECODED + decoded * (A_BYTE + DECODED_BYTE / search.queries)
+        scan += row_bytes * READ_BYTE / search.queries
     width, components = model["projection"].shape if "projection" in model else (0, 0)
     scored = EXACT_TERM * search.dims if "landmarks" in model else 0  # per landmark
     query = width * (scored + PROJECTION * components)

@@ -96,8 +96,11 @@ class Executor(Protocol):
         """Return a single worker for the next batch, or None if all workers share its parts."""
         ...
 
-    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> QueryBatch:
-        """Return a batch of raw queries for all workers; with β < 1, bounds are relaxed."""
+    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> QueryBatch:
+        """Return a batch of raw queries for all workers.
+
+        With β, codes are scanned for upper bounds of scores; with β < 1, these are relaxed.
+        """
         ...
 
     def check_rest(self) -> None:

@@ -96,8 +96,11 @@ def read_parts(
 ) -> Iterator[tuple[int, Mapping[str, NDArray[Any]]]]:
     """Yield parts and their columns, for one thread; columns are overwritten after the next part.
 
-    Parts that are not cached are read, checked, and offered to the cache.
+    Parts that are not cached are read, checked, and offered to the cache, with all columns: the
+    next search may need others.
     """
+    if codes.cache.cache_bytes:
+        names = codes.store.store.layout.column_names
     if len(codes.cache) == codes.store.parts:
         yield from codes.cache.items(parts)
         return

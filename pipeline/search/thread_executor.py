@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBound
 from mercore.pipeline.kernels import Kernel
-from mercore.pipeline.scanners.bounds import BoundScanner
-from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.scanners.scanner import Bounds, Scanner
 from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search.collect import Collected, PairBudget, collect
 from mercore.pipeline.search.executor import Ids, ScorePairs
@@ -42,8 +40,8 @@ class ThreadExecutor:
     def single_worker(self) -> None:
         """Return None: the threads share the parts of every batch."""
 
-    def batch(self, queries: NDArray[Any], *, beta: float = 1.0) -> "ThreadBatch":
-        """Return a batch of raw queries; with β < 1, bounds are relaxed."""
+    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "ThreadBatch":
+        """Return a batch of raw queries: see ``Executor``."""
         return ThreadBatch(self, queries, beta)
 
     def check_rest(self) -> None:
@@ -73,7 +71,7 @@ class ThreadExecutor:
 class ThreadBatch:
     """A batch of queries (see ``QueryBatch``), prepared for each kind of work on its first use."""
 
-    def __init__(self, executor: ThreadExecutor, queries: NDArray[Any], beta: float) -> None:
+    def __init__(self, executor: ThreadExecutor, queries: NDArray[Any], beta: float | None) -> None:
         self.executor, self.queries, self.beta = executor, queries, beta
         self._lock = Lock()  # for the threads of a Dask worker, which share the batch
 
@@ -86,9 +84,8 @@ class ThreadBatch:
 
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
-        scanner = self.scanner
-        assert isinstance(scanner, BoundScanner)
-        return collect(self._codes, scanner, parts, (least, budget), threads=self.executor.threads)
+        bounds = cast(Bounds, self.scanner)
+        return collect(self._codes, bounds, parts, (least, budget), threads=self.executor.threads)
 
     def nearest(self, k: int) -> TopK:
         """Return each query's top k among all vectors by the true kernel, float64."""
@@ -163,10 +160,9 @@ class ThreadBatch:
     @cached_property
     def _scanner(self) -> Scanner:
         encoder = self._codes.encoder
-        if self.beta == 1:
+        if self.beta is None:
             return encoder.scanner(self.queries)
-        assert isinstance(encoder, KpcaBound)
-        return encoder.relaxed_scanner(self.queries, self.beta)
+        return encoder.bound_scanner(self.queries, self.beta)
 
     @cached_property
     def _part_cache(self) -> Vectors:

@@ -16,6 +16,7 @@ from mercore.pipeline.simd.vectors import (
     Typed,
     Vector,
     address,
+    comparison,
     copies,
     features,
     loader,
@@ -29,6 +30,7 @@ _HALVES = ir.VectorType(ir.IntType(16), 2 * DOTS.count)
 
 load_dots = loader(DOTS)
 splat_word = splatter(DOTS)
+at_least = comparison(lambda builder, x, y: builder.icmp_signed(">=", x, y), types.uint16)
 
 
 @intrinsic

@@ -53,7 +53,7 @@ class PartCache:
     """
 
     def __init__(self, cache_bytes: int) -> None:
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
         self._parts: dict[int, dict[str, NDArray[Any]]] = {}
         self._lock = threading.Lock()
         self.size = 0
@@ -75,7 +75,7 @@ class PartCache:
         """Copy the columns of a part into the cache if it has space left."""
         size = sum(values.nbytes for values in columns.values())
         with self._lock:
-            if part in self._parts or self.size + size > self._cache_bytes:
+            if part in self._parts or self.size + size > self.cache_bytes:
                 return
             self.size += size
         self._parts[part] = {name: values.copy() for name, values in columns.items()}

@@ -34,7 +34,7 @@ ROWS, DIMS, QUERIES = 3000, 24, 40
 BATCH = 8  # so that three workers take a batch each by themselves, and share out the parts of two
 ENCODERS = {
     "aska": ("chi2", "--atoms", 64, "--sparsity", 4),
-    "kpca-pq": ("chi2", "--landmarks", 64, "--components", 16, "--subquantizers", 4),
+    "kpca-pq": ("chi2", "--landmarks", 256, "--components", 64, "--subquantizers", 32),
     "kpca-lsh": ("chi2", "--landmarks", 64, "--components", 16, "--bits", 64),
     "kpca-bound": ("chi2", "--landmarks", 512, "--components", 64),
     "bin-bound": ("intersection", "--groups", 12),
@@ -47,6 +47,8 @@ SEARCHES: dict[str, tuple[Any, ...]] = {
     "kpca-lsh": ("kpca-lsh",),
     "exhaustive": ("vectors", "--kernel", "chi2"),
     "kpca-bound": ("kpca-bound", "--exact"),
+    "kpca-pq exact": ("kpca-pq", "--exact"),
+    "kpca-pq relaxed": ("kpca-pq", "--relaxed", 0.9),
     "kpca-bound relaxed": ("kpca-bound", "--relaxed", 0.9),
     "bin-bound": ("bin-bound", "--exact"),
     "exact without bounds": ("vectors", "--exact", "--kernel", "chi2"),

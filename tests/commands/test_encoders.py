@@ -51,8 +51,8 @@ ENCODERS: dict[str, tuple[str, tuple[object, ...]]] = {
 BYTES = {
     "aska": 16,
     "kpca-aska": 16,
-    "kpca-pq": 4,
-    "pq": 4,
+    "kpca-pq": 9,
+    "pq": 9,
     "kpca-lsh": 6,
     "klsh": 16,
     "nystrom-lsh": 16,

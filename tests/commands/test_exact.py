@@ -17,6 +17,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
@@ -34,11 +35,21 @@ BOUNDS: dict[str, tuple[object, ...]] = {
     "bound": ("--encoder", "bound", "--force"),
     "kpca-bound": ("--encoder", "kpca-bound", "--landmarks", 256, "--components", 64),
     "bin-bound": ("--encoder", "bin-bound", "--groups", 24),
+    "kpca-pq": (
+        *("--encoder", "kpca-pq", "--landmarks", 256, "--components", 96),
+        *("--subquantizers", 48),
+    ),
+}
+PQ: dict[str, tuple[object, ...]] = {
+    "": ("--encoder", "pq", "--subquantizers", 12),
+    "inner_product": ("--encoder", "pq", "--subquantizers", 12, "--metric", "product"),
 }
 GIVEN = {
     "bound": ("chi2", "cosine", "rbf", *RAW),  # which bound is chosen is tested for itself
     "kpca-bound": KERNELS,
     "bin-bound": (*ADDITIVE, "exp_chi2"),
+    "kpca-pq": KERNELS,
+    "pq": ("cosine", "hellinger", "rbf", *RAW),
     "pca-bound": RAW,
 }
 OF_RAW: dict[str, tuple[object, ...]] = {
@@ -49,6 +60,8 @@ SMALL: dict[str, EncoderSpec] = {
     "pca-bound": PcaBoundSpec(n_components=16),
     "kpca-bound": KpcaBoundSpec(n_landmarks=48, n_components=24),
     "bin-bound": BinBoundSpec(n_groups=16),
+    "kpca-pq": KpcaPqSpec(n_landmarks=48, n_components=24, n_subquantizers=12),
+    "pq": PqSpec(n_subquantizers=1),
 }
 
 Ids = NDArray[np.int64]
@@ -115,7 +128,8 @@ def test_ids_are_the_true_ones_by_every_bound_and_by_none(
     queries = folder / "queries.npy"
     ids, report = exact(folder / "vectors", queries, *kernel_options(kernel))
     np.testing.assert_array_equal(ids, true)
-    for name, options in (OF_RAW if kernel in RAW else BOUNDS).items():
+    bounds = OF_RAW if kernel in RAW else BOUNDS
+    for name, options in (bounds | {"pq": PQ.get(kernel, PQ[""])}).items():
         if kernel in GIVEN[name]:
             encode(
                 folder / "vectors",
@@ -162,11 +176,13 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
-        general = "pca-bound" if kernel in RAW else "kpca-bound"
-        for name in (general, *(("bin-bound",) if kernel in ADDITIVE else ())):
+        general = ("pca-bound", "pq") if kernel in RAW else ("kpca-bound", "kpca-pq")
+        for name in (*general, *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
-            true_kernel = make_kernel(kernel, gamma=GAMMA.get(kernel))
-            make_codes(bounds, vectors, true_kernel, SMALL[name], part_rows=40)
+            true_kernel, spec = make_kernel(kernel, gamma=GAMMA.get(kernel)), SMALL[name]
+            if (name, kernel) == ("pq", "inner_product"):
+                spec = PqSpec(n_subquantizers=1, metric="product")
+            make_codes(bounds, vectors, true_kernel, spec, part_rows=40)
             ids, _ = exact(bounds, tmp_path / "queries.npy")
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))
 

@@ -91,13 +91,14 @@ def verify(
 # --- search
 
 BOUND_NOTHING = (
-    "{}/codes holds codes of aska, which bound no score: expected a store of bounds, or of "
-    "vectors. "
-    "Fix: mercore encode VECTORS BOUNDS --encoder bound"
+    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq or pq, a "
+    "store of bounds, or vectors. "
+    "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
 )
 RELAXES_NOTHING = (
-    "--relaxed has no use here: it relaxes the bounds of kpca-bound, and {}/%s holds none. "
-    "Fix: leave --relaxed out, or search the bounds that mercore encode --encoder kpca-bound makes."
+    "--relaxed has no use here: it relaxes the bounds of kpca-bound and kpca-pq, and {}/%s "
+    "holds none. "
+    "Fix: leave --relaxed out, or search codes that mercore encode --encoder kpca-pq makes."
 )
 
 

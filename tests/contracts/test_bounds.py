@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import load_custom
-from mercore.pipeline.encoders import Encoder, EncoderSpec, bounds_scores
+from mercore.pipeline.encoders import Encoder, EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
+from mercore.pipeline.encoders.bounds.cells import OUTSIDE
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
-from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
+from mercore.pipeline.scanners.bounds.grid import GridBounds
 from mercore.stores.rows import SourceVectors
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
@@ -54,7 +57,7 @@ class Bound(NamedTuple):
 
     def encoder(self, rows: Block, size: int) -> Encoder:
         spec, vectors = self.spec(size, *rows.shape), SourceVectors(Rows(rows))
-        assert bounds_scores(spec)
+        assert spec.proves
         spec.check(vectors, self.kernel)
         return spec.encoder(self.kernel, spec.fit(vectors, self.kernel))
 
@@ -72,6 +75,22 @@ def principal(size: int, n: int, d: int) -> EncoderSpec:
     return PcaBoundSpec(n_components=size)
 
 
+def quantised_components(size: int, n: int, d: int) -> EncoderSpec:
+    landmarks = min(n, 4 * size)
+    count = min(size, landmarks)
+    return KpcaPqSpec(
+        n_landmarks=landmarks, n_components=count, n_subquantizers=count // (2 - count % 2)
+    )
+
+
+def quantised(metric: str) -> Callable[[int, int, int], EncoderSpec]:
+    def spec(size: int, n: int, d: int) -> EncoderSpec:
+        count = max(count for count in range(1, min(size, d) + 1) if d % count == 0)
+        return PqSpec(n_subquantizers=count, metric=metric)
+
+    return spec
+
+
 MADE = {name: make_kernel(name, **options) for name, options in KERNELS.items()}
 CASES = [
     pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}")
@@ -83,6 +102,17 @@ CASES += [
     if name not in SIGNED
 ]
 CASES += [pytest.param(Bound(make_kernel(name), principal), id=f"pca-bound-{name}") for name in RAW]
+CASES += [
+    pytest.param(Bound(kernel, quantised_components), id=f"kpca-pq-{name}")
+    for name, kernel in (
+        MADE | {"nested": make_kernel("exp_chi2", gamma=0.4, transform=0.7)}
+    ).items()
+]
+CASES += [
+    pytest.param(Bound(kernel, quantised(metric)), id=f"pq-{metric}-{kernel.name}")
+    for kernel in (*MADE.values(), *map(make_kernel, RAW))
+    for metric in kernel.raw_metrics
+]
 
 
 @pytest.fixture(scope="module", params=[*CASES, pytest.param(None, id="kpca-bound-own")])
@@ -97,7 +127,10 @@ def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float32]:
     """The bounds, float32[nq, n]."""
-    scanner, columns = encoder.scanner(queries), encoder.encode(rows)
+    encoder.prepare_encoding()
+    scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
+    if isinstance(scanner, GridBounds):
+        return scanner.bounds(columns).T
     assert isinstance(scanner, BoundScanner)
     codes, terms = (columns[name] for name in scanner.names)
     return scanner.bounds(codes, terms.astype(np.float32)).T
@@ -186,6 +219,23 @@ EXCESS = {  # what was measured: bounds less scores, on average
         "cosine": 0.012,
         "rbf": 0.034,
     },
+    "kpca-pq": {
+        "chi2": 0.143,
+        "intersection": 0.343,
+        "hellinger": 0.039,
+        "jensen_shannon": 0.087,
+        "exp_chi2": 0.596,
+        "cosine": 0.065,
+        "rbf": 0.048,
+        "transformed": 0.357,
+    },
+    "pq": {
+        "hellinger": 0.0049,
+        "cosine": 0.0117,
+        "rbf": 0.001,
+        "euclidean": 0.0051,
+        "inner_product": 0.0177,
+    },
     "pca-bound": {"euclidean": 0.0126, "inner_product": 0.0438},  # shares of the mean |score|
     "bin-bound": {
         "chi2": 0.172,
@@ -235,3 +285,62 @@ def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> No
     least[7] = np.inf
     assert found == [tuple(pair) for pair in np.argwhere(bounds >= least[:, None]).tolist()]
     np.testing.assert_array_equal(pairs.bounds, bounds[pairs.queries, pairs.rows - 1000])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "spec", "beta"),
+    [
+        ("chi2", KpcaPqSpec(n_landmarks=120, n_components=32, n_subquantizers=16), 1.0),
+        ("chi2", KpcaPqSpec(n_landmarks=120, n_components=32, n_subquantizers=16), 0.6),
+        ("euclidean", PqSpec(n_subquantizers=8), 1.0),
+        ("inner_product", PqSpec(n_subquantizers=4, metric="product"), 1.0),
+    ],
+)
+def test_codes_list_all_pairs_that_reach(kernel: str, spec: Any, beta: float) -> None:
+    """Steps of bytes, limits of cells and the tests of rows lose no pair: 70 queries are scanned in
+    two groups, 40 003 rows in three blocks."""
+    rows = np.concatenate([histograms(40_000, 16, seed=15), 40 * histograms(3, 16, seed=16)])
+    queries = np.concatenate([rows[:10], histograms(60, 16, seed=17)])
+    encoder = Bound(make_kernel(kernel), lambda *_: spec).encoder(rows[:3000], 1)
+    encoder.prepare_encoding()
+    scanner, columns = encoder.bound_scanner(queries, beta), encoder.encode(rows)
+    assert isinstance(scanner, GridBounds)
+    bounds = scanner.bounds(columns).T
+    assert (columns["cell"][-3:] == OUTSIDE).all() or kernel == "chi2"
+    below = bounds - np.float32(2.5e-7) * np.maximum(np.abs(bounds), 1e-30)  # without rounding up
+    ranks = np.arange(len(queries)) * 5 % 290 + 1
+    least = np.take_along_axis(np.sort(bounds, axis=1), -ranks[:, None], axis=1)[:, 0]
+    for thresholds in (least, np.nextafter(least, -np.inf), least - np.abs(least) / 100):
+        pairs, given_up = scanner.collect(columns, 1000, thresholds.astype(np.float32), never)
+        assert not given_up.any()
+        found = set(zip(pairs.queries.tolist(), (pairs.rows - 1000).tolist(), strict=True))
+        assert len(found) == len(pairs.rows)
+        reaching = {tuple(pair) for pair in np.argwhere(below >= thresholds[:, None]).tolist()}
+        assert reaching <= found
+        assert len(found) < 1.05 * len(reaching) + 10
+        np.testing.assert_array_equal(pairs.bounds, bounds[pairs.queries, pairs.rows - 1000])
+
+
+def never(counts: NDArray[np.int64], _: int) -> NDArray[np.bool_]:
+    return np.zeros(len(counts), np.bool_)
+
+
+def test_codes_give_a_query_of_too_many_up() -> None:
+    rows, queries = histograms(40_000, 16, seed=18), histograms(70, 16, seed=19)
+    encoder = Bound(make_kernel("euclidean"), quantised("distance")).encoder(rows, 8)
+    encoder.prepare_encoding()
+    scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
+    assert isinstance(scanner, GridBounds)
+    bounds = scanner.bounds(columns).T
+    least = np.sort(bounds, axis=1)[:, -50].astype(np.float32)
+    least[[7, 66]] = -np.inf
+    pairs, given_up = scanner.collect(
+        columns, 0, least, lambda pairs, rows: pairs > 100 + rows // 20
+    )
+    assert np.flatnonzero(given_up).tolist() == [7, 66]
+    assert 0 < np.bincount(pairs.queries)[7] < len(rows)
+    kept = ~np.isin(pairs.queries, [7, 66])
+    least[[7, 66]] = np.inf
+    found = {*zip(pairs.queries[kept].tolist(), pairs.rows[kept].tolist(), strict=True)}
+    below = bounds - np.float32(2.5e-7) * np.abs(bounds)  # without rounding up
+    assert found >= {tuple(pair) for pair in np.argwhere(below >= least[:, None]).tolist()}

@@ -35,7 +35,7 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.pq import PREPROCESSING, KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, KpcaPqSpec, PqSpec
 from mercore.stores.errors import InputError
 
 
@@ -46,7 +46,12 @@ def make_spec(options: dict[str, Any]) -> EncoderSpec:
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 OPTIONS = option_names()
-WORDS = {"pursuit": PURSUITS, "preprocessing": PREPROCESSING, "metric": METRICS}
+WORDS = {
+    "pursuit": PURSUITS,
+    "preprocessing": PREPROCESSING,
+    "metric": METRICS,
+    "proof": PROOFS,
+}
 
 
 def refused(call: Callable[[], object], message: str) -> None:
@@ -124,7 +129,7 @@ def test_a_text_describes_a_spec() -> None:
     spec = parse_spec("kpca-pq:landmarks=512,components=64,preprocessing=none", (1 << 20, 12), {})
     assert spec == KpcaPqSpec(n_landmarks=512, n_components=64, preprocessing="none")
     assert parse_spec("kpca-lsh", (1 << 20, 12), {"operations": 8}) == KpcaLshSpec(n_bits=300)
-    assert parse_spec("pq", (1 << 20, 12), {"bytes": 8}) == PqSpec(n_subquantizers=6)
+    assert parse_spec("pq", (1 << 20, 12), {"bytes": 8}) == PqSpec(n_subquantizers=6, proof="none")
 
 
 # Options make specs
@@ -176,6 +181,7 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             "components": 8,
             "subquantizers": 4,
             "preprocessing": "rotation",
+            "proof": "none",
             "metric": "product",
             "training_rows": 99,
             "random_state": 5,
@@ -185,14 +191,21 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
             n_components=8,
             n_subquantizers=4,
             preprocessing="rotation",
+            proof="none",
             metric="product",
             n_training=99,
             random_state=5,
         ),
     ),
     "pq": (
-        {"subquantizers": 4, "metric": "product", "training_rows": 99, "random_state": 5},
-        PqSpec(n_subquantizers=4, metric="product", n_training=99, random_state=5),
+        {
+            "subquantizers": 4,
+            "metric": "product",
+            "proof": "none",
+            "training_rows": 99,
+            "random_state": 5,
+        },
+        PqSpec(n_subquantizers=4, metric="product", proof="none", n_training=99, random_state=5),
     ),
     "kpca-lsh": (
         {"landmarks": 50, "components": 8, "bits": 40, "random_state": 5},
@@ -279,6 +292,7 @@ USERS = {
     "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
     "subquantizers": "kpca-pq, pq",
     "preprocessing": "kpca-pq",
+    "proof": "kpca-pq, pq",
     "metric": "aska, kpca-aska, kpca-pq, pq, kpca-jl",
     "training_rows": "kpca-pq, pq, pca-bound, bin-bound",
     "groups": "bin-bound",

@@ -34,11 +34,11 @@ from mercore.pipeline.encoders.encoder import (
     shrunk,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
-from mercore.pipeline.scanners.bound_layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
 from mercore.stores.errors import InputError
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
     from mercore.stores.vectors import Vectors
 
 CAPS = (1.0, 0.5, 0.25, 0.125)  # candidates for the cap of a byte, of a group's largest sum
@@ -166,9 +166,14 @@ class MinimumBound(BinBound):
             "terms": float16_above(np.column_stack([np.ones(len(codes)), lost, over])),
         }
 
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
+        """Return the scanner of queries; it cannot be relaxed."""
+        assert beta == 1
+        return self.scanner(queries)
+
     def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
         """Return the scanner of queries that bounds the kernel."""
-        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+        from mercore.pipeline.scanners.bounds.byte_bounds import ROUNDING, BoundScanner, QueryTerms
 
         codes, lost, over = self._rounded(self._merged(queries, first=0, label="query"))
         ones = np.ones(len(codes))
@@ -207,9 +212,14 @@ class RootBound(BinBound):
         terms = np.column_stack([scale, norms_above(roots - rounded), norms_above(rounded)])
         return {"groups": codes.astype(np.uint8), "terms": float16_above(terms)}
 
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
+        """Return the scanner of queries; it cannot be relaxed."""
+        assert beta == 1
+        return self.scanner(queries)
+
     def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
         """Return the scanner of queries that bounds the kernel."""
-        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+        from mercore.pipeline.scanners.bounds.byte_bounds import ROUNDING, BoundScanner, QueryTerms
 
         roots = np.sqrt(self._merged(queries, first=0, label="query"))
         step = float32_above(roots.max(axis=1) / HALF_BYTE).astype(np.float64)

@@ -31,7 +31,7 @@ from mercore.pipeline.encoders.kpca import (
 from mercore.pipeline.kernels import Kernel
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
     from mercore.stores.vectors import Vectors
 
 LEAST_EIGENVALUE = 1e-3  # a smaller component explains less than it adds to the rounding
@@ -194,11 +194,11 @@ class Projected(Encoder):
 
     def scanner(self, queries: Float64) -> "BoundScanner":
         """Return the scanner of queries that bounds the kernel."""
-        return self.relaxed_scanner(queries, 1.0)
+        return self.bound_scanner(queries)
 
-    def relaxed_scanner(self, queries: Float64, beta: float) -> "BoundScanner":
+    def bound_scanner(self, queries: Float64, beta: float = 1.0) -> "BoundScanner":
         """Return the scanner with β R(x) R(y) in place of R(x) R(y) (Eq. 28): no bound if β < 1."""
-        from mercore.pipeline.scanners.bounds import ROUNDING, BoundScanner, QueryTerms
+        from mercore.pipeline.scanners.bounds.byte_bounds import ROUNDING, BoundScanner, QueryTerms
 
         points = self._coordinates(queries)
         values = points.centred
@@ -229,25 +229,9 @@ class Projected(Encoder):
         )
 
     def near_cosines(self, sample: Sample) -> Float64:
-        """Return the quantiles of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
-
-        K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample
-        of one row all quantiles are 1, as for a bound.
-        """
-        others = len(sample.rows) - 1
-        if others == 0:
-            return np.ones(QUANTILES)
+        """Return the quantiles of cos(x, y) of near rows of a sample (``near_cosines``)."""
         points = self._coordinates(sample.rows)
-        whole = points.centred + self._centre
-        queries = np.arange(min(len(sample.scores), others))
-        scores = sample.scores[queries]
-        scores[queries, queries] = -np.inf
-        nearest = np.argpartition(scores, -min(NEAR, others), axis=1)[:, -min(NEAR, others) :]
-        left = np.take_along_axis(scores, nearest, axis=1) - np.einsum(
-            "qe,qne->qn", whole[queries], whole[nearest]
-        )
-        cosines = left / (points.residual[queries, None] * points.residual[nearest])
-        return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
+        return near_cosines(points.centred + self._centre, points.residual, sample.scores)
 
     def _coordinates(self, values: Float64) -> Coordinates:
         """Return a block of rows in the span of the components.
@@ -277,11 +261,11 @@ class KpcaBound(Encoder):
 
     def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
         """Return the scanner of queries that bounds the kernel."""
-        return self.relaxed_scanner(queries, 1.0)
+        return self.bound_scanner(queries)
 
-    def relaxed_scanner(self, queries: NDArray[Any], beta: float) -> "BoundScanner":
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
         """Return the scanner that multiplies the residuals by β: no bound if β < 1."""
-        return self._projected.relaxed_scanner(self._values(queries, first=0, label="query"), beta)
+        return self._projected.bound_scanner(self._values(queries, first=0, label="query"), beta)
 
     def _values(self, rows: NDArray[Any], *, first: int, label: str) -> Float64:
         """Return K of raw rows with the landmarks, float64[b, M]."""
@@ -317,6 +301,31 @@ def landmark_scores(kernel: Kernel, prepared: Float64, landmarks: NDArray[Any]) 
     return kernel.landmark_values(
         prepared, np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
     )
+
+
+def near_cosines(points: Float64, residual: Float64, scores: Float64) -> Float64:
+    """Return the quantiles of cos(x, y), float64[257], of near rows of a sample (Eq. 28).
+
+    K(x, y) = ⟨x̃, ỹ⟩ + R(x) R(y) cos(x, y), the cosine of the residuals of both. For a sample of one
+    row all quantiles are 1, as for a bound.
+
+    Parameters
+    ----------
+    points, residual : float64[n, E] and float64[n], x̃ and R
+    scores : float64[q, n], K of the first rows with all
+    """
+    others = len(points) - 1
+    if others == 0:
+        return np.ones(QUANTILES)
+    queries = np.arange(min(len(scores), others))
+    scores = scores[queries]
+    scores[queries, queries] = -np.inf
+    nearest = np.argpartition(scores, -min(NEAR, others), axis=1)[:, -min(NEAR, others) :]
+    left = np.take_along_axis(scores, nearest, axis=1) - np.einsum(
+        "qe,qne->qn", points[queries], points[nearest]
+    )
+    cosines = left / (residual[queries, None] * residual[nearest])
+    return np.asarray(np.quantile(cosines, np.linspace(0, 1, QUANTILES)))
 
 
 def relaxation(model: Model, share: float) -> Relaxation:

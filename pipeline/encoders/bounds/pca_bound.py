@@ -33,7 +33,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.stores.errors import InputError
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
     from mercore.stores.vectors import Vectors
 
 U = 2.0**-53
@@ -193,9 +193,14 @@ class PcaBound(Encoder):
         whole[beyond] = 0
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float32_above(terms)}
 
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
+        """Return the scanner of queries; it cannot be relaxed."""
+        assert beta == 1
+        return self.scanner(queries)
+
     def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
         """Return the scanner of queries that bounds the score."""
-        from mercore.pipeline.scanners.bounds import BoundScanner, QueryTerms
+        from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner, QueryTerms
 
         points, residual, squared, along = self._coordinates(queries, first=0, label="query")
         step, whole = _steps(points)

@@ -27,7 +27,7 @@ def sample_scores(kernel: Kernel, prepared: Float64) -> Float64:
 
 def sample_shares(encoder: Encoder, sample: Sample) -> Float64:
     """Return ``measured_shares`` of a sample, whose first rows stand for queries."""
-    from mercore.pipeline.scanners.bounds import BoundScanner
+    from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
 
     rows = sample.rows
     count = min(QUERIES, max(1, len(rows) // 8))

@@ -97,8 +97,8 @@ REFUSED: list[tuple[Any, str]] = [
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, preprocessing="pca"),
-        "unknown preprocessing: found 'pca', expected one of permutation, rotation, none. "
-        "Fix: leave --preprocessing out.",
+        "unknown preprocessing: found 'pca', expected one of balanced, permutation, "
+        "rotation, none. Fix: leave --preprocessing out.",
     ),
     (
         KpcaPqSpec(**SMALL, n_subquantizers=4, random_state=-1),
@@ -185,7 +185,7 @@ REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
     ),
     (
         "cosine",
-        PqSpec(),
+        PqSpec(n_subquantizers=8),
         "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Fix: "
         "--subquantizers 10.",
     ),

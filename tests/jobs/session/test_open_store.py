@@ -122,7 +122,7 @@ def test_k_is_what_the_rows_allow(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "opening", "searching", "error"),
     [
-        ("codes", {}, {"exact": True}, InputError),
+        ("bits", {}, {"exact": True}, InputError),
         ("codes", {}, {"k": 701}, InputError),
         ("codes", {}, {"k": 2.5}, InputError),
         ("bounds", {}, {"exact": True, "rerank": 30}, InputError),

@@ -234,7 +234,8 @@ class TestRefusedBeforeAnyChoice:
             assert f"is another store: it differs in {differs}" in outcome.err
 
 
-GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance", "preprocessing": "none"}
+GIVEN = {"weights": "int8", "pursuit": "omp", "metric": "distance"}
+GIVEN |= {"preprocessing": "none", "proof": "none"}
 
 
 @pytest.mark.parametrize(

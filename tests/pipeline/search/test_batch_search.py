@@ -379,7 +379,7 @@ def test_parts_stay_in_memory_as_far_as_there_is_room(
     size = sum(
         codes.store.read_chunk(receipt, name).nbytes
         for receipt in codes.receipts[:2]
-        for name in aska_of(codes).scanner(queries).names
+        for name in codes.store.layout.column_names
     )
     held = PartCache(size)
     scan_codes(OpenCodes(codes, encoder_of(codes), held), queries, 5, threads=1)

@@ -15,7 +15,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
-from mercore.pipeline.scanners.bounds import BoundScanner
+from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
 from mercore.pipeline.search import bounded
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.bounded import Bounded

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.search.exact import ExactSearch
@@ -29,6 +30,7 @@ SEARCHES = {
     "every row": None,
     "kpca-bound": KpcaBoundSpec(n_landmarks=200, n_components=96),
     "bin-bound": BinBoundSpec(n_groups=24),
+    "kpca-pq": KpcaPqSpec(n_landmarks=200, n_components=96, n_subquantizers=48),
 }
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.scanners.bound_layout import PackedQueries, PairBuffer
-from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
+from mercore.pipeline.scanners.bounds.layout import PackedQueries, PairBuffer
+from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
 from tests.independent import reference
 from tests.pipeline.test_jitted import compiled
 from tests.support.processors import assert_passed_on

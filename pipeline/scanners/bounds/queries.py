@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bound_layout import (
+from mercore.pipeline.scanners.bounds.byte_bounds_numba import bound_rows
+from mercore.pipeline.scanners.bounds.layout import (
     CHUNK_ROWS,
     LANES,
     MOST_BYTES,
@@ -19,7 +20,6 @@ from mercore.pipeline.scanners.bound_layout import (
     Sink,
     SparseWords,
 )
-from mercore.pipeline.scanners.bounds_numba import bound_rows
 from mercore.pipeline.simd.aligned import aligned
 
 

@@ -4,18 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.jit import jit
-from mercore.pipeline.scanners.bound_layout import (
-    CHUNK_ROWS,
-    LANES,
-    PANEL,
-    ROOM,
-    SAMPLE_ROWS,
-    Form,
-    PackedQueries,
-    Sink,
-    SparseWords,
-)
-from mercore.pipeline.scanners.byte_sums_numba import (
+from mercore.pipeline.scanners.bounds.byte_sums_numba import (
     ONE,
     V,
     Words,
@@ -25,6 +14,17 @@ from mercore.pipeline.scanners.byte_sums_numba import (
     sparse_wide,
     wide_sums,
     words_not_zero,
+)
+from mercore.pipeline.scanners.bounds.layout import (
+    CHUNK_ROWS,
+    LANES,
+    PANEL,
+    ROOM,
+    SAMPLE_ROWS,
+    Form,
+    PackedQueries,
+    Sink,
+    SparseWords,
 )
 from mercore.pipeline.simd.dots import add_line_products, load_dots, load_lines, to_float32
 from mercore.pipeline.simd.selection import attains

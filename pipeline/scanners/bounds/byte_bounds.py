@@ -1,24 +1,22 @@
 """Scan bytes for upper bounds of the kernel, as scores or as a list of all above a threshold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bound_layout import PairBuffer
-from mercore.pipeline.scanners.bound_queries import bound_block, bound_hits, pack_queries
+from mercore.pipeline.scanners.bounds.layout import PairBuffer
+from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
 from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
+from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 FEW_ROWS = 64  # rows that fill lists, and that a query may always keep
 SCANNED_ROWS = 1 << 11  # rows bounded before the k-th bounds are raised
 ROOM = 8  # the buffer holds one in 8 pairs of a block
 ROUNDING = 5e-6  # error of a float32 bound: nine operations on values below 8, each off by 2⁻²⁴
-
-
-GiveUp = Callable[[NDArray[np.int64], int], NDArray[np.bool_]]
 
 
 class QueryTerms(NamedTuple):
@@ -31,14 +29,6 @@ class QueryTerms(NamedTuple):
     constant: Float32
     factors: Float32
     over: Float32 | None = None
-
-
-class Pairs(NamedTuple):
-    """Pairs of a query and a row, with bounds of their scores: int64[p], int64[p], float32[p]."""
-
-    queries: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    bounds: Float32
 
 
 class BoundScanner:
@@ -96,12 +86,7 @@ class BoundScanner:
     ) -> tuple[Pairs, NDArray[np.bool_]]:
         """Return one part's pairs with bounds ≥ ``least[query]``, and the queries given up.
 
-        The pairs of a query that was given up are incomplete.
-
-        Parameters
-        ----------
-        least : float32[nq]
-        give_up : (pairs per query int64[nq], rows so far) → bool[nq], queries with too many pairs
+        See ``Bounds``.
         """
         codes, terms = self._columns(columns)
         lists: list[Pairs] = []
@@ -135,16 +120,3 @@ class BoundScanner:
         """Return a part's bytes, and its terms as float32."""
         codes, terms = (columns[name] for name in self.names)
         return codes, float32_rows(terms)
-
-
-def chosen(pairs: Pairs, kept: NDArray[np.bool_]) -> Pairs:
-    """Return the pairs for which ``kept`` is true."""
-    return Pairs(pairs.queries[kept], pairs.rows[kept], pairs.bounds[kept])
-
-
-def joined(pairs: list[Pairs]) -> Pairs:
-    """Concatenate lists of pairs."""
-    if not pairs:
-        return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-    queries, rows, bounds = (np.concatenate(values) for values in zip(*pairs, strict=True))
-    return Pairs(queries, rows, bounds)

@@ -1,0 +1,86 @@
+"""Rows as points of a Euclidean space in float64, with what the points leave out of them.
+
+With x' the true point of a row and R' what it leaves out, ‖Φ(x) − Φ(y)‖² = ‖x' − y'‖² + ‖h − h'‖²
+≥ ‖x' − y'‖² + (R'(x) − R'(y))². The computed point x̃ and R are off by known errors.
+"""
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.arrays import Float64
+from mercore.pipeline.encoders.bounds.kpca_bound import projected, projection_panels
+from mercore.pipeline.encoders.bounds.rounding import norms_above
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels.sums import SumKernel
+
+UNIT_ERROR = 1e-12  # more than float64 can round in a prepared row of norm 1
+
+
+class Points(NamedTuple):
+    """Points float64[b, E] and, for each, what it leaves out: R, a norm, or 0, float64[b]."""
+
+    coordinates: Float64
+    apart: Float64
+
+
+class Space(Protocol):
+    """The map of raw rows to points.
+
+    ``error`` bounds the distance of a point from the true one, ``apart_error`` the error of R.
+    ``form`` says what R is: see ``GridBounds``.
+    """
+
+    form: str
+    error: float
+    apart_error: float
+
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+        """Return the points of raw rows; none depends on its block."""
+        ...
+
+
+class KernelSpace:
+    """Kernel PCA in float64: x̃ and R² = 1 − ‖x̃‖² (Bourrier et al. 2015, Eq. 11 and 21).
+
+    Parameters
+    ----------
+    landmarks : dtype[M, d], raw rows
+    projection : float64[M, E]
+    slack : the error of a squared residual (``projection_slack``); a point is off by less.
+    """
+
+    form = "residual"
+
+    def __init__(
+        self, kernel: Kernel, landmarks: NDArray[Any], projection: Float64, slack: float
+    ) -> None:
+        self.kernel, self.error, self.apart_error = kernel, slack, math.sqrt(slack)
+        self._landmarks = np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
+        self._panels, self._width = projection_panels(projection), projection.shape[1]
+
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+        """Return x̃ and R of raw rows."""
+        prepared = self.kernel.prepare(rows, first=first, label=label)
+        values = self.kernel.landmark_values(prepared, self._landmarks)
+        points = projected(values, self._panels)[:, : self._width]
+        left = np.maximum(1 - np.square(points).sum(axis=1), 0)
+        return Points(points, np.sqrt(left))
+
+
+class RowSpace:
+    """Prepared rows themselves; for inner products with their norms, rounded up."""
+
+    apart_error = 0.0
+
+    def __init__(self, kernel: Kernel, form: str) -> None:
+        self.kernel, self.form = kernel, form
+        as_it_is = isinstance(kernel, SumKernel) and kernel.scaling == "AS_IT_IS"
+        self.error = 0.0 if as_it_is else UNIT_ERROR
+
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+        """Return the prepared rows."""
+        points = self.kernel.prepare(rows, first=first, label=label)
+        return Points(points, norms_above(points) if self.form == "norm" else np.zeros(len(points)))

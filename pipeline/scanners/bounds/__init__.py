@@ -1,0 +1,1 @@
+"""Scans that list rows by upper bounds of their scores."""
