@@ -488,6 +488,7 @@ def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
 
     Threads share the sub-quantizers out; each of them is learned on one thread.
     """
+    import sklearn.cluster  # noqa: F401 - a limit from before the import would not hold
     from threadpoolctl import threadpool_limits
 
     cores = multiprocessing.cpu_count()
