@@ -16,12 +16,24 @@ from tests.support.adversarial import Adversary, D
 from tests.support.peaks import measured as measured_command
 
 KERNELS = {
-    "SIFT": ("chi2", "intersection"),
+    "SIFT": ("chi2", "intersection", "euclidean"),
     "SIFT, jittered": ("chi2", "intersection"),
     "GIST": ("chi2", "rbf"),
     "BOW": ("chi2", "intersection"),
 }
 ALL = 1 << 40  # rows
+PROVING = {
+    "chi2": {
+        "kpca-bound, E = 128": "kpca-bound",
+        "kpca-pq, E = 64, D = 32": "kpca-pq:components=64,subquantizers=32",
+        "kpca-pq, E = 96, D = 48": "kpca-pq:components=96,subquantizers=48",
+        "kpca-pq, E = 128, D = 64": "kpca-pq",
+    },
+    "euclidean": {
+        "pca-bound, E = 64": "pca-bound",
+        "pq, D = 32": "pq",
+    },
+}
 FEWER_QUERIES = 100  # of the jittered rows
 SHARE, TIMES = "median %", "× every row"
 HOUR = 3600.0
@@ -105,13 +117,36 @@ def _scored(setup: Setup) -> list[Table]:
 def _time(setup: Setup) -> list[Table]:
     rows = []
     for case in setup.cases():
-        timed = case.queries[:: max(1, len(case.queries) // exact.BATCH)][: exact.BATCH]
         rows += [
-            {**case.named, "k": k} | exact.times(case.bounded.search, timed, k)
+            {**case.named, "k": k} | exact.times(case.bounded.search, _timed(case), k)
             for k in exact.NEIGHBOURS
         ]
     title = f"ns per row and query, one thread, batches of at most {exact.BATCH} queries"
     return [timed_table(title, rows, "set", "rows", "d", "kernel", "k")] if rows else []
+
+
+def _codes(setup: Setup) -> list[Table]:
+    """Return a table of codes that prove beside bounds, for each set and kernel."""
+    rows = []
+    for case in setup.cases():
+        kernel = case.named["kernel"]
+        if kernel not in PROVING or case.named["set"] == "BOW":
+            continue
+        folder = setup.folder / f"{case.named['set']}-{kernel}".replace(", ", "-")
+        folder.mkdir()
+        store, timed = case.bounded.search.scorer.vectors.where, _timed(case)
+        searches = exact.proving(store, {"kernel": kernel}, folder, PROVING[str(kernel)])
+        lines = exact.beside(searches, timed, 10)
+        rows += [{**case.named, "queries": len(timed)} | line for line in lines]
+    keys = ("set", "rows", "d", "kernel", "queries", "codes")
+    fixed = ("bytes per row", "rows scored, median %")
+    title = "10 nearest, one thread, per row and query"
+    return [timed_table(title, rows, *keys, fixed=fixed)] if rows else []
+
+
+def _timed(case: "Case") -> exact.Queries:
+    """Return at most a batch of a case's queries, from all over them."""
+    return case.queries[:: max(1, len(case.queries) // exact.BATCH)][: exact.BATCH]
 
 
 def _flat(setup: Setup) -> list[Table]:
@@ -219,6 +254,18 @@ whether bounds pay.
 """,
             measure=_time,
             plot=Plot("Speed of exact search as a multiple of scoring every row", _draw),
+        ),
+        Section(
+            name="codes",
+            title="Codes that prove, beside bounds",
+            text="""
+Codes of `kpca-pq` and `pq` answer approximately and exactly; bounds answer exactly only. All find
+the same rows. *ns* is the time per row and query of an exact search for a batch of queries, *one
+query* that of single ones; *× every row* is the time of scoring every row divided by it. A code is
+decoded once per batch and compared by integer products of bytes, as bounds are: so its time depends
+on E, and on the pairs that it leaves, not on D. faiss' flat index adds in float32.
+""",
+            measure=_codes,
         ),
         Section(
             name="flat",

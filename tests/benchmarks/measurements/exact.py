@@ -4,6 +4,7 @@ both."""
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +49,15 @@ def bounded(vectors: str, kernel: Mapping[str, Any], path: Path, threads: int) -
     ----------
     kernel : the options of ``api.encode`` that name one
     """
-    made = api.encode(vectors, str(path), encoder="bound", force=True, **kernel)
+    return _made(vectors, "bound", kernel, path, threads)
+
+
+def _made(
+    vectors: str, encoder: str, kernel: Mapping[str, Any], path: Path, threads: int
+) -> Bounded:
+    """Make codes or bounds at ``path``; return the search with them."""
+    forced = encoder == "bound"
+    made = api.encode(vectors, str(path), encoder=encoder, force=forced, **kernel)
     codes, rows = open_code_store(path), open_vectors(vectors)
     scorer = ExactScorer(
         vectors=rows, kernel=kernel_from_spec(codes.spec.kernel).ranking, threads=threads
@@ -56,6 +65,71 @@ def bounded(vectors: str, kernel: Mapping[str, Any], path: Path, threads: int) -
     search = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
     bound = f"{codes.spec.encoder['name']}, {made['bytes_per_row']:.0f} bytes"
     return Bounded(search, bound)
+
+
+def proving(
+    vectors: str, kernel: Mapping[str, Any], folder: Path, encoders: Mapping[str, str]
+) -> dict[str, Bounded]:
+    """Make codes that prove by several encoders; return the searches with them, on one thread."""
+    return {
+        name: _made(vectors, text, kernel, folder / f"proving-{number}", 1)
+        for number, (name, text) in enumerate(encoders.items())
+    }
+
+
+def beside(searches: Mapping[str, Bounded], queries: Queries, k: int) -> list[Row]:
+    """Return, for each search, the share of rows scored, and nanoseconds per row and query.
+
+    Medians of interleaved repeats: for all queries together, and for three alone. All searches must
+    find the same ids. Under ``euclidean`` the last row is faiss' flat index.
+    """
+    first = next(iter(searches.values())).search
+    rows, kernel = first.scorer.vectors, first.scorer.kernel
+    tasks: dict[str, Callable[[], object]] = {}
+    found, alone = {}, queries[:: max(1, len(queries) // 3)][:3]
+    with threadpool_limits(1):
+        for name, (search, _) in searches.items():
+            found[name] = search.prove(queries, k)
+            tasks[name] = partial(search.prove, queries, k)
+            tasks[f"{name}, alone"] = partial(_one_by_one, search, alone, k)
+        tasks["every row"] = partial(search_vectors, rows, kernel, queries, k, threads=1)
+        if kernel.name == "euclidean":
+            tasks["faiss"] = _flat_index(rows, queries, k)
+        seconds = interleaved(tasks, REPEATS)
+    assert all((one.ids == found[next(iter(found))].ids).all() for one in found.values())
+    pairs = rows.rows * len(queries)
+    lines: list[Row] = [
+        {
+            "codes": name,
+            "bytes per row": search.bound.rsplit(", ", maxsplit=1)[1].removesuffix(" bytes"),
+            "rows scored, median %": float(np.median(found[name].evaluated) / rows.rows * 100),
+            "ns": seconds[name] / pairs * 1e9,
+            "× every row": seconds["every row"] / seconds[name],
+            "one query, ns": seconds[f"{name}, alone"] / rows.rows / len(alone) * 1e9,
+        }
+        for name, search in searches.items()
+    ]
+    if "faiss" in seconds:
+        time = seconds["faiss"]
+        speed = {"ns": time / pairs * 1e9, "× every row": seconds["every row"] / time}
+        lines.append({"codes": "faiss IndexFlatL2, in memory", **speed})
+    return lines
+
+
+def _one_by_one(search: ExactSearch, queries: Queries, k: int) -> None:
+    for row in range(len(queries)):
+        search.prove(queries[row : row + 1], k)
+
+
+def _flat_index(rows: Vectors, queries: Queries, k: int) -> Callable[[], object]:
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    index = faiss.IndexFlatL2(rows.dims)
+    for part in range(rows.parts):
+        index.add(rows.read_part(part).astype(np.float32))
+    asked = np.ascontiguousarray(queries, np.float32)
+    return lambda: index.search(asked, k)
 
 
 def spread_queries(queries: str, count: int) -> Queries:
