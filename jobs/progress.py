@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
@@ -46,7 +47,10 @@ def waiting(what: str) -> Iterator[None]:
 
 @contextmanager
 def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Yield a function that advances a bar of ``total`` units, drawn if stderr is a terminal."""
+    """Yield a function that advances a bar of ``total`` units.
+
+    It is drawn on a terminal, and in a notebook with ipywidgets.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -57,7 +61,8 @@ def progress(verb: str, total: int, unit: str) -> Iterator[Callable[[int], None]
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty()) as bar:
+    drawn = sys.stderr.isatty() or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    with Progress(*columns, console=console, disable=not drawn) as bar:
         task = bar.add_task(verb, total=total, unit=unit)
         report: dict[str, Any] = {
             "verb": verb,

@@ -54,7 +54,12 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function or a class
     """Import the API when it is first used, so that ``import mercore`` is fast."""
     if name not in __all__:
         raise AttributeError(f"module 'mercore' has no attribute {name!r}")
-    return getattr(import_module(HOMES.get(name, "mercore.jobs.api")), name)
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
+    speaks_keywords = import_module("mercore.jobs.session.keywords").speaks_keywords
+    verb = speaks_keywords(getattr(import_module("mercore.jobs.api"), name))
+    globals()[name] = verb  # one function, however often it is asked for
+    return verb
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.api import Size, StrPath, execution_options, file_path, kernel_options, plain_path
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
+from mercore.jobs.session.keywords import speaks_keywords
 from mercore.jobs.verbs.exact import check_bounds
 from mercore.jobs.verbs.inputs import KernelOptions, kind_of
 from mercore.jobs.verbs.search_task import (
@@ -79,6 +80,7 @@ class OpenStore:
         self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
         self.dropped: NDArray[np.int64] = scanned.dropped
 
+    @speaks_keywords
     def search(
         self,
         queries: str | Sliced,
@@ -215,6 +217,7 @@ class OpenStore:
         )
 
 
+@speaks_keywords
 def open(  # noqa: A001 - users call it as mercore.open
     store: StrPath,
     *,

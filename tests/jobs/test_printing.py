@@ -1,9 +1,11 @@
 """Text for people has one format of sizes and times, and no program loses a character of a
 table."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.progress import Progress
 
 from mercore.jobs.background.job_printing import print_jobs
 from mercore.jobs.printing import (
@@ -12,6 +14,7 @@ from mercore.jobs.printing import (
     print_evaluation,
     print_verdicts,
 )
+from mercore.jobs.progress import progress
 from tests.support.cases import loop_over
 
 
@@ -108,3 +111,26 @@ def test_an_overlap_has_its_pairs_on_stderr(
     printed = capsys.readouterr()
     assert printed.out.split() == ["definition", "rank", "value", "overlap-3", "50", cell]
     assert printed.err == f"overlap-3: 4,000 pairs of a query and a near hit{more}\n"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_bar_is_drawn_in_a_notebook_that_can_show_it(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rich asks ipywidgets to draw in notebooks, and warns where they are not installed."""
+    made: list[bool] = []
+
+    class Bar(Progress):
+        def __init__(self, *columns: Any, disable: bool, **_: Any) -> None:
+            made.append(not disable)
+            super().__init__(*columns, disable=True)
+
+    monkeypatch.setattr("mercore.jobs.progress.Progress", Bar)
+    monkeypatch.setattr(
+        "mercore.jobs.progress.Console", lambda **_: SimpleNamespace(is_jupyter=True)
+    )
+    found = object() if installed else None
+    monkeypatch.setattr("mercore.jobs.progress.find_spec", lambda _: found)
+    with progress("encode", 3, "rows") as advance:
+        advance(3)
+    assert made == [installed]

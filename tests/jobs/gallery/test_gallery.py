@@ -164,7 +164,7 @@ def test_tiny_images_are_shown_to_the_bit(folder: Path) -> None:
             np.zeros((QUERIES, 2), int),
             {"shown": 7},
             InputError,
-            "^shown is out of range: found 7, expected 1 to 6 query images. Fix: --shown 6$",
+            "^shown is out of range: found 7, expected 1 to 6 query images. Fix: shown=6$",
         ),
     ],
 )
@@ -184,12 +184,12 @@ def test_hits_of_other_images_are_refused(
         (
             {"out": "page.png"},
             InputError,
-            r"found the suffix '\.png', expected \.html.* page\.html",
+            r"found the suffix '\.png', expected \.html.*page\.html",
         ),
         ({"out": "s3://bucket/page.html"}, InputError, "page"),
         ({"out": "none/page.html"}, NotFoundError, "there is no folder none. Fix: create it"),
         ({"format": "fvecs"}, InputError, "^format is 'fvecs': expected tinyimages, or none"),
-        ({"format": "tinyimages"}, InputError, "^--format has no use here: both IMAGES and"),
+        ({"format": "tinyimages"}, InputError, "^format has no use here: both IMAGES and"),
     ],
 )
 def test_options_are_refused_before_hits_are_read(

@@ -1,0 +1,49 @@
+"""Errors of the Python API name keywords; commands in them stay commands."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mercore
+from mercore.jobs.session.keywords import in_keywords
+from tests.support.cases import loop_over
+from tests.support.making import histograms
+
+
+@loop_over(
+    ("message", "expected"),
+    [
+        ("landmarks is wrong. Fix: --landmarks 1024", "landmarks is wrong. Fix: landmarks=1024"),
+        ("Fix: --samples 7.", "Fix: samples=7."),
+        ("Fix: --kernel rbf --gamma median, which", 'Fix: kernel="rbf", gamma="median", which'),
+        ("Fix: leave --rerank out.", "Fix: leave rerank out."),
+        ("Fix: --rows 0:1000, or leave --rows out.", 'Fix: rows="0:1000", or leave rows out.'),
+        ("found --encoder pq. Fix: leave --x-y out.", 'found encoder="pq". Fix: leave x_y out.'),
+        ("Fix: a larger --memory, fewer --workers", "Fix: a larger memory, fewer workers"),
+        ("Fix: name another with --out.", "Fix: name another with out."),
+        ("replace it with --force.", "replace it with force=True."),
+        ("Fix: leave --force out.", "Fix: leave force out."),
+        ("--random-state must not be", "random_state must not be"),
+        ("Fix: mercore encode A B --encoder pq", "Fix: mercore encode A B --encoder pq"),
+    ],
+)
+def test_options_become_keywords(message: str, expected: str) -> None:
+    assert in_keywords(message) == expected
+
+
+def test_errors_of_python_name_keywords(tmp_path: Path) -> None:
+    rows = histograms(40, 8, seed=1)
+    mercore.ingest(rows, tmp_path / "rows")
+    np.save(tmp_path / "hits.npy", np.zeros((1, 1), np.int64))
+    for call in (
+        lambda: mercore.encode(tmp_path / "rows", tmp_path / "codes", kernel="rbf"),
+        lambda: mercore.search(tmp_path / "rows", rows[:1], kernel="chi2", rerank=5),
+        lambda: mercore.search(
+            tmp_path / "rows", rows[:1], kernel="chi2", k=1, out=tmp_path / "hits.npy"
+        ),
+        lambda: mercore.open(tmp_path / "rows"),
+    ):
+        with pytest.raises(mercore.MercoreError) as refusal:
+            call()
+        assert "--" not in str(refusal.value).partition("mercore ")[0]
