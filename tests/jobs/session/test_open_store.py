@@ -67,6 +67,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("bits", {}),
     ("bits", {"rerank": 40}),
     ("bounds", {"exact": True}),
+    ("codes", {"exact": True}),
 ]
 
 
@@ -88,6 +89,14 @@ def test_vectors_are_searched_by_a_kernel(exact: bool, folder: Path) -> None:
     expected = anew(folder / "vectors", kernel="chi2", exact=exact)
     with mercore.open(folder / "vectors", kernel="chi2") as store:
         same(store.search(QUERIES, k=7, exact=exact), expected)
+
+
+def test_one_store_answers_in_every_way(folder: Path) -> None:
+    """Estimates read fewer columns than proofs: what is in memory serves both."""
+    ways: list[dict[str, Any]] = [{}, {"exact": True}, {"rerank": 40}, {"exact": True}]
+    with mercore.open(folder / "codes") as store:
+        for options in ways:
+            same(store.search(QUERIES, k=7, **options), anew(folder / "codes", **options))
 
 
 def test_what_was_read_is_not_read_again(folder: Path, read: list[str]) -> None:
