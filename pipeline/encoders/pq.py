@@ -334,7 +334,8 @@ class KpcaPqSpec(Landmarks, Quantizer):
         if not self.proves:
             return {**model, "projection": projection.astype(np.float32)}
         gram = gram_matrix(kernel, model["landmarks"])
-        slack = projection_slack(kernel, gram, projection, vectors.dims)
+        used = projection[:, projection.any(axis=0)]
+        slack = projection_slack(kernel, gram, used, vectors.dims)
         books = self.books(model)
         model |= {"projection": projection, "slack": np.array([slack]), **grid_of(books)}
         return model | self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
@@ -397,8 +398,12 @@ class KpcaPqSpec(Landmarks, Quantizer):
             return components[:, order.T.ravel()]
         if self.preprocessing == "permutation":
             return components[:, rng.permutation(e)]
-        if self.preprocessing == "rotation":
-            return components @ random_rotation(rng, e)
+        if (
+            self.preprocessing == "rotation"
+        ):  # of the components that are not zero, which come first
+            used = int(components.any(axis=0).sum())
+            rotated = components[:, :used] @ random_rotation(rng, used)
+            return np.hstack([rotated, components[:, used:]])
         return components
 
 

@@ -34,8 +34,8 @@ BLOCK_ROWS = 256
 CENTROIDS = 256  # per sub-quantizer
 LEAST_STEP = 2.0**-500  # of a grid: its square is no denormal number
 SAMPLE_ROWS = 8192  # rows that the cells are learned from
-ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24}  # of a stored R; both with room to spare
-LEAST = {"float16": 2.0**-24, "float32": 2.0**-126}  # what a tiny R may be off by
+ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24}  # of a stored R, at most, as a share of it
+LEAST = {"float16": 2.0**-24, "float32": 2.0**-126}  # what a tiny R may be off by instead
 
 
 def proof_columns(kind: str, form: str) -> list[CodeColumn]:

@@ -29,6 +29,7 @@ from mercore.pipeline.encoders.pq import (
 )
 from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
+from mercore.pipeline.scanners.bounds.grid import GridBounds
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
@@ -292,6 +293,23 @@ def test_the_first_model_of_a_process_is_that_of_any_other() -> None:
     for _ in range(2):
         layout = plan_encode(vectors_of(rows), CHI2, spec).layout
         assert first.stdout == f"True {layout.model}\n"
+
+
+@loop_over("preprocessing", PREPROCESSING)
+def test_components_that_are_zero_cost_a_proof_nothing(preprocessing: str) -> None:
+    """Five distinct rows have five components; the others are zero, and no basis has them."""
+    rows = np.tile(histograms(5, 24, seed=8), (30, 1))
+    spec = KpcaPqSpec(
+        n_landmarks=40, n_components=16, n_subquantizers=8, preprocessing=preprocessing
+    )
+    model = model_of(spec, rows, CHI2)
+    assert model["projection"].any(axis=0).sum() == 5
+    assert 0 < model["slack"][0] < 1e-7
+    bounds = spec.encoder(CHI2, model).bound_scanner(rows[:5])
+    columns = quantizer(spec, rows, CHI2).encode(rows)
+    assert isinstance(bounds, GridBounds)
+    scores = CHI2.exact(CHI2.prepare(rows), np.ascontiguousarray(CHI2.prepare(rows[:5]).T))
+    np.testing.assert_allclose(bounds.bounds(columns), scores, atol=0.02)
 
 
 # Preprocessing
