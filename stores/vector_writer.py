@@ -146,10 +146,7 @@ class RowWriter(ABC):
 
 
 class VectorWriter(RowWriter):
-    """A writer of a new store; leaving its block without ``finish`` removes what it wrote.
-
-    ``rows`` bounds the number of rows, if that is known.
-    """
+    """A writer of a new store; leaving its block without ``finish`` removes what it wrote."""
 
     def __init__(
         self,
@@ -158,12 +155,11 @@ class VectorWriter(RowWriter):
         dims: int,
         dtype: np.dtype[Any],
         compressor: str,
-        rows: int | None = None,
     ) -> None:
         self.location = location_of(where)
         self.location.check_new()
         fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
-        super().__init__(fields, chunk_rows(dims, dtype, rows))
+        super().__init__(fields, chunk_rows(dims, dtype))
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -182,6 +178,9 @@ class VectorWriter(RowWriter):
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
         """Publish the store: see ``RowWriter``."""
         rows = self._rows
+        if not self._parts:  # all rows are pending: a small store has one small chunk
+            row_bytes = self._pending[:1].nbytes
+            self.part_rows = small_part_rows(rows, row_bytes, self.part_rows)
         self._flush()
         self._wait_for(0)
         facts = dict(report)

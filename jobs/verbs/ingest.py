@@ -94,7 +94,6 @@ class IngestTask:
                 dims=d,
                 dtype=self.source.dtype,
                 compressor=self.options.compressor,
-                rows=n,
             ) as writer,
             closing(DistinctCounter(location.spill_folder())) as counter,
             progress("ingest", n, "rows") as advance,

@@ -1,5 +1,6 @@
 """Ingest keeps every row and says exactly what it saw."""
 
+import gzip
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import mercore
 from mercore.pipeline import ingest as ingesting
 from mercore.pipeline.ingest import Drop, RowReport, ingest
 from mercore.stores.distinct import DistinctCounter
@@ -165,6 +167,21 @@ def test_progress_adds_up_to_the_rows(tmp_path: Path) -> None:
     ):
         ingest(Rows(rows), writer, counter, advance=told.append)
     assert told == [3] * 6 + [2]
+
+
+def test_a_stream_is_stored_as_its_file_is(tmp_path: Path) -> None:
+    """The rows of a stream are counted at its end; its chunks are no smaller for that."""
+    for name, count in (("few", 40), ("many", 5000)):
+        rows = np.random.default_rng(count).integers(0, 9, (count, 64), np.uint8)
+        np.save(tmp_path / f"{name}.npy", rows)
+        vecs = np.column_stack([np.full((count, 1), 64, "<i4").view(np.uint8), rows])
+        (tmp_path / f"{name}.bvecs.gz").write_bytes(gzip.compress(vecs.tobytes(), 1))
+        made = [
+            mercore.ingest(tmp_path / f"{name}{suffix}", tmp_path / f"{name}{suffix}.zarr")
+            for suffix in (".npy", ".bvecs.gz")
+        ]
+        assert [each["parts"] for each in made] == [1, 1]
+        assert made[0]["fingerprint"] == made[1]["fingerprint"]
 
 
 # Distinct digests
