@@ -188,7 +188,7 @@ class DaskExecutor:
         return DaskWorker(self) if next(self.started) < self.whole else None
 
     def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "DaskBatch":
-        """Send a batch of raw queries to the cluster; with β < 1, bounds are relaxed."""
+        """Send a batch of raw queries to the cluster: see ``Executor``."""
         return DaskBatch(self, queries, beta)
 
     def check_rest(self) -> None:

@@ -11,8 +11,9 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 VERBS = (
-    *("ingest", "append", "encode", "index", "search", "verify", "evaluate", "compare"),
-    *("export", "gallery", "info", "check", "plan", "submit", "wait", "cancel", "resume"),
+    *("demo", "ingest", "append", "plan", "encode", "index", "search", "verify", "evaluate"),
+    *("compare", "gallery", "export", "info", "check", "kernels", "encoders", "completion"),
+    *("submit", "jobs", "status", "logs", "wait", "cancel", "resume", "runner"),
 )
 COMMAND = re.compile(rf"mercore (?:{'|'.join(VERBS)}) .*", re.DOTALL)  # stays as it is
 SWITCHES = ("force", "exact", "drop-zero-rows", "drop-bad-rows")

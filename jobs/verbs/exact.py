@@ -25,7 +25,7 @@ from mercore.jobs.verbs.search_task import (
 )
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
-from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.encoders.pq import KpcaPqSpec, Quantizer
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
@@ -297,10 +297,11 @@ def check_bounds(codes: CodeStore) -> None:
     InputError
         If they are codes of an encoder without bounds.
     """
-    if not spec_of(codes).proves:
+    spec = spec_of(codes)
+    if not spec.proves:
+        made = f"{spec.name} without proofs" if isinstance(spec, Quantizer) else spec.name
         raise InputError(
-            f"{codes.where} holds codes of {codes.spec.encoder['name']}, which bound no score: "
-            "expected codes of "
-            "kpca-pq or pq, a store of bounds, or vectors. "
+            f"{codes.where} holds codes of {made}, which bound no score: expected codes of "
+            "kpca-pq or pq with proofs, a store of bounds, or vectors. "
             "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
         )

@@ -124,13 +124,21 @@ class Encoder(ABC):
     def scanner(self, queries: NDArray[Any]) -> "Scanner":
         """Return the scanner of raw queries, dtype[nq, d]."""
 
+
+class BoundEncoder(Encoder):
+    """An encoder whose codes bound scores from above; some codes also have estimates of scores."""
+
+    @abstractmethod
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "Bounds":
         """Return the scanner of raw queries that lists rows by upper bounds of their scores.
 
-        Only an encoder whose spec ``proves`` has one. With β < 1 (Bourrier et al. 2015, Eq. 28)
-        these are no bounds; an encoder of kernel PCA's coordinates has such scanners.
+        With β < 1 (Bourrier et al. 2015, Eq. 28) these are relaxed: no bounds. Only encoders of
+        kernel PCA's coordinates have such scanners.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no bounds")
+
+    def scanner(self, queries: NDArray[Any]) -> "Scanner":
+        """Return the scanner of queries: of upper bounds, unless codes have estimates."""
+        return self.bound_scanner(queries)
 
 
 @dataclass(frozen=True, kw_only=True)

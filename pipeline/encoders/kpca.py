@@ -1,5 +1,6 @@
 """Kernel PCA: E coordinates in the span of M landmarks (Bourrier et al. 2015, §2.2.1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mercore.pipeline.scanners.dense import DenseScanner
     from mercore.stores.vectors import Vectors
 
+Embed = Callable[..., Float32]  # raw rows to coordinates
 MAX_LANDMARKS = 1 << 15
 LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: smaller ones drown in the rounding of float32 kernel values
 LANDMARKS = option("landmarks", "Rows M that kernel PCA learns from.")
@@ -202,6 +204,17 @@ class Embedding:
 
         prepared = self.kernel.prepare(rows, first=first, label=label).astype(np.float32)
         return products(self.kernel.block(prepared, self._landmarks), self._projection)
+
+
+def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
+    """Return the embedding of any number of rows, computed block by block."""
+
+    def embed(rows: NDArray[Any]) -> Float32:
+        return np.concatenate(
+            [embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)]
+        )
+
+    return embed
 
 
 class Kpca(Encoder):

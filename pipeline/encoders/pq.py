@@ -1,10 +1,7 @@
 """Product quantisation of kernel PCA's coordinates (Bourrier et al. 2015, §4.2) or of rows."""
 
-import multiprocessing
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,14 +22,15 @@ from mercore.pipeline.encoders.bounds.proof import (
     proof_columns,
 )
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores
+from mercore.pipeline.encoders.codebooks import CENTROIDS, learn_codebooks
 from mercore.pipeline.encoders.encoder import (
     MAX_BLOCK_ROWS,
     METRIC,
     METRICS,
     TRAINING_ROWS,
+    BoundEncoder,
     CodeColumn,
     Default,
-    Encoder,
     EncoderSpec,
     Memory,
     Model,
@@ -46,13 +44,16 @@ from mercore.pipeline.encoders.encoder import (
 )
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
+    Embed,
     Embedding,
     Landmarks,
     gram_matrix,
+    in_blocks,
     random_rotation,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
+from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
 
@@ -61,17 +62,13 @@ if TYPE_CHECKING:
     from mercore.pipeline.scanners.pq import PqScanner
     from mercore.stores.vectors import Vectors
 
-CENTROIDS = 256  # of a sub-quantizer: its code is a byte
 MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
-ITERATIONS = 25  # of k-means; faiss takes as many
 FEWEST = 64  # components of codes whose size is chosen
-SEEDED = 4  # k-means++ takes every fourth point, if these are many
 SUBQUANTIZERS = option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
-Embed = Callable[..., Float32]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +142,8 @@ class Quantizer(EncoderSpec):
         check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
         check_choice("metric", self.metric, METRICS)
         check_choice("proof", self.proof, PROOFS)
+        if self.proves:
+            check_range("coordinates", width, (1, MOST_BYTES), "--proof none")
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
@@ -398,17 +397,16 @@ class KpcaPqSpec(Landmarks, Quantizer):
             return components[:, order.T.ravel()]
         if self.preprocessing == "permutation":
             return components[:, rng.permutation(e)]
-        if (
-            self.preprocessing == "rotation"
-        ):  # of the components that are not zero, which come first
+        if self.preprocessing == "rotation":
+            # zero components come last, and stay: a proof needs an orthonormal basis
             used = int(components.any(axis=0).sum())
             rotated = components[:, :used] @ random_rotation(rng, used)
             return np.hstack([rotated, components[:, used:]])
         return components
 
 
-class Pq(Encoder):
-    """Encode rows as their coordinates' nearest centroids.
+class Pq(BoundEncoder):
+    """Encode rows as their coordinates' nearest centroids; only codes with a proof have bounds.
 
     Parameters
     ----------
@@ -488,61 +486,11 @@ class Pq(Encoder):
         return tables.astype(np.float32)
 
 
-def learn_codebooks(sample: Float32, count: int, random_state: int) -> Float32:
-    """Return centroids by k-means (Jégou et al. 2011), float32[count · 256, E / count].
-
-    Threads share the sub-quantizers out; each of them is learned on one thread.
-    """
-    import sklearn.cluster  # noqa: F401 - a limit from before the import would not hold
-    from threadpoolctl import threadpool_limits
-
-    cores = multiprocessing.cpu_count()
-    parts = [np.ascontiguousarray(part) for part in np.split(sample, count, axis=1)]
-    with (
-        threadpool_limits(1),
-        warnings.catch_warnings(),
-        # limits hold for the thread that sets them
-        ThreadPoolExecutor(cores, initializer=threadpool_limits, initargs=(1,)) as threads,
-    ):
-        warnings.simplefilter("ignore")  # of centroids that fall together: they do no harm
-        return np.concatenate(
-            list(threads.map(_centroids, parts, range(random_state, random_state + count)))
-        )
-
-
-def _centroids(points: Float32, random_state: int) -> Float32:
-    """Return 256 centroids, float32[256, s]: k-means++ on a quarter of the points, then Lloyd's.
-
-    If at most 256 points are distinct, they are the centroids, and the last is repeated: no row is
-    ever assigned to a repeat.
-    """
-    from sklearn.cluster import KMeans, kmeans_plusplus
-
-    centers = np.unique(points, axis=0)
-    if len(centers) > CENTROIDS:
-        few = points[::SEEDED] if len(points) >= SEEDED * SEEDED * CENTROIDS else points
-        first, _ = kmeans_plusplus(few, CENTROIDS, random_state=random_state)
-        means = KMeans(CENTROIDS, init=first, n_init=1, max_iter=ITERATIONS)
-        centers = means.fit(points).cluster_centers_.astype(np.float32)
-    return np.concatenate([centers, np.repeat(centers[-1:], CENTROIDS - len(centers), axis=0)])
-
-
 def prepared_rows(kernel: Kernel) -> Embed:
     """Return the function from raw rows to prepared rows in float32."""
 
     def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
         return kernel.prepare(rows, first=first, label=label).astype(np.float32)
-
-    return embed
-
-
-def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
-    """Return the embedding of any number of rows, computed block by block."""
-
-    def embed(rows: NDArray[Any]) -> Float32:
-        return np.concatenate(
-            [embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)]
-        )
 
     return embed
 

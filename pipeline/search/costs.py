@@ -46,11 +46,12 @@ def by_bounds(
 ) -> float:
     """Return the cost per row and query of bounds of ``row_bytes`` that leave ``share``."""
     pair = PAIR + A_DIMENSION * search.dims
-    scan = COMPARED + row_bytes * (A_BYTE + READ_BYTE / search.queries)
+    scan = row_bytes * READ_BYTE / search.queries
     if "grid" in model:  # codes are decoded to coordinates once per batch
-        decoded = len(model["centre"])
-        scan = DECODED + decoded * (A_BYTE + DECODED_BYTE / search.queries)
-        scan += row_bytes * READ_BYTE / search.queries
+        coordinates = len(model["centre"])
+        scan += DECODED + coordinates * (A_BYTE + DECODED_BYTE / search.queries)
+    else:
+        scan += COMPARED + row_bytes * A_BYTE
     width, components = model["projection"].shape if "projection" in model else (0, 0)
     scored = EXACT_TERM * search.dims if "landmarks" in model else 0  # per landmark
     query = width * (scored + PROJECTION * components)

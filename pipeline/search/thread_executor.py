@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
+from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.scanner import Bounds, Scanner
 from mercore.pipeline.search import exhaustive
@@ -162,6 +163,7 @@ class ThreadBatch:
         encoder = self._codes.encoder
         if self.beta is None:
             return encoder.scanner(self.queries)
+        assert isinstance(encoder, BoundEncoder)
         return encoder.bound_scanner(self.queries, self.beta)
 
     @cached_property

@@ -91,8 +91,8 @@ def verify(
 # --- search
 
 BOUND_NOTHING = (
-    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq or pq, a "
-    "store of bounds, or vectors. "
+    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq or pq "
+    "with proofs, a store of bounds, or vectors. "
     "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
 )
 RELAXES_NOTHING = (

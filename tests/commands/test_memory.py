@@ -144,15 +144,20 @@ def planned(*words: object) -> int:
 def test_exact_search_and_its_bounds_stay_within_what_they_plan(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", histograms(200_000, 64, seed=7))
     np.save(tmp_path / "queries.npy", histograms(256, 64, seed=8))
-    vectors, bounds, bins = (tmp_path / name for name in ("vectors", "bounds", "bins"))
+    vectors, bounds, bins, codes = (
+        tmp_path / name for name in ("vectors", "bounds", "bins", "codes")
+    )
     out, queries = tmp_path / "hits.npz", tmp_path / "queries.npy"
     peak("ingest", tmp_path / "rows.npy", vectors)
     small = ("--landmarks", 256, "--components", 64, "--workers", 2)
+    quantised = (*small, "--subquantizers", 32)
     exact = ("-k", 10, "--exact", "--threads", 2, "--out", out, "--force")
     for words in (
         ("encode", vectors, bounds, "--kernel", "chi2", "--encoder", "kpca-bound", *small),
         ("encode", vectors, bins, "--kernel", "chi2", "--encoder", "bin-bound", "--workers", 2),
+        ("encode", vectors, codes, "--kernel", "chi2", "--encoder", "kpca-pq", *quantised),
         ("search", bounds, queries, *exact, "--batch", 64),
+        ("search", codes, queries, *exact, "--batch", 256),
         ("search", bins, queries, *exact, "--batch", 256),
         ("search", vectors, queries, "--kernel", "chi2", *exact),
         ("verify", vectors, queries, out, "--kernel", "chi2", "--bounds", bounds, "--threads", 2),

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import load_custom
-from mercore.pipeline.encoders import Encoder, EncoderSpec
+from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.cells import OUTSIDE
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
+from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
@@ -55,11 +56,13 @@ class Bound(NamedTuple):
     def signed(self) -> bool:
         return self.kernel.name in (*SIGNED, "own")
 
-    def encoder(self, rows: Block, size: int) -> Encoder:
+    def encoder(self, rows: Block, size: int) -> BoundEncoder:
         spec, vectors = self.spec(size, *rows.shape), SourceVectors(Rows(rows))
         assert spec.proves
         spec.check(vectors, self.kernel)
-        return spec.encoder(self.kernel, spec.fit(vectors, self.kernel))
+        encoder = spec.encoder(self.kernel, spec.fit(vectors, self.kernel))
+        assert isinstance(encoder, BoundEncoder)
+        return encoder
 
 
 def components(size: int, n: int, d: int) -> EncoderSpec:
@@ -125,7 +128,7 @@ def bound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     )
 
 
-def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float32]:
+def bounds_of(encoder: BoundEncoder, rows: Block, queries: Block) -> NDArray[np.float32]:
     """The bounds, float32[nq, n]."""
     encoder.prepare_encoding()
     scanner, columns = encoder.bound_scanner(queries), encoder.encode(rows)
@@ -136,7 +139,7 @@ def bounds_of(encoder: Encoder, rows: Block, queries: Block) -> NDArray[np.float
     return scanner.bounds(codes, terms.astype(np.float32)).T
 
 
-def check(kernel: Kernel, encoder: Encoder, rows: Block, queries: Block) -> float:
+def check(kernel: Kernel, encoder: BoundEncoder, rows: Block, queries: Block) -> float:
     """No bound is below its score: by float64 where its error allows, else by decimals; return the
     mean excess."""
     kernel, bounds = kernel.ranking, bounds_of(encoder, rows, queries)

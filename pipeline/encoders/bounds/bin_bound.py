@@ -19,9 +19,9 @@ from mercore.pipeline.encoders.bounds.sample import (
 )
 from mercore.pipeline.encoders.encoder import (
     TRAINING_ROWS,
+    BoundEncoder,
     CodeColumn,
     Default,
-    Encoder,
     EncoderSpec,
     Memory,
     Model,
@@ -133,7 +133,7 @@ class BinBoundSpec(EncoderSpec):
         return Memory(fit=fit, shared=16 * dims, row=row, query=row)
 
 
-class BinBound(Encoder):
+class BinBound(BoundEncoder):
     """The base of both forms: rows as sums of groups."""
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
@@ -167,14 +167,10 @@ class MinimumBound(BinBound):
         }
 
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
-        """Return the scanner of queries; it cannot be relaxed."""
-        assert beta == 1
-        return self.scanner(queries)
-
-    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
-        """Return the scanner of queries that bounds the kernel."""
+        """Return the scanner of queries that bounds the kernel; it cannot be relaxed."""
         from mercore.pipeline.scanners.bounds.byte_bounds import ROUNDING, BoundScanner, QueryTerms
 
+        assert beta == 1
         codes, lost, over = self._rounded(self._merged(queries, first=0, label="query"))
         ones = np.ones(len(codes))
         return BoundScanner(
@@ -213,14 +209,10 @@ class RootBound(BinBound):
         return {"groups": codes.astype(np.uint8), "terms": float16_above(terms)}
 
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
-        """Return the scanner of queries; it cannot be relaxed."""
-        assert beta == 1
-        return self.scanner(queries)
-
-    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
-        """Return the scanner of queries that bounds the kernel."""
+        """Return the scanner of queries that bounds the kernel; it cannot be relaxed."""
         from mercore.pipeline.scanners.bounds.byte_bounds import ROUNDING, BoundScanner, QueryTerms
 
+        assert beta == 1
         roots = np.sqrt(self._merged(queries, first=0, label="query"))
         step = float32_above(roots.max(axis=1) / HALF_BYTE).astype(np.float64)
         codes = np.rint(roots / step[:, None])

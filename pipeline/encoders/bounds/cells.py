@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.encoder import Model
 
-SLABS, STEPS = 15, 17  # 255 boxes
+SLABS = 15  # of 17 steps each: 255 boxes
 CELLS = 256
 OUTSIDE = 255
-WIDER = 1.25
+WIDER = 1.25  # outer boxes reach beyond the sample by this factor
 
 
 def learn_cells(errors: Float64, apart: Float64 | None) -> dict[str, NDArray[Any]]:
@@ -59,7 +59,7 @@ def cells_of(model: Model, errors: Float64, apart: Float64) -> NDArray[np.uint8]
 def boxes_of(model: Model) -> tuple[Float64, Float64, Float64]:
     """Return the greatest e, the least and the greatest R of each cell, float64[256] each.
 
-    Cells that hold no box have the greatest e ∞.
+    A number without a box has no limit: its greatest e is ∞.
     """
     slabs, steps = model["slabs"], model["steps"]
     error = np.full(CELLS, np.inf)

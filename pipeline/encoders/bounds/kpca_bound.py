@@ -11,9 +11,9 @@ from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.rounding import float16_above, float32_above, norms_above
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores, sample_shares
 from mercore.pipeline.encoders.encoder import (
+    BoundEncoder,
     CodeColumn,
     Default,
-    Encoder,
     Memory,
     Model,
     Size,
@@ -164,7 +164,7 @@ class Coordinates(NamedTuple):
     along: Float64
 
 
-class Projected(Encoder):
+class Projected(BoundEncoder):
     """Encode rows, given as their landmark values, as bytes that bound their kernel with any query.
 
     With B an orthonormal basis, x̃ = Bᵀ Φ(x) and μ a fixed centre, K(x, y) ≤ ⟨x̃, μ⟩ + ⟨μ, ỹ − μ⟩ +
@@ -191,10 +191,6 @@ class Projected(Encoder):
         lost = norms_above(values - rounded)
         terms = np.column_stack([scale, points.residual, lost, norms_above(rounded), points.along])
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float16_above(terms)}
-
-    def scanner(self, queries: Float64) -> "BoundScanner":
-        """Return the scanner of queries that bounds the kernel."""
-        return self.bound_scanner(queries)
 
     def bound_scanner(self, queries: Float64, beta: float = 1.0) -> "BoundScanner":
         """Return the scanner with β R(x) R(y) in place of R(x) R(y) (Eq. 28): no bound if β < 1."""
@@ -244,7 +240,7 @@ class Projected(Encoder):
         return Coordinates(centred, np.sqrt(left), (centred * self._centre).sum(axis=1))
 
 
-class KpcaBound(Encoder):
+class KpcaBound(BoundEncoder):
     """Encode raw rows as ``Projected`` encodes their landmark values."""
 
     def __init__(self, kernel: Kernel, model: Model) -> None:
@@ -258,10 +254,6 @@ class KpcaBound(Encoder):
     def encode(self, rows: NDArray[Any], *, first: int = 0) -> dict[str, NDArray[Any]]:
         """Return the bytes and terms of a block of rows."""
         return self._projected.encode(self._values(rows, first=first, label="row"))
-
-    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
-        """Return the scanner of queries that bounds the kernel."""
-        return self.bound_scanner(queries)
 
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
         """Return the scanner that multiplies the residuals by β: no bound if β < 1."""

@@ -17,8 +17,8 @@ from mercore.pipeline.encoders.bounds.rounding import float32_above, norms_above
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, sample_scores, sample_shares
 from mercore.pipeline.encoders.encoder import (
     TRAINING_ROWS,
+    BoundEncoder,
     CodeColumn,
-    Encoder,
     EncoderSpec,
     Memory,
     Model,
@@ -160,7 +160,7 @@ class Centred(NamedTuple):
     along: Float64
 
 
-class PcaBound(Encoder):
+class PcaBound(BoundEncoder):
     """Encode rows as bytes that bound their score with any query from above.
 
     A row's b becomes s v + e, v bytes, and a query's a becomes t u + f. So ⟨a, b⟩ ≤ s t ⟨u, v⟩ +
@@ -194,14 +194,10 @@ class PcaBound(Encoder):
         return {"coordinates": (whole + BIAS).astype(np.uint8), "terms": float32_above(terms)}
 
     def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "BoundScanner":
-        """Return the scanner of queries; it cannot be relaxed."""
-        assert beta == 1
-        return self.scanner(queries)
-
-    def scanner(self, queries: NDArray[Any]) -> "BoundScanner":
-        """Return the scanner of queries that bounds the score."""
+        """Return the scanner of queries that bounds the score; it cannot be relaxed."""
         from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner, QueryTerms
 
+        assert beta == 1
         points, residual, squared, along = self._coordinates(queries, first=0, label="query")
         step, whole = _steps(points)
         lost = norms_above(points - whole * step[:, None])

@@ -23,6 +23,7 @@ from mercore.pipeline.encoders.bounds.rounding import (
     norms_above,
 )
 from mercore.pipeline.encoders.bounds.sample import QUERIES, Sample, measured_shares
+from mercore.pipeline.encoders.codebooks import CENTROIDS
 from mercore.pipeline.encoders.encoder import CodeColumn, Model
 from mercore.pipeline.kernels import Kernel
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 SimilarityOf = Callable[[Points], "ScoreByDistance"]
 BLOCK_ROWS = 256
-CENTROIDS = 256  # per sub-quantizer
 LEAST_STEP = 2.0**-500  # of a grid: its square is no denormal number
 SAMPLE_ROWS = 8192  # rows that the cells are learned from
 ROUNDING = {"float16": 2.0**-11, "float32": 2.0**-24}  # of a stored R, at most, as a share of it

@@ -43,7 +43,7 @@ FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 class Boxes(NamedTuple):
     """The cells as boxes, float64[256] each: the greatest e, the least and the greatest R.
 
-    A cell of which nothing is known has the greatest e ∞.
+    The cell of the rows outside of all boxes has no limit: its greatest e is ∞.
     """
 
     error: Float64

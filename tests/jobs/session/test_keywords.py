@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import mercore
-from mercore.jobs.session.keywords import in_keywords
+from mercore.jobs import cli
+from mercore.jobs.session.keywords import VERBS, in_keywords
 from tests.support.cases import loop_over
 from tests.support.making import histograms
 
@@ -30,6 +31,10 @@ from tests.support.making import histograms
 )
 def test_options_become_keywords(message: str, expected: str) -> None:
     assert in_keywords(message) == expected
+
+
+def test_every_command_is_known() -> None:
+    assert set(VERBS) == set(cli.main.commands)
 
 
 def test_errors_of_python_name_keywords(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.pipeline.encode import encode_part, plan_encode
+from mercore.pipeline.encoders.codebooks import learn_codebooks
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
 from mercore.pipeline.encoders.pq import (
@@ -24,7 +25,6 @@ from mercore.pipeline.encoders.pq import (
     Pq,
     PqSpec,
     greatest_divisor,
-    learn_codebooks,
     prepared_rows,
 )
 from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
@@ -421,6 +421,16 @@ def test_pq_of_raw_rows_is_refused_where_no_distance_decides(name: str, rows: ND
         f"encoder pq ranks rows by their Euclidean distance: found kernel {name}, "
         "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
     )
+
+
+def test_rows_too_long_for_a_proof_are_refused() -> None:
+    """Sums of the products of more bytes exceed an int32."""
+    vectors, kernel = vectors_of(np.ones((2, 32_897), np.uint8)), make_kernel("euclidean")
+    refused(
+        lambda: plan_encode(vectors, kernel, PqSpec(n_subquantizers=1)),
+        "coordinates is out of range: found 32897, expected 1 to 32896. Fix: --proof none",
+    )
+    PqSpec(n_subquantizers=1, proof="none").check(vectors, kernel)
 
 
 def test_pq_of_transformed_kernels_is_refused(rows: NDArray[Any]) -> None:

@@ -9,7 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
-from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
+from mercore.pipeline.encoders.bounds.kpca_bound import (
+    KpcaBound,
+    KpcaBoundSpec,
+    Projected,
+    landmark_scores,
+)
 from mercore.pipeline.encoders.equal_cost import code_bytes
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search.choose_bound import COMPONENTS, GROUPS, Measured, choose_bound
@@ -111,11 +116,12 @@ def test_a_sample_as_landmark_values_is_encoded_and_asked_as_its_rows_are(
     spec = KpcaBoundSpec(n_landmarks=60, n_components=20)
     model = spec.fit(SourceVectors(Rows(rows)), kernel)
     encoder, bound = spec.encoder(kernel, model), Projected(model)
+    assert isinstance(encoder, KpcaBound)
     values = landmark_scores(kernel.ranking, kernel.prepare(rows), model["landmarks"])
     assert values.shape == (len(rows), 60)
     codes, others = encoder.encode(rows), bound.encode(values)
     for column, found in others.items():
         np.testing.assert_array_equal(found, codes[column], strict=True)
-    asked, numbers = encoder.scanner(rows[:5]), codes["terms"].astype(np.float32)
-    found = bound.scanner(values[:5]).bounds(codes["coordinates"], numbers)
+    asked, numbers = encoder.bound_scanner(rows[:5]), codes["terms"].astype(np.float32)
+    found = bound.bound_scanner(values[:5]).bounds(codes["coordinates"], numbers)
     np.testing.assert_array_equal(found, asked.bounds(codes["coordinates"], numbers))
