@@ -77,21 +77,24 @@ def proving(
     }
 
 
-def beside(searches: Mapping[str, Bounded], queries: Queries, k: int) -> list[Row]:
+def beside(
+    searches: Mapping[str, Bounded], queries: Queries, k: int, *, alone: bool = True
+) -> list[Row]:
     """Return, for each search, the share of rows scored, and nanoseconds per row and query.
 
-    Medians of interleaved repeats: for all queries together, and for three alone. All searches must
-    find the same ids. Under ``euclidean`` the last row is faiss' flat index.
+    Medians of interleaved repeats: for all queries together, and for three ``alone``. All searches
+    must find the same ids. Under ``euclidean`` the last row is faiss' flat index.
     """
     first = next(iter(searches.values())).search
     rows, kernel = first.scorer.vectors, first.scorer.kernel
     tasks: dict[str, Callable[[], object]] = {}
-    found, alone = {}, queries[:: max(1, len(queries) // 3)][:3]
+    found, single = {}, queries[:: max(1, len(queries) // 3)][:3]
     with threadpool_limits(1):
         for name, (search, _) in searches.items():
             found[name] = search.prove(queries, k)
             tasks[name] = partial(search.prove, queries, k)
-            tasks[f"{name}, alone"] = partial(_one_by_one, search, alone, k)
+            if alone:
+                tasks[f"{name}, alone"] = partial(_one_by_one, search, single, k)
         tasks["every row"] = partial(search_vectors, rows, kernel, queries, k, threads=1)
         if kernel.name == "euclidean":
             tasks["faiss"] = _flat_index(rows, queries, k)
@@ -105,8 +108,12 @@ def beside(searches: Mapping[str, Bounded], queries: Queries, k: int) -> list[Ro
             "rows scored, median %": float(np.median(found[name].evaluated) / rows.rows * 100),
             "ns": seconds[name] / pairs * 1e9,
             "× every row": seconds["every row"] / seconds[name],
-            "one query, ns": seconds[f"{name}, alone"] / rows.rows / len(alone) * 1e9,
         }
+        | (
+            {"one query, ns": seconds[f"{name}, alone"] / rows.rows / len(single) * 1e9}
+            if alone
+            else {}
+        )
         for name, search in searches.items()
     ]
     if "faiss" in seconds:
