@@ -24,7 +24,8 @@ def lay_out_codebooks(codebooks: Singles) -> Singles:
     """Return codebooks [D, 256, s] for ``assign``: −‖c‖²/2, then a line per coordinate, flat."""
     count, _, width = codebooks.shape
     out = aligned((count, width + 1, CENTROIDS), np.float32)
-    out[:, 0] = np.square(codebooks, dtype=np.float64).sum(axis=2) / -2
+    with np.errstate(over="ignore"):  # −∞: codes of such rows are poor, and e says how poor
+        out[:, 0] = np.square(codebooks, dtype=np.float64).sum(axis=2) / -2
     out[:, 1:] = codebooks.transpose(0, 2, 1)
     return out.reshape(-1)
 

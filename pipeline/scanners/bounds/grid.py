@@ -27,16 +27,20 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     Tests,
     list_near,
 )
+from mercore.pipeline.scanners.bounds.grid_one_numba import CODES, LookUps, list_near_one, pays
 from mercore.pipeline.scanners.bounds.queries import pack_queries
 from mercore.pipeline.scanners.dense import float32_rows, take
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 13  # rows per list of pairs
+FEW = 8  # queries that are looked up one by one, at most: more are faster together
 ROOM = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
 MOST = 127  # the greatest coordinate on the grid
 LIMITS = np.iinfo(np.int32)
+FINEST, MOST_OF_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
+SPREAD = 1.2  # cells whose limit exceeds the median by this factor take all rows
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 
 
@@ -130,6 +134,17 @@ class GridQueries:
         )
 
 
+class Limits(NamedTuple):
+    """The limits of a batch for some k-th scores: ``least`` int32[256 · lanes] and the tests.
+
+    ``tables`` are those of queries that are looked up one by one.
+    """
+
+    least: NDArray[np.int32]
+    tests: Tests
+    tables: tuple[LookUps, ...] = ()
+
+
 class GridBounds:
     """The scanner of upper bounds by product-quantisation codes; see the module.
 
@@ -153,6 +168,8 @@ class GridBounds:
         self._books = _in_units(grid.books)
         self._points = _packed(queries, grid.step)
         self._squares = np.square(queries.points, dtype=np.int64).sum(axis=1)
+        one_by_one = self.nq <= FEW and len(grid.books) % CODES == 0 and pays()
+        self._look_ups = _look_ups(grid.books, queries) if one_by_one else None
         self._limits = lru_cache(2)(self._limits_of)
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
@@ -202,7 +219,7 @@ class GridBounds:
         every = np.full((256, self._points.start.size), LIMITS.min, np.int32)
         every[:, self.nq :] = LIMITS.max
         tests = self._queries.tests(np.full(self.nq, np.inf))
-        near = self._near(codes, columns["cell"], numbers, (every.reshape(-1), tests))
+        near = self._near(codes, columns["cell"], numbers, Limits(every.reshape(-1), tests))
         out = np.empty((len(codes), self.nq), np.float32)
         bounds = self.similarity.most(near.squared, near.queries)
         out[near.rows, near.queries] = _float32_above(bounds)
@@ -213,21 +230,30 @@ class GridBounds:
         codes: NDArray[np.uint8],
         cells: NDArray[np.uint8],
         numbers: Float32,
-        limits: tuple[NDArray[np.int32], Tests],
+        limits: Limits,
     ) -> Near:
         """Return the pairs within reach."""
-        room = max(1024, len(codes) * self.nq // ROOM)
+        room, points = max(1024, len(codes) * self.nq // ROOM), self._points
+        least, tests, tables = limits
         while True:
-            near = Near(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room))
-            count = list_near(
-                self._form, codes, self._books, cells, numbers, self._points, *limits, near
+            near, count = (
+                Near(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)),
+                0,
             )
+            for query, table in enumerate(tables):
+                count = list_near_one(
+                    self._form, codes, cells, numbers, query, table, points, tests, near, count
+                )
+            if not tables:
+                count = list_near(
+                    self._form, codes, self._books, cells, numbers, points, least, tests, near
+                )
             if count <= room:
                 return Near(near.rows[:count], near.queries[:count], near.squared[:count])
             room = count
 
-    def _limits_of(self, least: bytes) -> tuple[NDArray[np.int32], Tests]:
-        """Return the limits int32[256 · lanes] and the tests for k-th scores, float32[nq]."""
+    def _limits_of(self, least: bytes) -> Limits:
+        """Return the limits for k-th scores, float32[nq]."""
         scores = np.frombuffer(least, np.float32).astype(np.float64)
         with np.errstate(invalid="ignore"):
             reach = self.similarity.squared_reach(scores)
@@ -238,7 +264,13 @@ class GridBounds:
             own = self._squares - np.clip(whole, 0, 2.0**31)
         limits = np.full((256, self._points.start.size), LIMITS.max, np.int32)
         limits[:, : self.nq] = np.where(whole < 0, LIMITS.max, np.maximum(own, LIMITS.min))
-        return limits.reshape(-1), tests
+        tables: tuple[LookUps, ...] = ()
+        if self._look_ups is not None:
+            tables = tuple(
+                _with_limits(*tables, limits[:, query].copy())
+                for query, tables in enumerate(self._look_ups)
+            )
+        return Limits(limits.reshape(-1), tests, tables)
 
     def _greatest(self, tests: Tests) -> Float64:
         """Return the greatest ‖x̃ − ŷ‖² of rows of a cell within reach, float64[256, nq]; or −∞."""
@@ -278,6 +310,39 @@ def _packed(queries: GridQueries, step: float) -> QueryPoints:
     return QueryPoints(
         packed.words, packed.start, fine, squares, packed.wide, packed.form.depth, step
     )
+
+
+def _look_ups(
+    books: NDArray[np.int8], queries: GridQueries
+) -> list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
+    """Return each query's tables ``own``, ``fine`` and ``norms`` of ``LookUps``."""
+    v = books.astype(np.int32)
+    norms = np.square(v).sum(axis=2)
+
+    def products(query: NDArray[np.int8]) -> NDArray[np.int32]:
+        own = query.astype(np.int32).reshape(len(books), 1, -1)
+        return np.asarray((v * own).sum(axis=2), np.int32)
+
+    return [
+        ((2 * products(u) - norms).reshape(-1), products(w).reshape(-1), norms.reshape(-1))
+        for u, w in zip(queries.points, queries.fine, strict=True)
+    ]
+
+
+def _with_limits(
+    own: NDArray[np.int32],
+    fine: NDArray[np.int32],
+    norms: NDArray[np.int32],
+    least: NDArray[np.int32],
+) -> LookUps:
+    """Return a query's tables with bytes as fine as its limits, int32[256], allow."""
+    by_code = own.reshape(-1, 256).astype(np.int64)
+    greatest = by_code.max(axis=1, keepdims=True)
+    room = np.maximum(greatest.sum() - least.astype(np.int64), 0)  # of a sum below the greatest
+    step = max(1, -(-int(min(room.max(), SPREAD * np.median(room))) // FINEST))
+    small = np.minimum((greatest - by_code) // step, MOST_OF_BYTE).astype(np.uint8).reshape(-1)
+    most = np.minimum(room // step, MOST_OF_BYTE).astype(np.uint8)
+    return LookUps(own, fine, norms, small, most, least)
 
 
 def _in_units(books: NDArray[np.int8]) -> NDArray[Any]:

@@ -123,6 +123,33 @@ def fine_product(fine: NDArray[np.int8], point: Bytes) -> int:
 
 
 @jit(constants=("form",))
+def keep_near(
+    form: int,
+    row: int,
+    query: int,
+    product: int,
+    fine: int,
+    norm: int,
+    points: QueryPoints,
+    numbers: NDArray[np.float32],
+    tests: Tests,
+    near: Near,
+    count: int,
+) -> int:
+    """List a pair, given ⟨u, v⟩, ⟨w, v⟩ and ‖v‖², if it is within reach; return the new count."""
+    whole = points.squares[query] + norm - 2 * (product + fine / FINE) - ROUNDING
+    squared = max(0.0, whole) * (points.step * points.step)
+    error, own = np.float64(numbers[row, 0]), np.float64(numbers[row, numbers.shape[1] - 1])
+    least = possible(form, squared, query, tests, error, own)
+    if least <= tests.reach[query]:
+        if count < len(near.rows):
+            near.rows[count], near.queries[count] = row, query
+            near.squared[count] = least
+        count += 1
+    return count
+
+
+@jit(constants=("form",))
 def list_within(
     form: int,
     sums: Whole,
@@ -146,7 +173,6 @@ def list_within(
     ``limits`` [256 · lanes], flat: the least 2 ⟨u, v⟩ − ‖v‖² of a cell and a lane.
     """
     lanes = np.uint64(points.start.size)
-    scale, last = points.step * points.step, numbers.shape[1] - 1
     for i in range(rows):
         row = first + i
         limit = np.uint64(cells[row]) * lanes + np.uint64(lane)
@@ -161,18 +187,20 @@ def list_within(
                 place = lowest_bit(hits)
                 hits &= hits - np.uint64(1)
                 query = np.int64(v + place) + lane
-                product = (
-                    sums[at + place] + fine_product(points.fine[query], grid[offset + i]) / FINE
+                fine = fine_product(points.fine[query], grid[offset + i])
+                count = keep_near(
+                    form,
+                    row,
+                    query,
+                    np.int64(sums[at + place]),
+                    fine,
+                    np.int64(norms[offset + i]),
+                    points,
+                    numbers,
+                    tests,
+                    near,
+                    count,
                 )
-                whole = points.squares[query] + norms[offset + i] - 2 * product - ROUNDING
-                squared = max(0.0, whole) * scale
-                error, own = np.float64(numbers[row, 0]), np.float64(numbers[row, last])
-                least = possible(form, squared, query, tests, error, own)
-                if least <= tests.reach[query]:
-                    if count < len(near.rows):
-                        near.rows[count], near.queries[count] = row, query
-                        near.squared[count] = least
-                    count += 1
     return count
 
 

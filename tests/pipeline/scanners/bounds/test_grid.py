@@ -15,9 +15,12 @@ from mercore.pipeline.scanners.bounds.grid import (
     GridBounds,
     GridQueries,
     _in_units,
+    _look_ups,
     _packed,
+    _with_limits,
 )
 from mercore.pipeline.scanners.bounds.grid_numba import BIAS, FINE, Near, list_near
+from mercore.pipeline.scanners.bounds.grid_one_numba import list_near_one
 from tests.support.cases import loop_over
 
 Block = NDArray[Any]
@@ -86,6 +89,25 @@ class Case:
         )
         return count, near
 
+    def looked_up(self, limits: Block, reach: Block, room: int = 1 << 16) -> tuple[int, Near]:
+        """The same list from look-ups, query by query."""
+        points, tests = _packed(self.queries, STEP), self.queries.tests(reach)
+        near, count = Near(np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)), 0
+        for query, tables in enumerate(_look_ups(self.books, self.queries)):
+            count = list_near_one(
+                FORMS[self.form],
+                self.codes,
+                self.cells,
+                self.numbers,
+                query,
+                _with_limits(*tables, limits[:, query].astype(np.int32)),
+                points,
+                tests,
+                near,
+                count,
+            )
+        return count, near
+
 
 @loop_over("form", ["none", "residual", "norm"])
 @loop_over(
@@ -116,6 +138,41 @@ def test_pairs_are_those_of_plain_numpy(
     values = squared[near.rows[:found], near.queries[:found]]
     np.testing.assert_allclose(near.squared[:found], values, rtol=1e-9, atol=1e-6)
     short, part = case.listed(limits, reach, room=found // 2)
+    assert short == found
+    np.testing.assert_array_equal(part.rows, near.rows[: found // 2])
+
+
+@loop_over("form", ["none", "residual", "norm"])
+@loop_over(
+    ("rows", "nq", "count", "width", "spread"),
+    [
+        (1, 1, 8, 1, 10**5),
+        (300, 2, 8, 2, 10**5),
+        (257, 1, 16, 1, 10),
+        (64, 3, 24, 2, 10**9),
+        (2000, 1, 64, 2, 10**4),
+    ],
+)
+def test_look_ups_list_the_pairs_of_the_batch_to_the_bit(
+    form: str, rows: int, nq: int, count: int, width: int, spread: int
+) -> None:
+    case = Case(rows, nq, count, width, form, seed=rows + nq)
+    products = 2 * case.whole @ case.queries.points.T.astype(np.int64)
+    sums = products - np.square(case.whole).sum(axis=1)[:, None]
+    rng = np.random.default_rng(1)
+    limits = rng.integers(-spread, spread, (256, nq)) + int(np.quantile(sums, 0.8))
+    limits[7], limits[8] = NONE_WITHIN, np.iinfo(np.int32).min
+    case.cells[: rows // 10] = 8
+    reach = np.quantile(case.squared(), 0.9, axis=0)
+    expected, batch = case.listed(limits, reach)
+    found, near = case.looked_up(limits, reach)
+    assert found == expected
+    assert found or rows == 1
+    order = np.lexsort((batch.rows[:found], batch.queries[:found]))
+    mine = np.lexsort((near.rows[:found], near.queries[:found]))
+    for one, other in zip(near, batch, strict=True):
+        np.testing.assert_array_equal(one[:found][mine], other[:found][order])
+    short, part = case.looked_up(limits, reach, room=found // 2)
     assert short == found
     np.testing.assert_array_equal(part.rows, near.rows[: found // 2])
 
@@ -158,7 +215,7 @@ def test_limits_of_cells_lose_no_pair_and_most_others(form: str) -> None:
     scanner = GridBounds(case.queries, grid, boxes, Plain(), form)
     squared = case.squared()
     reach = np.quantile(squared, 0.02, axis=0)
-    limits, _ = scanner._limits((-reach).astype(np.float32).tobytes())
+    limits = scanner._limits((-reach).astype(np.float32).tobytes()).least
     within = case.within(limits.reshape(256, -1)[:, :20])
     assert within[squared <= reach * (1 - 1e-6)].all()
     assert within.mean() < 0.1
