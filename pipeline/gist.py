@@ -57,7 +57,7 @@ def gist(tiles: NDArray[np.uint8], *, workers: int = 1, block: int = 256) -> NDA
     Returns
     -------
     float32[n, 384]
-        Finite and ≥ 0; zero, except for rounding, if a tile has a single grey value.
+        Finite and ≥ 0; zero if a tile has a single grey value.
 
     Raises
     ------
@@ -170,13 +170,15 @@ def _exhaust(results: Iterable[None]) -> None:
 
 def _describe(tiles: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Describe one block of tiles: float32[b, 384]."""
-    even = np.pad(_prefilter(_gray(tiles)), ((0, 0), (_PAD, _PAD), (_PAD, _PAD)), mode="symmetric")
+    gray = _gray(tiles)
+    even = np.pad(_prefilter(gray), ((0, 0), (_PAD, _PAD), (_PAD, _PAD)), mode="symmetric")
     spectrum = scipy.fft.fft2(even).reshape(len(tiles), _WIDE * _WIDE)
     energy = np.empty((len(tiles), N_SCALES * N_ORIENTATIONS, N_CELLS, N_CELLS), np.float32)
     positions, weights = _folded_bank()
     for band, (position, weight) in enumerate(zip(positions, weights, strict=True)):
         folded = (spectrum.take(position, axis=1) * weight).reshape(-1, _FOLDED, _FOLDED)
         energy[:, band] = _cell_means(scipy.fft.ifft2(folded, overwrite_x=True))
+    energy[np.ptp(gray, axis=(1, 2)) == 0] = 0  # else rounding would pass for a picture
     return energy.reshape(len(tiles), DIMENSION)
 
 
