@@ -1,0 +1,388 @@
+"""The sections of the page of a store of codes."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.jobs.comparison.plot import Curve, Panel, draw_each
+from mercore.jobs.gallery.page import (
+    HITS,
+    GalleryHit,
+    GalleryRow,
+    GalleryWay,
+    Table,
+    marks_of,
+    recall_table,
+)
+from mercore.jobs.gallery.report.document import Plot, Section
+from mercore.jobs.gallery.report.figures import draw_calibration, draw_histograms, themed
+from mercore.jobs.gallery.report.measure import NEAR, Scan, Scored, Values
+from mercore.jobs.gallery.report.pictures import SourcePictures
+from mercore.jobs.gallery.report.sample import Ids, QuerySample
+from mercore.jobs.options import Report
+from mercore.jobs.printing import format_seconds, format_size
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.pipeline.encoders.encoder import OPTION, Option
+from mercore.pipeline.encoders.hashing.signs import Bits
+from mercore.pipeline.kernels import Kernel, is_custom
+from mercore.pipeline.linear_map import map_of
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import counted
+from mercore.stores.results.hits import Hits
+from mercore.stores.spec import in_words
+from mercore.stores.vectors import Vectors, store_of
+
+SHOWN = 12  # queries of the gallery
+CURVES = {
+    "texmex": "the true nearest is among the first R",
+    "k-recall": "share of the true R in the first R",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured of codes; ``hits`` and ``truth`` have ids, ``scan`` has rows of the store.
+
+    ``query_ids`` are the numbers of the queries in their source.
+    ``whole``: all rows were searched, with true neighbours that were given.
+    """
+
+    queries: QuerySample
+    query_name: str | None
+    query_ids: Ids
+    scan: Scan
+    hits: Hits
+    truth: Hits
+    whole: bool
+    recall: list[Report]
+    scored: Scored | None
+    residuals: Values | None
+    threads: int
+
+
+def holds_section(
+    codes: CodeStore, spec: EncoderSpec, vectors: Vectors | None, absent: str
+) -> Section:
+    """Return what the store holds, and how it was made."""
+    columns = codes.store.stored_bytes
+    total = sum(columns.values())
+    per_row = total / max(1, codes.rows)
+    layout, linear_map = codes.store.layout, map_of(codes)
+    facts = {
+        "store": codes.where,
+        "rows": f"{codes.rows:,}",
+        "size": f"{format_size(total)}, {per_row:,.1f} bytes per row",
+        **_raw_facts(codes, vectors, per_row),
+        "columns, bytes per row": ", ".join(
+            f"{name} {size / max(1, codes.rows):,.1f}" for name, size in columns.items()
+        ),
+        "parts": f"{counted(codes.parts, 'part')} of {counted(layout.part_rows, 'row')}",
+        "compressor": str(layout.columns[0]["compressor"]),
+        "kernel": _kernel_in_words(codes),
+        **(
+            {}
+            if linear_map is None
+            else {"linear map": f"{linear_map.matrix.shape}, digest {linear_map.digest}"}
+        ),
+        "encoded from": codes.source_path,
+        "fingerprint of the vectors": codes.spec.source,
+        "digest of the codes": codes.store.header.spec_digest,
+    }
+    paragraphs: tuple[str, ...] = ()
+    if vectors is None:
+        paragraphs = (f"The vectors are not at hand, so no true score was computed: {absent}",)
+    return Section(
+        title="What the store holds",
+        paragraphs=paragraphs,
+        facts=(_facts("", facts), _parameters(spec)),
+    )
+
+
+def recall_section(codes: CodeStore, measured: Measured) -> Section:
+    """Return how many true neighbours a scan of the codes finds, and how fast it is."""
+    found = measured.scan
+    values = {(row["definition"], row["rank"]): row["value"] for row in measured.recall}
+    curves = []
+    for definition, label in CURVES.items():
+        ranks = [rank for name, rank in values if name == definition]
+        means = [values[definition, rank] for rank in ranks]
+        curves.append(Curve(label=label, ranks=ranks, means=means, deviations=[0.0] * len(ranks)))
+    drawn = [curve for curve in curves if curve.ranks]
+    panel = Panel(title="", curves=drawn)
+    first = "; ".join(
+        f"{curve.label}: {curve.means[0]:.3f} at R = {curve.ranks[0]}, "
+        f"{curve.means[-1]:.3f} at R = {curve.ranks[-1]}"
+        for curve in drawn
+    )
+    plot = Plot(
+        svg=themed(draw_each(panel, "svg")[0]),
+        alt=f"Recall over the rank R. {first}.",
+        caption="Recall of the codes alone. The first curve says how many hits have to be scored "
+        "again by the kernel (--rerank) so that the true nearest row is among them.",
+    )
+    queries = counted(len(found.ids), "query", "queries")
+    against = f"{queries}, {counted(found.rows, 'row')}"
+    return Section(
+        title="Recall and speed",
+        paragraphs=_how(codes, measured),
+        plots=(plot,),
+        tables=(recall_table({"codes": measured.recall}, against), _speed_table(codes, measured)),
+    )
+
+
+def score_section(spec: EncoderSpec, kernel: Kernel, measured: Measured) -> Section:
+    """Return how scores of codes relate to true scores."""
+    scored, comparable = measured.scored, not isinstance(spec, Bits)
+    assert scored is not None
+    approximate: Values = scored.approximate[scored.kept].astype(np.float64)
+    true, near = scored.true[scored.kept], scored.near[scored.kept]
+    if comparable:
+        approximate, true = kernel.shown(approximate), kernel.shown(true)
+    pairs = {"true neighbours": near, "other rows": ~near}
+    correlation = _correlation(approximate, true)
+    what = "bound" if spec.bounds else "score of the codes"
+    labels = (f"true score, {kernel.name}", what)
+    calibration = Plot(
+        svg=draw_calibration(approximate, true, labels, identity=comparable),
+        alt=f"Two-dimensional histogram of the {what} over the true score of "
+        f"{len(true):,} pairs, with the median per true score. Correlation {correlation:.3f}.",
+        caption=f"{len(true):,} pairs of a query and a row: the darker, the more pairs. "
+        + ("On the dashed line, both scores are equal." if comparable else _BITS),
+    )
+    plots, tables = [calibration], []
+    if comparable:
+        errors = {name: (approximate - true)[each] for name, each in pairs.items() if each.any()}
+        means = ", ".join(f"{name} {each.mean():+.4f}" for name, each in errors.items())
+        plots.append(
+            Plot(
+                svg=draw_histograms(errors, f"{what} − true score", zero=True),
+                alt=f"Histogram of the {what} less the true score. Means: {means}.",
+                caption="Errors of scores: those of each query's "
+                f"{NEAR} true nearest rows, and those of other rows.",
+            )
+        )
+        tables.append(_error_table(errors, what))
+    violated: tuple[str, ...] = ()
+    if spec.bounds:
+        below = int((approximate < true).sum())
+        violated = (f"Of {len(true):,} bounds, {below:,} lie below the true score.",)
+    return Section(
+        title="Scores of codes and true scores" if not spec.bounds else "Bounds and true scores",
+        paragraphs=(
+            f"{counted(scored.true.shape[0], 'query', 'queries')} were scored against "
+            f"{counted(scored.true.shape[1], 'row')}: their {NEAR} true nearest rows, and rows "
+            f"drawn by a fixed seed. The correlation of both scores is {correlation:.3f}.",
+            *violated,
+        ),
+        plots=tuple(plots),
+        tables=tuple(tables),
+    )
+
+
+_BITS = "Binary codes score 1 − differing bits / bits, which ranks rows but is not a kernel value."
+
+
+def residual_section(residuals: Values) -> Section:
+    """Return the norms of what codes leave out of a row."""
+    quartiles = np.quantile(residuals, [0.05, 0.5, 0.95])
+    words = ", ".join(
+        f"{value:.3f} ({name})"
+        for name, value in zip(("5 %", "median", "95 %"), quartiles, strict=True)
+    )
+    return Section(
+        title="Residuals of rows",
+        paragraphs=(
+            "A residual is the distance in feature space between a row and its code: 0 if the code "
+            f"is exact, 1 if it holds nothing of the row. Of {counted(len(residuals), 'row')}: "
+            f"{words}.",
+        ),
+        plots=(
+            Plot(
+                svg=draw_histograms({"rows": residuals}, "residual"),
+                alt=f"Histogram of residuals: {words}.",
+                caption="Residuals as the store holds them.",
+            ),
+        ),
+    )
+
+
+def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
+    """Return what the certificate beside the true neighbours proves."""
+    share = arrays["evaluated"] / float(arrays["rows"])
+    margin = arrays["kth"] - arrays["greatest_unevaluated"] - arrays["slack"]
+    levels = {"median": 0.5, "90 %": 0.9, "most": 1.0}
+    proved = "" if about.get("exact") else " The search was relaxed: it may miss neighbours."
+    facts = {
+        "queries": f"{len(share):,}",
+        "k": f"{about['k']:,}",
+        "bound": str(about["bound"] or "none: every row was scored"),
+        "rows scored by the true kernel": ", ".join(
+            f"{name} {np.quantile(share, level):.3%}" for name, level in levels.items()
+        ),
+        "queries with every other row below the k-th score": f"{int((margin >= 0).sum()):,}",
+        "queries with ties": f"{int((arrays['ties'] > 0).sum()):,}",
+        "digest of the queries": str(about["queries"]),
+    }
+    return Section(
+        title="Certificate of the true neighbours",
+        paragraphs=(
+            "The exact search of the true neighbours wrote a certificate. For each query it holds "
+            "the k-th score, and the greatest bound of the rows that were not scored." + proved,
+        ),
+        facts=(_facts("", facts),),
+    )
+
+
+def gallery_section(pictures: SourcePictures, measured: Measured) -> Section:
+    """Return the images of some queries beside the images of their hits."""
+    shown = min(SHOWN, len(measured.hits.ids))
+    picked = np.linspace(0, len(measured.hits.ids) - 1, shown).astype(int).tolist()
+    rows = []
+    for place in picked:
+        number, true = int(measured.query_ids[place]), measured.truth.ids[place, :HITS]
+        ids = {
+            "codes": measured.hits.ids[place, :HITS].tolist(),
+            "true neighbours": true.tolist(),
+        }
+        ways = tuple(
+            GalleryWay(
+                name=name,
+                hits=tuple(
+                    GalleryHit(picture=pictures.of_row(row), id=row, score=None, mark=mark)
+                    for row, mark in zip(found, marks_of(found, true.tolist()), strict=True)
+                    if row >= 0
+                ),
+            )
+            for name, found in ids.items()
+        )
+        rows.append(GalleryRow(number=number, query=pictures.of_query(number), ways=ways))
+    return Section(
+        title="Queries and their best hits",
+        paragraphs=("The vectors were made of images. Some queries, and their hits:",),
+        rows=tuple(rows),
+        true_neighbours=min(HITS, measured.truth.ids.shape[1]),
+    )
+
+
+def _facts(title: str, facts: dict[str, str]) -> Table:
+    """Return a table of one fact per row."""
+    return Table(title=title, header=("fact", "value"), rows=tuple(facts.items()))
+
+
+def _raw_facts(codes: CodeStore, vectors: Vectors | None, per_row: float) -> dict[str, str]:
+    """Return the size of the vectors beside that of the codes, and their source."""
+    if vectors is None:
+        return {"vectors": f"{codes.spec.dims:,} dimensions"}
+    stored, raw = store_of(vectors), vectors.dims * vectors.dtype.itemsize
+    facts = {
+        "vectors": f"{vectors.dims:,} × {vectors.dtype.name}, {raw:,} bytes per row: "
+        f"{raw / per_row:,.2f} times the bytes of a code"
+    }
+    if stored is not None:
+        facts["source of the vectors"] = stored.source
+        facts["rows left out of the vectors"] = f"{stored.spec.dropped_rows:,}"
+    return facts
+
+
+def _kernel_in_words(codes: CodeStore) -> str:
+    """Return the kernel and its parameters."""
+    own = is_custom(codes.spec.kernel)
+    return str(own["file"]) if own else in_words(codes.spec.kernel)
+
+
+def _parameters(spec: EncoderSpec) -> Table:
+    """Return the parameters of the encoder, with what they mean."""
+    rows = []
+    for field in fields(spec):
+        option: Option | None = field.metadata.get(OPTION)
+        if option is not None:
+            name = f"--{option.name.replace('_', '-')}"
+            rows.append((name, f"{getattr(spec, field.name)}", option.help))
+    header = ("parameter", "value", "meaning")
+    return Table(title=f"Parameters of {spec.name}", header=header, rows=tuple(rows))
+
+
+def _how(codes: CodeStore, measured: Measured) -> tuple[str, ...]:
+    """Return how the queries were chosen, and what was searched."""
+    found = measured.scan
+    queries = counted(len(found.ids), "query", "queries")
+    if measured.queries.own is not None:
+        asked = (
+            f"The queries are {len(found.ids):,} rows of the store, drawn by a fixed seed. The "
+            "query's own row does not count: it is left out of the hits and of the true "
+            "neighbours. The encoder may have learned from some of these rows."
+        )
+    else:
+        name = PurePath(measured.query_name).name if measured.query_name else "the queries given"
+        asked = f"The queries are {queries} of {name}: all of them, or 1,000 drawn by a fixed seed."
+    if measured.whole:
+        searched = (
+            f"All {found.rows:,} rows were searched. The true neighbours are those given with "
+            "--truth."
+        )
+    elif found.rows == codes.rows:
+        searched = (
+            f"All {found.rows:,} rows were searched. The true neighbours are the best rows by the "
+            "true kernel."
+        )
+    else:
+        searched = (
+            f"A sample of {found.rows:,} of {codes.rows:,} rows was searched, from parts spread "
+            "over the store. The true neighbours are the best rows of the sample by the true "
+            "kernel. Among all rows, recall is lower: more rows come close to a query."
+        )
+    return asked, searched
+
+
+def _speed_table(codes: CodeStore, measured: Measured) -> Table:
+    """Return the speed of the scan."""
+    found = measured.scan
+    each = found.ns_per_row_and_query
+    rows = (
+        ("scan", f"{each:.2f} ns per row and query"),
+        ("time of the scan", format_seconds(found.seconds)),
+        ("queries at once", f"{len(found.ids):,}"),
+        ("threads", f"{measured.threads:,}"),
+        ("all rows at this speed", f"{format_seconds(each * codes.rows * 1e-9)} per query"),
+        ("processor", _processor()),
+    )
+    note = "Reading the codes and preparing the queries count; compiling does not."
+    return Table(title="Speed", header=("measure", "value"), rows=rows, note=note)
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _error_table(errors: Mapping[str, Values], what: str) -> Table:
+    """Return mean, spread and range of errors."""
+    rows = tuple(
+        (
+            name,
+            f"{len(each):,}",
+            f"{each.mean():+.4f}",
+            f"{np.sqrt(np.square(each).mean()):.4f}",
+            f"{np.quantile(np.abs(each), 0.95):.4f}",
+        )
+        for name, each in errors.items()
+    )
+    header = (f"{what} − true score", "pairs", "mean", "root mean square", "95 % are within ±")
+    return Table(title="Errors of scores", header=header, rows=rows)
+
+
+def _correlation(one: Values, other: Values) -> float:
+    """Return Pearson's correlation, 0 if a side is constant."""
+    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
