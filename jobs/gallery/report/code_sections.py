@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from mercore.jobs.comparison.plot import Curve, Panel, draw_each
 from mercore.jobs.gallery.page import (
+    DEFINITIONS,
     HITS,
     GalleryHit,
     GalleryRow,
     GalleryWay,
     Table,
     marks_of,
-    recall_table,
 )
 from mercore.jobs.gallery.report.document import Plot, Section
 from mercore.jobs.gallery.report.figures import draw_calibration, draw_histograms, themed
@@ -33,11 +33,13 @@ from mercore.pipeline.kernels import Kernel, is_custom
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import counted
+from mercore.stores.part_store.header import row_bytes
 from mercore.stores.results.hits import Hits
 from mercore.stores.spec import in_words
 from mercore.stores.vectors import Vectors, store_of
 
 SHOWN = 12  # queries of the gallery
+PERCENTILES = ("5th percentile", "median", "95th percentile")
 CURVES = {
     "texmex": "the true nearest is among the first R",
     "k-recall": "share of the true R in the first R",
@@ -63,24 +65,22 @@ class Measured:
     scored: Scored | None
     residuals: Values | None
     threads: int
+    batch: int
+    queries_given: int
 
 
 def holds_section(
     codes: CodeStore, spec: EncoderSpec, vectors: Vectors | None, absent: str
 ) -> Section:
     """Return what the store holds, and how it was made."""
-    columns = codes.store.stored_bytes
-    total = sum(columns.values())
-    per_row = total / max(1, codes.rows)
+    total, code = sum(codes.store.stored_bytes.values()), row_bytes(spec.columns("none"))
     layout, linear_map = codes.store.layout, map_of(codes)
     facts = {
         "store": codes.where,
         "rows": f"{codes.rows:,}",
-        "size": f"{format_size(total)}, {per_row:,.1f} bytes per row",
-        **_raw_facts(codes, vectors, per_row),
-        "columns, bytes per row": ", ".join(
-            f"{name} {size / max(1, codes.rows):,.1f}" for name, size in columns.items()
-        ),
+        "code": f"{code:,} bytes per row: {_columns(spec)}",
+        "on disk": f"{format_size(total)}, {total / codes.rows:,.1f} bytes per row with padding",
+        **_raw_facts(codes, vectors, code),
         "parts": f"{counted(codes.parts, 'part')} of {counted(layout.part_rows, 'row')}",
         "compressor": str(layout.columns[0]["compressor"]),
         "kernel": _kernel_in_words(codes),
@@ -128,10 +128,32 @@ def recall_section(codes: CodeStore, measured: Measured) -> Section:
     queries = counted(len(found.ids), "query", "queries")
     against = f"{queries}, {counted(found.rows, 'row')}"
     return Section(
-        title="Recall and speed",
+        title="Recall",
         paragraphs=_how(codes, measured),
         plots=(plot,),
-        tables=(recall_table({"codes": measured.recall}, against), _speed_table(codes, measured)),
+        tables=(_recall_table(measured.recall, against),),
+    )
+
+
+def speed_section(codes: CodeStore, measured: Measured) -> Section:
+    """Return how fast the scan was."""
+    found = measured.scan
+    each = found.ns_per_row_and_query
+    facts = {
+        "scan": f"{each:.2f} ns per row and query",
+        "time of the scan": format_seconds(found.seconds),
+        "rows": f"{found.rows:,}",
+        "queries": f"{len(found.ids):,}, in batches of at most {measured.batch:,}",
+        "threads": f"{measured.threads:,}",
+        "all rows at this speed": f"{format_seconds(each * codes.rows * 1e-9)} per query",
+        "processor": _processor(),
+    }
+    return Section(
+        title="Speed of a scan",
+        paragraphs=(
+            "The time contains reading the codes and preparing the queries, but no compiling.",
+        ),
+        facts=(_facts("", facts),),
     )
 
 
@@ -151,7 +173,7 @@ def score_section(spec: EncoderSpec, kernel: Kernel, measured: Measured) -> Sect
         svg=draw_calibration(approximate, true, labels, identity=comparable),
         alt=f"Two-dimensional histogram of the {what} over the true score of "
         f"{len(true):,} pairs, with the median per true score. Correlation {correlation:.3f}.",
-        caption=f"{len(true):,} pairs of a query and a row: the darker, the more pairs. "
+        caption=f"{len(true):,} pairs of a query and a row: the stronger the blue, the more pairs. "
         + ("On the dashed line, both scores are equal." if comparable else _BITS),
     )
     plots, tables = [calibration], []
@@ -192,7 +214,9 @@ def residual_section(residuals: Values) -> Section:
     quartiles = np.quantile(residuals, [0.05, 0.5, 0.95])
     words = ", ".join(
         f"{value:.3f} ({name})"
-        for name, value in zip(("5 %", "median", "95 %"), quartiles, strict=True)
+        for name, value in zip(
+            ("5th percentile", "median", "95th percentile"), quartiles, strict=True
+        )
     )
     return Section(
         title="Residuals of rows",
@@ -238,34 +262,45 @@ def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
     )
 
 
-def gallery_section(pictures: SourcePictures, measured: Measured) -> Section:
+def gallery_section(pictures: SourcePictures, measured: Measured, kernel: Kernel) -> Section:
     """Return the images of some queries beside the images of their hits."""
     shown = min(SHOWN, len(measured.hits.ids))
     picked = np.linspace(0, len(measured.hits.ids) - 1, shown).astype(int).tolist()
-    rows = []
-    for place in picked:
-        number, true = int(measured.query_ids[place]), measured.truth.ids[place, :HITS]
-        ids = {
-            "codes": measured.hits.ids[place, :HITS].tolist(),
-            "true neighbours": true.tolist(),
-        }
-        ways = tuple(
-            GalleryWay(
-                name=name,
-                hits=tuple(
-                    GalleryHit(picture=pictures.of_row(row), id=row, score=None, mark=mark)
-                    for row, mark in zip(found, marks_of(found, true.tolist()), strict=True)
-                    if row >= 0
-                ),
-            )
-            for name, found in ids.items()
+    ways = {"codes": measured.hits, "true neighbours": measured.truth}
+    rows = tuple(
+        GalleryRow(
+            number=int(measured.query_ids[place]),
+            query=pictures.of_query(int(measured.query_ids[place])),
+            ways=tuple(
+                GalleryWay(name=name, hits=_shown_hits(pictures, hits, measured, kernel, place))
+                for name, hits in ways.items()
+            ),
         )
-        rows.append(GalleryRow(number=number, query=pictures.of_query(number), ways=ways))
+        for place in picked
+    )
     return Section(
         title="Queries and their best hits",
         paragraphs=("The vectors were made of images. Some queries, and their hits:",),
-        rows=tuple(rows),
+        rows=rows,
         true_neighbours=min(HITS, measured.truth.ids.shape[1]),
+    )
+
+
+def _shown_hits(
+    pictures: SourcePictures, hits: Hits, measured: Measured, kernel: Kernel, place: int
+) -> tuple[GalleryHit, ...]:
+    """Return the images of the first hits of one query."""
+    ids, scores = hits.ids[place, :HITS].tolist(), [None] * HITS
+    if hits.scores is not None:
+        # scores of a file are those that users see
+        given = hits is measured.truth and measured.whole
+        values = hits.scores[place, :HITS]
+        scores = (values if given else kernel.shown(values)).tolist()
+    marks = marks_of(ids, measured.truth.ids[place, :HITS].tolist())
+    return tuple(
+        GalleryHit(picture=pictures.of_row(row), id=row, score=score, mark=mark)
+        for row, score, mark in zip(ids, scores, marks, strict=False)
+        if row >= 0
     )
 
 
@@ -274,14 +309,23 @@ def _facts(title: str, facts: dict[str, str]) -> Table:
     return Table(title=title, header=("fact", "value"), rows=tuple(facts.items()))
 
 
-def _raw_facts(codes: CodeStore, vectors: Vectors | None, per_row: float) -> dict[str, str]:
+def _columns(spec: EncoderSpec) -> str:
+    """Return name, width and type of the columns of a code."""
+    columns = ((name, np.dtype(dtype).name, width) for name, dtype, width in spec.code_columns())
+    return ", ".join(
+        f"{name} {dtype}" if width is None else f"{name} {width:,} × {dtype}"
+        for name, dtype, width in columns
+    )
+
+
+def _raw_facts(codes: CodeStore, vectors: Vectors | None, code: int) -> dict[str, str]:
     """Return the size of the vectors beside that of the codes, and their source."""
     if vectors is None:
         return {"vectors": f"{codes.spec.dims:,} dimensions"}
     stored, raw = store_of(vectors), vectors.dims * vectors.dtype.itemsize
     facts = {
         "vectors": f"{vectors.dims:,} × {vectors.dtype.name}, {raw:,} bytes per row: "
-        f"{raw / per_row:,.2f} times the bytes of a code"
+        f"{raw / code:,.2f} times the bytes of a code"
     }
     if stored is not None:
         facts["source of the vectors"] = stored.source
@@ -314,12 +358,14 @@ def _how(codes: CodeStore, measured: Measured) -> tuple[str, ...]:
     if measured.queries.own is not None:
         asked = (
             f"The queries are {len(found.ids):,} rows of the store, drawn by a fixed seed. The "
-            "query's own row does not count: it is left out of the hits and of the true "
+            "query’s own row does not count: it is left out of the hits and of the true "
             "neighbours. The encoder may have learned from some of these rows."
         )
     else:
-        name = PurePath(measured.query_name).name if measured.query_name else "the queries given"
-        asked = f"The queries are {queries} of {name}: all of them, or 1,000 drawn by a fixed seed."
+        name = PurePath(measured.query_name).name if measured.query_name else "Rows in memory"
+        drawn = f"{len(found.ids):,} of {measured.queries_given:,}, drawn by a fixed seed"
+        all_of = len(found.ids) == measured.queries_given
+        asked = f"{name}: {f'all {queries}' if all_of else drawn}."
     if measured.whole:
         searched = (
             f"All {found.rows:,} rows were searched. The true neighbours are those given with "
@@ -339,20 +385,15 @@ def _how(codes: CodeStore, measured: Measured) -> tuple[str, ...]:
     return asked, searched
 
 
-def _speed_table(codes: CodeStore, measured: Measured) -> Table:
-    """Return the speed of the scan."""
-    found = measured.scan
-    each = found.ns_per_row_and_query
-    rows = (
-        ("scan", f"{each:.2f} ns per row and query"),
-        ("time of the scan", format_seconds(found.seconds)),
-        ("queries at once", f"{len(found.ids):,}"),
-        ("threads", f"{measured.threads:,}"),
-        ("all rows at this speed", f"{format_seconds(each * codes.rows * 1e-9)} per query"),
-        ("processor", _processor()),
+def _recall_table(recall: list[Report], against: str) -> Table:
+    """Return a row per definition of recall, and a column per rank."""
+    values = {(row["definition"], row["rank"]): f"{row['value']:.3f}" for row in recall}
+    ranks = sorted({rank for _, rank in values})
+    rows = tuple(
+        (words.format(*"RRR"), *(values.get((name, rank), "–") for rank in ranks))
+        for name, words in DEFINITIONS.items()
     )
-    note = "Reading the codes and preparing the queries count; compiling does not."
-    return Table(title="Speed", header=("measure", "value"), rows=rows, note=note)
+    return Table(title="Recall", header=(against, *(f"R = {rank}" for rank in ranks)), rows=rows)
 
 
 def _processor() -> str:
@@ -371,7 +412,7 @@ def _error_table(errors: Mapping[str, Values], what: str) -> Table:
         (
             name,
             f"{len(each):,}",
-            f"{each.mean():+.4f}",
+            _signed(each.mean()),
             f"{np.sqrt(np.square(each).mean()):.4f}",
             f"{np.quantile(np.abs(each), 0.95):.4f}",
         )
@@ -379,6 +420,11 @@ def _error_table(errors: Mapping[str, Values], what: str) -> Table:
     )
     header = (f"{what} − true score", "pairs", "mean", "root mean square", "95 % are within ±")
     return Table(title="Errors of scores", header=header, rows=rows)
+
+
+def _signed(value: float) -> str:
+    """Return a number with its sign and four decimals."""
+    return f"{value:+.4f}".replace("-", "−")
 
 
 def _correlation(one: Values, other: Values) -> float:

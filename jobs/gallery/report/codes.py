@@ -18,12 +18,14 @@ from mercore.jobs.gallery.report.code_sections import (
     recall_section,
     residual_section,
     score_section,
+    speed_section,
 )
 from mercore.jobs.gallery.report.document import Document, Section, render_document
 from mercore.jobs.gallery.report.measure import (
     SCORED_QUERIES,
     SCORED_ROWS,
     Measurement,
+    Values,
     settings_of,
 )
 from mercore.jobs.gallery.report.pictures import open_pictures
@@ -134,12 +136,12 @@ class CodesReportTask(VerbTask):
         )
         found = measurement.scan(self._sample)
         near = None if self._sampled is None else measurement.neighbours(self._sampled)
-        hits = Hits(scores=None, ids=original_ids(found.ids, codes.dropped))
+        hits = Hits(scores=found.scores, ids=original_ids(found.ids, codes.dropped))
         truth = self._truth(queries.numbers, near)
         width = min(how.k, truth.ids.shape[1])
         scored = residuals = None
         if self._sampled is not None and near is not None:
-            scored = measurement.score_pairs(self._sampled, near)
+            scored = measurement.score_pairs(self._sampled, near[0])
         if RESIDUAL in codes.store.layout.column_names:
             residuals = measurement.column(RESIDUAL, self._sample)
         return Measured(
@@ -154,13 +156,15 @@ class CodesReportTask(VerbTask):
             scored=scored,
             residuals=residuals,
             threads=how.threads,
+            batch=how.batch,
+            queries_given=0 if self.queries is None else self.queries.shape[0],
         )
 
-    def _truth(self, numbers: Ids, near: Ids | None) -> Hits:
+    def _truth(self, numbers: Ids, near: tuple[Ids, Values] | None) -> Hits:
         """Return the true neighbours of the drawn queries: given ones, or those of the sample."""
         if self.truth is None:
             assert near is not None
-            return Hits(scores=None, ids=original_ids(near, self.codes.dropped))
+            return Hits(scores=near[1], ids=original_ids(near[0], self.codes.dropped))
         given = self.truth
         scores = None if given.scores is None else given.scores[numbers]
         return Hits(scores=scores, ids=given.ids[numbers])
@@ -177,14 +181,14 @@ class CodesReportTask(VerbTask):
         codes, spec = self.codes, spec_of(self.codes)
         sections: list[Section] = [holds_section(codes, spec, self.vectors, self.absent)]
         if measured is not None:
-            sections.append(recall_section(codes, measured))
+            sections += [recall_section(codes, measured), speed_section(codes, measured)]
             if measured.scored is not None:
                 sections.append(score_section(spec, self.kernel, measured))
             if measured.residuals is not None:
                 sections.append(residual_section(measured.residuals))
             pictures = open_pictures(self.vectors, self.queries)
             if pictures is not None:
-                sections.append(gallery_section(pictures, measured))
+                sections.append(gallery_section(pictures, measured, self.kernel))
         if self.certificate is not None:
             sections.append(proof_section(*self.certificate))
         kind = "bounds" if spec.bounds else "codes"

@@ -16,7 +16,7 @@ from mercore.jobs.options import Report
 from mercore.jobs.printing import encoder_label
 from mercore.jobs.verbs.inputs import VerbTask
 from mercore.pipeline.encoders import encoder_spec
-from mercore.stores.errors import NotFoundError, counted
+from mercore.stores.errors import FormatError, NotFoundError, counted
 from mercore.stores.location.publish import publish
 from mercore.stores.spec import in_words
 
@@ -72,8 +72,15 @@ def open_compared_report(folder: str, out: str) -> ComparedReportTask:
         If there is no run.
     """
     path = Path(folder) / RECORDED
+    try:
+        records = read_records(path)
+    except FormatError as error:
+        raise FormatError(
+            f"{path}: found something else, expected the runs of a comparison. Fix: name a folder "
+            "that mercore compare --out wrote."
+        ) from error
     groups: dict[str, list[Report]] = {}
-    for record in read_records(path):
+    for record in records:
         groups.setdefault(_group_key(record), []).append(record)
     if not groups:
         raise NotFoundError(
@@ -123,6 +130,7 @@ def _section(group: Sequence[Report]) -> Section:
     summary = summarise(group, ways)
     rows = first.get("rows")
     (panel,) = recall_panels(summary, rows or 1)
+    panel = replace(panel, title="")  # the heading of the section says it
     if rows is None:  # runs of an older version do not say how many rows they searched
         unclocked = [replace(curve, speed=None) for curve in panel.curves]
         panel = replace(panel, curves=unclocked)

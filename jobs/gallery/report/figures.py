@@ -67,6 +67,8 @@ def draw_histograms(series: Mapping[str, Values], label: str, *, zero: bool = Fa
 
     ``zero`` draws a line at 0.
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure, ax = _axes()
     values = np.concatenate(list(series.values()))
     edges = np.histogram_bin_edges(values, BINS)
@@ -75,6 +77,7 @@ def draw_histograms(series: Mapping[str, Values], label: str, *, zero: bool = Fa
         ax.stairs(shares, edges, color=colour, linestyle=line, linewidth=1.4, label=name)
     if zero:
         ax.axvline(0, color="#1d2126", linewidth=0.8)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     ax.set_xlabel(label)
     ax.set_ylabel("share")

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.gallery.report.sample import (
     MOST_QUERIES,
-    SEED,
+    ROW_SEED,
     CodeSample,
     Ids,
     QuerySample,
@@ -28,7 +28,8 @@ from mercore.stores.formats.array import ArraySource
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import gather
 
-WARMING = 128  # queries that are searched before the clock starts, to compile
+# Searched before the clock starts, to compile: enough rows that every thread filters.
+WARMING_PARTS, WARMING_ROWS = 8, 1 << 14
 SCORED_QUERIES, SCORED_ROWS, NEAR = 64, 2048, 10  # of the comparison of scores
 Values = NDArray[np.floating[Any]]
 
@@ -71,28 +72,32 @@ class Measurement:
     how: SearchSettings
 
     def scan(self, sample: CodeSample) -> Scan:
-        """Search the codes of a sample for all queries, after a few that are not timed."""
+        """Search the codes of a sample for all queries, after a few parts that are not timed."""
         executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, codes=self.codes)
         found, seconds = [], 0.0
         with threadpool_limits(1):
-            first = executor.batch(self.queries.values[:WARMING])
-            first.scan(sample.parts[:1], 1, sample.size)
+            warm, rows = sample.parts[:WARMING_PARTS], min(sample.size, WARMING_ROWS)
+            for values in self._batches():  # the number of queries decides what is compiled
+                executor.batch(values).scan(warm, self._width, rows)
             for values in self._batches():
                 began = time.perf_counter()
                 found.append(executor.batch(values).scan(sample.parts, self._width, sample.size))
                 seconds += time.perf_counter() - began
         ids, scores = self._joined(found)
-        rows = sample.rows(self.codes.store)
-        return Scan(ids=ids, scores=scores, seconds=seconds, rows=rows)
+        count = sample.rows(self.codes.store)
+        return Scan(ids=ids, scores=scores, seconds=seconds, rows=count)
 
-    def neighbours(self, vectors: SampledVectors) -> Ids:
-        """Return the true k nearest rows of a sample, as rows of the whole store, int64[nq, k]."""
+    def neighbours(self, vectors: SampledVectors) -> tuple[Ids, Values]:
+        """Return the true k nearest rows of a sample, and their scores, [nq, k].
+
+        They are rows of the whole store.
+        """
         executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, vectors=vectors)
         with threadpool_limits(1):
             found = [executor.batch(values).nearest(self._width) for values in self._batches()]
         for each in found:
             each.ids = vectors.stored(each.ids)
-        return self._joined(found)[0]
+        return self._joined(found)
 
     def score_pairs(self, vectors: SampledVectors, near: Ids) -> Scored:
         """Score pairs by codes and by the kernel: near rows of a few queries, and drawn rows.
@@ -100,7 +105,7 @@ class Measurement:
         ``near`` are true neighbours, rows of the whole store, int64[nq, k].
         """
         few = slice(0, SCORED_QUERIES)
-        rng = np.random.default_rng(SEED)
+        rng = np.random.default_rng(ROW_SEED)
         drawn = vectors.stored(draw_rows(rng, vectors.rows, min(SCORED_ROWS, vectors.rows)))
         near = near[few, :NEAR]
         rows = np.unique(np.concatenate([drawn, near[near >= 0]]))
