@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,16 +19,14 @@ from mercore.jobs.gallery.page import (
     Table,
     marks_of,
 )
+from mercore.jobs.gallery.report.code_figures import CodeFigures
 from mercore.jobs.gallery.report.document import Plot, Section
-from mercore.jobs.gallery.report.figures import draw_calibration, draw_histograms, themed
-from mercore.jobs.gallery.report.measure import NEAR, Scan, Scored, Values
+from mercore.jobs.gallery.report.figures import themed
 from mercore.jobs.gallery.report.pictures import SourcePictures
-from mercore.jobs.gallery.report.sample import Ids, QuerySample
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_seconds, format_size
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import OPTION, Option
-from mercore.pipeline.encoders.hashing.signs import Bits
 from mercore.pipeline.kernels import Kernel, is_custom
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore
@@ -39,34 +37,10 @@ from mercore.stores.spec import in_words
 from mercore.stores.vectors import Vectors, store_of
 
 SHOWN = 12  # queries of the gallery
-PERCENTILES = ("5th percentile", "median", "95th percentile")
 CURVES = {
     "texmex": "the true nearest is among the first R",
     "k-recall": "share of the true R in the first R",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What was measured of codes; ``hits`` and ``truth`` have ids, ``scan`` has rows of the store.
-
-    ``query_ids`` are the numbers of the queries in their source.
-    ``whole``: all rows were searched, with true neighbours that were given.
-    """
-
-    queries: QuerySample
-    query_name: str | None
-    query_ids: Ids
-    scan: Scan
-    hits: Hits
-    truth: Hits
-    whole: bool
-    recall: list[Report]
-    scored: Scored | None
-    residuals: Values | None
-    threads: int
-    batch: int
-    queries_given: int
 
 
 def holds_section(
@@ -103,7 +77,7 @@ def holds_section(
     )
 
 
-def recall_section(codes: CodeStore, measured: Measured) -> Section:
+def recall_section(codes: CodeStore, measured: CodeFigures) -> Section:
     """Return how many true neighbours a scan of the codes finds, and how fast it is."""
     found = measured.scan
     values = {(row["definition"], row["rank"]): row["value"] for row in measured.recall}
@@ -135,7 +109,7 @@ def recall_section(codes: CodeStore, measured: Measured) -> Section:
     )
 
 
-def speed_section(codes: CodeStore, measured: Measured) -> Section:
+def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
     """Return how fast the scan was."""
     found = measured.scan
     each = found.ns_per_row_and_query
@@ -154,84 +128,6 @@ def speed_section(codes: CodeStore, measured: Measured) -> Section:
             "The time contains reading the codes and preparing the queries, but no compiling.",
         ),
         facts=(_facts("", facts),),
-    )
-
-
-def score_section(spec: EncoderSpec, kernel: Kernel, measured: Measured) -> Section:
-    """Return how scores of codes relate to true scores."""
-    scored, comparable = measured.scored, not isinstance(spec, Bits)
-    assert scored is not None
-    approximate: Values = scored.approximate[scored.kept].astype(np.float64)
-    true, near = scored.true[scored.kept], scored.near[scored.kept]
-    if comparable:
-        approximate, true = kernel.shown(approximate), kernel.shown(true)
-    pairs = {"true neighbours": near, "other rows": ~near}
-    correlation = _correlation(approximate, true)
-    what = "bound" if spec.bounds else "score of the codes"
-    labels = (f"true score, {kernel.name}", what)
-    calibration = Plot(
-        svg=draw_calibration(approximate, true, labels, identity=comparable),
-        alt=f"Two-dimensional histogram of the {what} over the true score of "
-        f"{len(true):,} pairs, with the median per true score. Correlation {correlation:.3f}.",
-        caption=f"{len(true):,} pairs of a query and a row: the stronger the blue, the more pairs. "
-        + ("On the dashed line, both scores are equal." if comparable else _BITS),
-    )
-    plots, tables = [calibration], []
-    if comparable:
-        errors = {name: (approximate - true)[each] for name, each in pairs.items() if each.any()}
-        means = ", ".join(f"{name} {each.mean():+.4f}" for name, each in errors.items())
-        plots.append(
-            Plot(
-                svg=draw_histograms(errors, f"{what} − true score", zero=True),
-                alt=f"Histogram of the {what} less the true score. Means: {means}.",
-                caption="Errors of scores: those of each query's "
-                f"{NEAR} true nearest rows, and those of other rows.",
-            )
-        )
-        tables.append(_error_table(errors, what))
-    violated: tuple[str, ...] = ()
-    if spec.bounds:
-        below = int((approximate < true).sum())
-        violated = (f"Of {len(true):,} bounds, {below:,} lie below the true score.",)
-    return Section(
-        title="Scores of codes and true scores" if not spec.bounds else "Bounds and true scores",
-        paragraphs=(
-            f"{counted(scored.true.shape[0], 'query', 'queries')} were scored against "
-            f"{counted(scored.true.shape[1], 'row')}: their {NEAR} true nearest rows, and rows "
-            f"drawn by a fixed seed. The correlation of both scores is {correlation:.3f}.",
-            *violated,
-        ),
-        plots=tuple(plots),
-        tables=tuple(tables),
-    )
-
-
-_BITS = "Binary codes score 1 − differing bits / bits, which ranks rows but is not a kernel value."
-
-
-def residual_section(residuals: Values) -> Section:
-    """Return the norms of what codes leave out of a row."""
-    quartiles = np.quantile(residuals, [0.05, 0.5, 0.95])
-    words = ", ".join(
-        f"{value:.3f} ({name})"
-        for name, value in zip(
-            ("5th percentile", "median", "95th percentile"), quartiles, strict=True
-        )
-    )
-    return Section(
-        title="Residuals of rows",
-        paragraphs=(
-            "A residual is the distance in feature space between a row and its code: 0 if the code "
-            f"is exact, 1 if it holds nothing of the row. Of {counted(len(residuals), 'row')}: "
-            f"{words}.",
-        ),
-        plots=(
-            Plot(
-                svg=draw_histograms({"rows": residuals}, "residual"),
-                alt=f"Histogram of residuals: {words}.",
-                caption="Residuals as the store holds them.",
-            ),
-        ),
     )
 
 
@@ -262,7 +158,7 @@ def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
     )
 
 
-def gallery_section(pictures: SourcePictures, measured: Measured, kernel: Kernel) -> Section:
+def gallery_section(pictures: SourcePictures, measured: CodeFigures, kernel: Kernel) -> Section:
     """Return the images of some queries beside the images of their hits."""
     shown = min(SHOWN, len(measured.hits.ids))
     picked = np.linspace(0, len(measured.hits.ids) - 1, shown).astype(int).tolist()
@@ -287,7 +183,7 @@ def gallery_section(pictures: SourcePictures, measured: Measured, kernel: Kernel
 
 
 def _shown_hits(
-    pictures: SourcePictures, hits: Hits, measured: Measured, kernel: Kernel, place: int
+    pictures: SourcePictures, hits: Hits, measured: CodeFigures, kernel: Kernel, place: int
 ) -> tuple[GalleryHit, ...]:
     """Return the images of the first hits of one query."""
     ids, scores = hits.ids[place, :HITS].tolist(), [None] * HITS
@@ -351,7 +247,7 @@ def _parameters(spec: EncoderSpec) -> Table:
     return Table(title=f"Parameters of {spec.name}", header=header, rows=tuple(rows))
 
 
-def _how(codes: CodeStore, measured: Measured) -> tuple[str, ...]:
+def _how(codes: CodeStore, measured: CodeFigures) -> tuple[str, ...]:
     """Return how the queries were chosen, and what was searched."""
     found = measured.scan
     queries = counted(len(found.ids), "query", "queries")
@@ -404,31 +300,3 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _error_table(errors: Mapping[str, Values], what: str) -> Table:
-    """Return mean, spread and range of errors."""
-    rows = tuple(
-        (
-            name,
-            f"{len(each):,}",
-            _signed(each.mean()),
-            f"{np.sqrt(np.square(each).mean()):.4f}",
-            f"{np.quantile(np.abs(each), 0.95):.4f}",
-        )
-        for name, each in errors.items()
-    )
-    header = (f"{what} − true score", "pairs", "mean", "root mean square", "95 % are within ±")
-    return Table(title="Errors of scores", header=header, rows=rows)
-
-
-def _signed(value: float) -> str:
-    """Return a number with its sign and four decimals."""
-    return f"{value:+.4f}".replace("-", "−")
-
-
-def _correlation(one: Values, other: Values) -> float:
-    """Return Pearson's correlation, 0 if a side is constant."""
-    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
-        return 0.0
-    return float(np.corrcoef(one, other)[0, 1])

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.gallery.report.code_figures import CodeFigures
 from mercore.jobs.gallery.report.code_sections import (
-    Measured,
     gallery_section,
     holds_section,
     proof_section,
     recall_section,
-    residual_section,
-    score_section,
     speed_section,
 )
 from mercore.jobs.gallery.report.document import Document, Section, render_document
@@ -39,6 +37,7 @@ from mercore.jobs.gallery.report.sample import (
     spread,
     whole,
 )
+from mercore.jobs.gallery.report.score_sections import residual_section, score_section
 from mercore.jobs.options import Report
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.execution import Execution
@@ -122,7 +121,7 @@ class CodesReportTask(VerbTask):
             None if self.vectors is None else spread(self.codes).vectors(self.codes, self.vectors)
         )
 
-    def _measured(self) -> Measured | None:
+    def _measured(self) -> CodeFigures | None:
         """Return what can be measured: nothing without vectors or true neighbours."""
         if self.vectors is None and self.truth is None:
             return None
@@ -144,7 +143,7 @@ class CodesReportTask(VerbTask):
             scored = measurement.score_pairs(self._sampled, near[0])
         if RESIDUAL in codes.store.layout.column_names:
             residuals = measurement.column(RESIDUAL, self._sample)
-        return Measured(
+        return CodeFigures(
             queries=queries,
             query_name=self.query_name,
             query_ids=self._query_ids(queries.numbers),
@@ -176,7 +175,7 @@ class CodesReportTask(VerbTask):
         name = self.queries.name
         return original_ids(numbers, open_vector_store(name).dropped) if is_store(name) else numbers
 
-    def _document(self, measured: Measured | None) -> Document:
+    def _document(self, measured: CodeFigures | None) -> Document:
         """Return the content of the page."""
         codes, spec = self.codes, spec_of(self.codes)
         sections: list[Section] = [holds_section(codes, spec, self.vectors, self.absent)]

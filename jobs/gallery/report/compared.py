@@ -1,9 +1,8 @@
 """The page of a comparison: tables and curves of the runs that its folder keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mercore.jobs.comparison.plot import COMPARED_RANK, Panel, draw_each
 from mercore.jobs.comparison.setup import RECORDED, read_records
@@ -108,7 +107,7 @@ def _labelled(group: Sequence[Report], where: str) -> list[Report]:
     ]
 
 
-def _labels(specs: Sequence[Mapping[str, Any]], where: str) -> list[str]:
+def _labels(specs: Sequence[Report], where: str) -> list[str]:
     """Return the name of each encoder, with the options in which those of its name differ."""
     labels = []
     for spec in specs:

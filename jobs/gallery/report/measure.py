@@ -17,8 +17,10 @@ from mercore.jobs.gallery.report.sample import (
     QuerySample,
     SampledVectors,
 )
-from mercore.pipeline.encoders.encoder import draw_rows
+from mercore.pipeline.encode import spec_of
+from mercore.pipeline.encoders.encoder import BoundEncoder, draw_rows
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.scanner import Scanner
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, read_parts
@@ -53,10 +55,12 @@ class Scan:
 class Scored:
     """Scores of codes beside true ones, [nq, rows]; ``near`` marks true neighbours.
 
-    Pairs of a query and itself are left out by ``kept``.
+    Pairs of a query and itself are left out by ``kept``. ``bounds`` are upper bounds of the scores,
+    if the codes prove answers.
     """
 
     approximate: Values
+    bounds: Values | None
     true: Values
     near: NDArray[np.bool_]
     kept: NDArray[np.bool_]
@@ -113,13 +117,14 @@ class Measurement:
         raw = SourceVectors(ArraySource(gather(vectors.vectors, rows)))
         listed = np.broadcast_to(np.arange(len(rows)), (len(values), len(rows)))
         with threadpool_limits(1):
-            approximate = self._scores(rows, values)
+            approximate = self._scores(rows, self.codes.encoder.scanner(values), len(values))
+            bounds = self._bounds(rows, values)
             true = true_scores(raw, self.kernel, values, listed, threads=self.how.threads)
         kept = np.isfinite(approximate)
         if own is not None:
             kept &= rows[None, :] != own[few, None]
         is_near = (rows[None, :, None] == near[:, None, :]).any(axis=2)
-        return Scored(approximate=approximate, true=true, near=is_near, kept=kept)
+        return Scored(approximate=approximate, bounds=bounds, true=true, near=is_near, kept=kept)
 
     def column(self, name: str, sample: CodeSample) -> Values:
         """Return the numbers of a column of the codes, of some rows of each part of a sample."""
@@ -150,24 +155,28 @@ class Measurement:
         kept[kept.all(axis=1), -1] = False
         return ids[kept].reshape(-1, self.how.k), scores[kept].reshape(-1, self.how.k)
 
-    def _scores(self, rows: Ids, queries: NDArray[Any]) -> Values:
+    def _bounds(self, rows: Ids, queries: NDArray[Any]) -> Values | None:
+        """Return upper bounds of the scores of some rows, if their codes prove answers."""
+        spec, encoder = spec_of(self.codes.store), self.codes.encoder
+        if not spec.proves or not isinstance(encoder, BoundEncoder):
+            return None
+        return self._scores(rows, encoder.bound_scanner(queries), len(queries))
+
+    def _scores(self, rows: Ids, scanner: Scanner, nq: int) -> Values:
         """Return the scores of some rows by their codes, float32[nq, rows]; −inf for none.
 
         ``rows`` ascend.
         """
-        scanner, part_rows = (
-            self.codes.encoder.scanner(queries),
-            self.codes.store.store.layout.part_rows,
-        )
+        part_rows = self.codes.store.store.layout.part_rows
         columns: dict[str, list[NDArray[Any]]] = {}
         parts = np.unique(rows // part_rows).tolist()
         for part, found in read_parts(self.codes, scanner.names, iter(parts)):
             wanted = rows[rows // part_rows == part] - part * part_rows
             for name, values in found.items():
                 columns.setdefault(name, []).append(values[wanted])
-        top_k = TopK(len(queries), len(rows), np.float32)
+        top_k = TopK(nq, len(rows), np.float32)
         scanner.scan({name: np.concatenate(values) for name, values in columns.items()}, 0, top_k)
-        scores = np.full((len(queries), len(rows)), -np.inf, np.float32)
+        scores = np.full((nq, len(rows)), -np.inf, np.float32)
         of_query, places = np.nonzero(top_k.ids >= 0)
         scores[of_query, top_k.ids[of_query, places]] = top_k.scores[of_query, places]
         return scores

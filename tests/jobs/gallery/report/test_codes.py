@@ -11,7 +11,7 @@ from PIL import Image
 
 import mercore
 from mercore.jobs.gallery.report import sample as sampling
-from mercore.jobs.gallery.report.code_sections import Measured
+from mercore.jobs.gallery.report.code_figures import CodeFigures
 from mercore.jobs.gallery.report.codes import CodesReportTask
 from mercore.jobs.gallery.report.figures import themed
 from mercore.jobs.gallery.report.report import ReportOptions, open_report
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mercore.ingest(rows, folder / "base", drop_zero_rows=True)
     for name, spec in SPECS.items():
         mercore.encode(folder / "base", folder / name, kernel="chi2", encoder=spec)
-    found = {"kernel": "chi2", "k": K, "exact": True, "out": folder / "truth.npz"}
+    found: dict[str, Any] = {"kernel": "chi2", "k": K, "exact": True, "out": folder / "truth.npz"}
     mercore.search(folder / "base", folder / "queries.npy", **found)
     return folder
 
@@ -60,13 +60,14 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take longest: ``test_figures`` looks at them, and ``tests/commands`` at whole
     pages."""
     empty = themed(b'<svg><style type="text/css"></style></svg>')
-    for name, made in (
-        ("draw_each", [empty]),
-        ("draw_calibration", empty),
-        ("draw_histograms", empty),
-    ):
+    made_by = {
+        "code_sections.draw_each": [empty],
+        "score_sections.draw_calibration": empty,
+        "score_sections.draw_histograms": empty,
+    }
+    for name, made in made_by.items():
         monkeypatch.setattr(
-            f"mercore.jobs.gallery.report.code_sections.{name}",
+            f"mercore.jobs.gallery.report.{name}",
             lambda *_, made=made, **__: made,
         )
 
@@ -115,7 +116,7 @@ def true_neighbours(queries: NDArray[np.int64], among: NDArray[np.int64], k: int
     return np.array(found)
 
 
-def measured_of(store: Path) -> Measured:
+def measured_of(store: Path) -> CodeFigures:
     """What a report measures."""
     task = open_report(str(store), ReportOptions(out=str(store) + "-new.html"))
     assert isinstance(task, CodesReportTask)
@@ -190,8 +191,9 @@ def test_every_sort_of_codes_has_its_sections(store: str, folder: Path) -> None:
     assert unit == "ns per row and query"
     assert float(number) == pytest.approx(report["ns_per_row_and_query"], abs=0.011)
     assert ("other rows" in page.text) == (store != "bits")
-    if store == "bounds":
-        assert "bounds, 0 lie below the true score" in page.text
+    proved = "bounds, 0 are on the wrong side of the true score" in page.text
+    assert proved == (store in ("pq", "bounds"))
+    assert ("Slack of bounds" in page.text) == (store in ("pq", "bounds"))
 
 
 def test_scores_of_codes_are_those_of_a_search(folder: Path) -> None:
@@ -218,7 +220,8 @@ def test_euclidean_codes_are_compared_as_distances(folder: Path) -> None:
     kept = scored.kept & scored.near
     approximate, true = np.sqrt(-scored.approximate[kept]), np.sqrt(-scored.true[kept])
     shown = f"{(approximate.astype(np.float64) - true).mean():+.4f}".replace("-", "−")
-    assert page.row("true neighbours")[1] == shown
+    errors = next(row for row in page.rows if row[0] == "true neighbours")
+    assert errors[2] == shown
 
 
 def test_without_vectors_the_page_says_what_the_store_holds(
