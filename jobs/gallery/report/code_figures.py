@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mercore.jobs.gallery.report.measure import Scan, Scored, Values
+from mercore.jobs.gallery.report.measure import PairScores, Scan, Values
 from mercore.jobs.gallery.report.sample import Ids, QuerySample
 from mercore.jobs.options import Report
 from mercore.stores.results.hits import Hits
@@ -24,7 +24,7 @@ class CodeFigures:
     truth: Hits
     whole: bool
     recall: list[Report]
-    scored: Scored | None
+    scored: PairScores | None
     residuals: Values | None
     threads: int
     batch: int

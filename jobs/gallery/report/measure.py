@@ -52,7 +52,7 @@ class Scan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class PairScores:
     """Scores of codes beside true ones, [nq, rows]; ``near`` marks true neighbours.
 
     Pairs of a query and itself are left out by ``kept``. ``bounds`` are upper bounds of the scores,
@@ -103,7 +103,7 @@ class Measurement:
             each.ids = vectors.stored(each.ids)
         return self._joined(found)
 
-    def score_pairs(self, vectors: SampledVectors, near: Ids) -> Scored:
+    def score_pairs(self, vectors: SampledVectors, near: Ids) -> PairScores:
         """Score pairs by codes and by the kernel: near rows of a few queries, and drawn rows.
 
         ``near`` are true neighbours, rows of the whole store, int64[nq, k].
@@ -124,7 +124,9 @@ class Measurement:
         if own is not None:
             kept &= rows[None, :] != own[few, None]
         is_near = (rows[None, :, None] == near[:, None, :]).any(axis=2)
-        return Scored(approximate=approximate, bounds=bounds, true=true, near=is_near, kept=kept)
+        return PairScores(
+            approximate=approximate, bounds=bounds, true=true, near=is_near, kept=kept
+        )
 
     def column(self, name: str, sample: CodeSample) -> Values:
         """Return the numbers of a column of the codes, of some rows of each part of a sample."""
