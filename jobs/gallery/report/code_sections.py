@@ -125,7 +125,8 @@ def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
     return Section(
         title="Speed of a scan",
         paragraphs=(
-            "The time contains reading the codes and preparing the queries, but no compiling.",
+            "The time contains reading the codes and preparing the queries, but no compiling. "
+            "Other work on the same machine makes a scan slower.",
         ),
         facts=(_facts("", facts),),
     )
@@ -241,8 +242,7 @@ def _parameters(spec: EncoderSpec) -> Table:
     for field in fields(spec):
         option: Option | None = field.metadata.get(OPTION)
         if option is not None:
-            name = f"--{option.name.replace('_', '-')}"
-            rows.append((name, f"{getattr(spec, field.name)}", option.help))
+            rows.append((option.name, f"{getattr(spec, field.name)}", option.help))
     header = ("parameter", "value", "meaning")
     return Table(title=f"Parameters of {spec.name}", header=header, rows=tuple(rows))
 

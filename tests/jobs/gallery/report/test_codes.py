@@ -184,7 +184,7 @@ def test_every_sort_of_codes_has_its_sections(store: str, folder: Path) -> None:
     assert page.row("fingerprint of the vectors") == [mercore.info(folder / "base")["fingerprint"]]
     assert page.row("kernel") == ["chi2"]
     assert page.row("rows left out of the vectors") == ["1"]
-    assert page.row("--random-state")[0] == str(described["encoder"]["random_state"])
+    assert page.row("random_state")[0] == str(described["encoder"]["random_state"])
     assert page.row("threads") == [str(report["threads"])]
     (scan,) = page.row("scan")
     number, unit = scan.split(" ", 1)
