@@ -4,6 +4,8 @@ import base64
 import re
 from html.parser import HTMLParser
 
+import numpy as np
+
 VOID = ("meta", "img")
 
 
@@ -84,3 +86,16 @@ def check_rules(html: str) -> ParsedPage:
     for section in page.all("section"):
         assert section.get("aria-labelledby") in names
     return page
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour (WCAG 2.2)."""
+    values = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours (WCAG 2.2)."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)

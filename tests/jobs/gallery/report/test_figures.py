@@ -16,20 +16,7 @@ from mercore.jobs.gallery.report.figures import (
     themed,
 )
 from mercore.stores.errors import ShapeError
-from tests.support.pages import check_rules
-
-
-def luminance(colour: str) -> float:
-    """The relative luminance of a colour (WCAG 2.2)."""
-    values = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
-    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours (WCAG 2.2)."""
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
+from tests.support.pages import check_rules, contrast
 
 
 def test_lines_and_letters_stand_out_in_both_schemes() -> None:
