@@ -14,6 +14,7 @@ from mercore.jobs.comparison.compare import open_compare
 from mercore.jobs.comparison.setup import CompareOptions
 from mercore.jobs.encoder_options import CHOOSE, spec_of_text
 from mercore.jobs.gallery.gallery import GalleryOptions, open_gallery, several_hits
+from mercore.jobs.gallery.report.report import ReportOptions, open_report
 from mercore.jobs.options import Report, parse_bytes
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.check import open_check
@@ -537,6 +538,51 @@ def gallery(
     )
     listed = [plain_path(each) for each in several_hits(hits)]
     return open_gallery(file_path(images), file_path(query_images), listed, options).run()
+
+
+def report(
+    store: StrPath,
+    *,
+    out: StrPath,
+    vectors: StrPath | None = None,
+    queries: Rows | None = None,
+    truth: Claims | None = None,
+    kernel: StrPath | None = None,
+    threads: int | None = None,
+    memory: Size = None,
+    force: bool = ReportOptions.force,
+) -> Report:
+    """Write a page about codes, or about the folder of a comparison.
+
+    Parameters
+    ----------
+    out : the path of the page, which ends in ``.html``; ``force`` lets it replace a file
+    queries : rows of the store by default; up to 1000 are searched for
+    truth : the true neighbours of ``queries`` among all rows; by default those of a sample
+    kernel : the file of the custom kernel, if the codes were made with one
+
+    Raises
+    ------
+    MercoreError
+        If the store is neither, an input does not fit it, or the page cannot be written.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> report = mercore.encode("base.zarr", "few.zarr", kernel="chi2", encoder="aska:atoms=32")
+    >>> mercore.report("few.zarr", out="report.html")["rows_searched"]
+    200
+    """
+    options = ReportOptions(
+        out=file_path(out),
+        vectors=plain_path(vectors),
+        queries=plain_path(queries),
+        truth=plain_path(truth),
+        kernel=plain_path(kernel),
+        execution=execution_options(threads, None, None, memory),
+        force=force,
+    )
+    return open_report(file_path(store), options).run()
 
 
 def plain_path(given: T | Path) -> T | str:

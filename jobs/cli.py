@@ -48,6 +48,7 @@ COMPILING = (
     "search",
     "verify",
     "compare",
+    "report",
 )  # verbs that run jitted functions for long
 
 
@@ -75,6 +76,7 @@ def _report(verb: str, values: dict[str, object], *, json: bool) -> Report:
         "evaluate": printing.print_evaluation,
         "gallery": printing.print_page,
         "info": printing.print_info,
+        "report": printing.print_page,
         "verify": partial(printing.print_verdicts, every=bool(values.get("every"))),
     }
     echo_json(report) if json else printers.get(verb, printing.print_report)(report)
@@ -97,6 +99,15 @@ COMPRESSOR = click.option(
     default="none",
     show_default=True,
     help="Compress the columns: none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
+)
+
+
+CUSTOM = click.option(
+    "--kernel",
+    type=KernelName(),
+    shell_complete=complete_files,
+    metavar="FILE.py",
+    help="The file of the custom kernel, if the codes were made with one.",
 )
 
 
@@ -490,13 +501,7 @@ def check(*, json: bool, **values: object) -> None:
     metavar="NPY",
     help="Write the queries' coordinates, to search the index with.",
 )
-@click.option(
-    "--kernel",
-    type=KernelName(),
-    shell_complete=complete_files,
-    metavar="FILE.py",
-    help="The file of the custom kernel, if CODES were made with one.",
-)
+@CUSTOM
 @FORCE
 @as_json
 def export(*, json: bool, **values: object) -> None:
@@ -645,6 +650,53 @@ def gallery(*, json: bool, **values: object) -> None:
     names of the files. The page is one file without scripts, which needs no other file.
     """
     _report("gallery", values, json=json)
+
+
+@main.command(
+    section=SEARCH,
+    examples=(
+        "mercore report codes.zarr --out report.html",
+        "mercore report codes.zarr --queries query.bvecs \\\n"
+        "    --truth truth.npz --out report.html",
+        "mercore report compared --out report.html",
+    ),
+)
+@click.argument("store", type=READ)
+@click.option(
+    "--out", type=WRITTEN, metavar="PAGE.html", required=True, help="Write the page to this file."
+)
+@click.option(
+    "--vectors",
+    type=READ,
+    metavar="STORE",
+    help="The vectors of the codes. [default: those that they were encoded from]",
+)
+@click.option(
+    "--queries",
+    type=READ,
+    metavar="FILE",
+    help="Search for these, up to 1000 of them. [default: rows of the store]",
+)
+@click.option(
+    "--truth",
+    type=READ,
+    metavar="HITS",
+    help="The true neighbours of --queries among all rows, and their certificate beside them. "
+    "[default: searched for among up to 131072 rows]",
+)
+@CUSTOM
+@THREADS
+@MEMORY
+@FORCE
+@as_json
+def report(*, json: bool, **values: object) -> None:
+    """Make a page about STORE: what it holds, recall, speed and errors of scores.
+
+    STORE holds codes or bounds, or is the folder that mercore compare --out wrote. Recall, speed
+    and errors are measured on a sample of fixed size. The page is one file without scripts, which
+    needs no other file.
+    """
+    _report("report", values, json=json)
 
 
 @main.command(

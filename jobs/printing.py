@@ -249,10 +249,12 @@ def print_plan(report: Report) -> None:
 
 
 def print_page(report: Report) -> None:
-    """Print the path of a page; the recalls go to stderr."""
+    """Print the path of a page; the recalls at ranks 1, 10, 100 and so on go to stderr."""
     for search, recalls in report.get("recall", {}).items():
         figures = ", ".join(
-            f"{row['definition']}@{row['rank']} {row['value']:.3f}" for row in recalls
+            f"{row['definition']}@{row['rank']} {row['value']:.3f}"
+            for row in recalls
+            if str(row["rank"]).strip("0") == "1"
         )
         click.echo(f"{search}: {figures}", err=True)
     click.echo("The page:", err=True)

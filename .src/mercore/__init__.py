@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         index,
         info,
         ingest,
+        report,
         search,
         verify,
     )
@@ -45,6 +46,7 @@ __all__ = [
     "info",
     "ingest",
     "open",
+    "report",
     "search",
     "verify",
 ]

@@ -211,6 +211,8 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
         "key": setup.run_key(kernel.kernel, spec),
         "vectors": setup.fingerprint,
         "queries": setup.queries_digest,
+        "rows": setup.rows,
+        "query_count": setup.query_count,
         "kernel": kernel.kernel.spec(),
         "encoder": to_json(spec),
         "seed": to_json(spec)["random_state"],

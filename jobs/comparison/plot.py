@@ -11,6 +11,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 PANEL_INCHES = (4.2, 3.4)
 LETTER_INCHES, HANDLE_LETTERS, LEGEND_LINE_INCHES = 0.075, 8, 0.2  # of text of 9 points
@@ -90,14 +92,58 @@ def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
             ncols=abreast,
             frameon=False,
         )
-        data = BytesIO()
-        figure.savefig(
-            data,
-            format=form,
-            dpi=150,
-            metadata={"Date": None} if form == "svg" else {"Software": None},
-        )
+        return picture_of(figure, form)
+
+
+def draw_each(panel: Panel, form: str) -> list[bytes]:
+    """Return the pictures of one kernel one by one, each with its legend.
+
+    They are recall by rank, and by speed and bytes per row if these are known.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    width, height = PANEL_INCHES
+    abreast, lines = _legend_shape([curve.label for curve in panel.curves], width)
+    pictures = []
+    for draw in _cells(panel):
+        with mpl.rc_context(STYLE):
+            size = width, height + lines * LEGEND_LINE_INCHES
+            figure = Figure(figsize=size, layout="constrained")
+            draw(figure.subplots())
+            figure.legend(
+                handles=_handles(panel), loc="outside lower center", ncols=abreast, frameon=False
+            )
+            pictures.append(picture_of(figure, form))
+    return pictures
+
+
+def picture_of(figure: "Figure", form: str) -> bytes:
+    """Return a figure as a picture in a format, without a date."""
+    data = BytesIO()
+    metadata = {"Date": None} if form == "svg" else {"Software": None}
+    figure.savefig(data, format=form, dpi=150, metadata=metadata)
     return data.getvalue()
+
+
+def _handles(panel: Panel) -> list["Line2D"]:
+    """Return the entries of a legend: line and mark of each curve."""
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D(
+            [],
+            [],
+            color=colour,
+            marker=mark,
+            markersize=3.5,
+            linewidth=1.2,
+            linestyle="--" if curve.dashed else "-",
+            markerfacecolor="white" if curve.dashed else colour,
+            label=curve.label,
+        )
+        for curve, (colour, mark) in zip(panel.curves, _looks(panel), strict=True)
+    ]
 
 
 def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:

@@ -1,1 +1,1 @@
-"""The verbs gallery and demo: pages of queries beside their hits, and what they show."""
+"""Pages of HTML: the verbs gallery and demo, and report in a folder of its own."""

@@ -16,6 +16,7 @@ from mercore.jobs.gallery.page import (
     GalleryWay,
     Picture,
     Table,
+    check_page,
     marks_of,
     recall_table,
     render_gallery,
@@ -25,14 +26,12 @@ from mercore.jobs.progress import progress
 from mercore.jobs.verbs.evaluate import recalls
 from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.stores.errors import ExistsError, InputError, NotFoundError, ShapeError, counted
+from mercore.stores.errors import InputError, NotFoundError, ShapeError, counted
 from mercore.stores.formats import TINY_IMAGES, open_source
 from mercore.stores.formats.images import SUFFIXES, Images, image_files
-from mercore.stores.location.publish import check_folder, publish, storage_errors
-from mercore.stores.location.resolve import refuse_url
+from mercore.stores.location.publish import publish
 from mercore.stores.results.hits import AnyHits, Hits, open_hits
 
-PAGES = (".html", ".htm")
 MOST_QUERIES = 1000  # more make a page that browsers open slowly
 SIDE = 192  # pixels of a picture, which the page shows at half the size or less
 
@@ -65,28 +64,7 @@ class GalleryOptions(VerbOptions):
                 f"format is {self.format!r}: expected {TINY_IMAGES}, or none for folders of "
                 f"images. Fix: --format {TINY_IMAGES}, or leave --format out."
             )
-        self._check_page()
-
-    def _check_page(self) -> None:
-        """Refuse a page that cannot be written."""
-        refuse_url(self.out, "a page")
-        page = Path(self.out)
-        if page.suffix.lower() not in PAGES:
-            raise InputError(
-                f"{self.out}: found the suffix {page.suffix!r}, expected .html, which browsers "
-                f"open. Fix: --out {page.with_suffix('.html') if page.name else 'gallery.html'}"
-            )
-        check_folder(page)
-        with storage_errors("write", page):
-            if page.is_dir():
-                raise ExistsError(
-                    f"{self.out} is a folder: expected a file to write. Fix: name another path."
-                )
-            if page.exists() and not self.force:
-                raise ExistsError(
-                    f"{self.out} exists: expected a new path. Fix: name another, or replace it "
-                    "with --force."
-                )
+        check_page(self.out, force=self.force, example="gallery.html")
 
 
 @dataclass(frozen=True, kw_only=True)

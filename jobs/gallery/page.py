@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import jinja2
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mercore.jobs.options import Report
-from mercore.stores.errors import ShapeError
+from mercore.stores.errors import ExistsError, InputError, ShapeError
+from mercore.stores.location.publish import check_folder, storage_errors
+from mercore.stores.location.resolve import refuse_url
 
 Mark = Literal["nearest", "neighbour", ""]
 
+PAGES = (".html", ".htm")
 QUERIES, HITS = 24, 5  # queries on a page, and hits of each
 LOSSLESS = 32  # the longest side of a picture that is kept to the bit
 QUALITY = 85  # of JPEG
@@ -101,11 +105,51 @@ def render_gallery(gallery: Gallery) -> str:
         If a row of a table does not have one cell per column.
     """
     for table in gallery.tables:
-        _check_table(table)
-    ways = [way for row in gallery.rows for way in row.ways]
-    widest = max([1, *(len(way.hits) for way in ways)])
-    most_ways = max([1, *(len(row.ways) for row in gallery.rows)])
-    return _template().render(gallery=gallery, widest=widest, most_ways=most_ways)
+        check_table(table)
+    return render_page("page.html.j2", **widths_of(gallery.rows), **vars(gallery))
+
+
+def widths_of(rows: Sequence[GalleryRow]) -> dict[str, int]:
+    """Return what the style of galleries needs: the most hits of a way, and the most ways."""
+    ways = [way for row in rows for way in row.ways]
+    return {
+        "widest": max([1, *(len(way.hits) for way in ways)]),
+        "most_ways": max([1, *(len(row.ways) for row in rows)]),
+    }
+
+
+def render_page(template: str, **content: object) -> str:
+    """Return the HTML of a template beside this module."""
+    return _environment().get_template(template).render(**content)
+
+
+def check_page(out: str, *, force: bool, example: str) -> None:
+    """Refuse a page that cannot be written.
+
+    Raises
+    ------
+    InputError
+        If its name is none of a page, or a URL.
+    NotFoundError, ExistsError, StorageError
+        If it cannot be written, or exists and is not to be replaced.
+    """
+    refuse_url(out, "a page")
+    page = Path(out)
+    if page.suffix.lower() not in PAGES:
+        raise InputError(
+            f"{out}: found the suffix {page.suffix!r}, expected .html, which browsers "
+            f"open. Fix: --out {page.with_suffix('.html') if page.name else example}"
+        )
+    check_folder(page)
+    with storage_errors("write", page):
+        if page.is_dir():
+            raise ExistsError(
+                f"{out} is a folder: expected a file to write. Fix: name another path."
+            )
+        if page.exists() and not force:
+            raise ExistsError(
+                f"{out} exists: expected a new path. Fix: name another, or replace it with --force."
+            )
 
 
 def marks_of(ids: Sequence[int], true: Sequence[int]) -> list[Mark]:
@@ -149,7 +193,7 @@ def _score(score: float) -> str:
     return f"{score:.3f}" if score == 0 or 1e-3 <= abs(score) < 1e4 else f"{score:.4g}"
 
 
-def _check_table(table: Table) -> None:
+def check_table(table: Table) -> None:
     """Refuse a table whose rows do not match its header."""
     for number, row in enumerate(table.rows):
         if len(row) != len(table.header):
@@ -162,13 +206,20 @@ def _check_table(table: Table) -> None:
 
 
 @lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    """Load the template of the page from beside this module; it escapes every value."""
-    source = (
-        resources.files("mercore.jobs.gallery").joinpath("page.html.j2").read_text(encoding="utf-8")
-    )
+def _environment() -> jinja2.Environment:
+    """Return the environment of the templates beside this module; it escapes every value."""
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        loader=jinja2.FunctionLoader(_template),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters.update(data_uri=_data_uri, score=_score)
-    return environment.from_string(source)
+    return environment
+
+
+def _template(name: str) -> str:
+    """Return the text of a template."""
+    files = resources.files("mercore.jobs.gallery")
+    return files.joinpath(name).read_text(encoding="utf-8")

@@ -12,7 +12,17 @@ Result = TypeVar("Result")
 
 VERBS = (
     *("demo", "ingest", "append", "plan", "encode", "index", "search", "verify", "evaluate"),
-    *("compare", "gallery", "export", "info", "check", "kernels", "encoders", "completion"),
+    *(
+        "compare",
+        "gallery",
+        "report",
+        "export",
+        "info",
+        "check",
+        "kernels",
+        "encoders",
+        "completion",
+    ),
     *("submit", "jobs", "status", "logs", "wait", "cancel", "resume", "runner"),
 )
 COMMAND = re.compile(rf"mercore (?:{'|'.join(VERBS)}) .*", re.DOTALL)  # stays as it is

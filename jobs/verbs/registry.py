@@ -12,6 +12,7 @@ MODULES = {
     "append": "mercore.jobs.verbs.ingest",
     "compare": "mercore.jobs.comparison.compare",
     "gallery": "mercore.jobs.gallery.gallery",
+    "report": "mercore.jobs.gallery.report.report",
 }
 
 

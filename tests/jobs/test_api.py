@@ -20,7 +20,7 @@ from tests.support.making import histograms
 
 ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)
 VERBS = ["ingest", "encode", "search", "verify", "evaluate", "info", "check", "compare", "export"]
-VERBS += ["append", "index", "gallery"]
+VERBS += ["append", "index", "gallery", "report"]
 REQUIRED: dict[str, Any] = {"kernel": "chi2", "kernels": ["chi2"], "encoders": ["pq"]}
 REQUIRED["out"] = "page.html"
 

@@ -153,6 +153,7 @@ def test_examples_parse(
             "compare",
             "ingest",
             "gallery",
+            "report",
         ):
             options = options_of(context.command.name, context.params)
             assert options is not None

@@ -22,6 +22,7 @@ from mercore.jobs.gallery.page import (
     render_gallery,
 )
 from mercore.stores.errors import ShapeError
+from tests.support.pages import contrast
 
 PNG = "data:image/png;base64,"
 HOSTILE = "<script>alert('x')</script> \" onload=\"x & {{ 7 * 7 }}"
@@ -117,6 +118,18 @@ def test_the_page_needs_no_other_file() -> None:
         if meta.get("http-equiv") == "Content-Security-Policy"
     ]
     assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_letters_and_frames_stand_out_in_both_schemes() -> None:
+    """Text needs a contrast of 4.5, a frame 3 (WCAG 2.2)."""
+    schemes = re.findall(r":root \{(.*?)\}", render_gallery(gallery()), flags=re.DOTALL)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", scheme))
+        for paper in (colours["paper"], colours["card"]):
+            for text in ("ink", "quiet", "neighbour", "nearest-ink"):
+                assert contrast(colours[text], paper) >= 4.5
+            assert contrast(colours["nearest"], paper) >= 3
 
 
 def test_every_picture_is_there_unchanged_and_described() -> None:

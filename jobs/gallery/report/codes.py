@@ -1,0 +1,323 @@
+"""The page of a store of codes: what it holds, and what is measured on a bounded sample of it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.gallery.report.code_figures import CodeFigures
+from mercore.jobs.gallery.report.code_sections import (
+    gallery_section,
+    holds_section,
+    proof_section,
+    recall_section,
+    speed_section,
+)
+from mercore.jobs.gallery.report.document import Document, Section, render_document
+from mercore.jobs.gallery.report.measure import (
+    SCORED_QUERIES,
+    SCORED_ROWS,
+    Measurement,
+    Values,
+    settings_of,
+)
+from mercore.jobs.gallery.report.pictures import open_pictures
+from mercore.jobs.gallery.report.report_options import ReportOptions
+from mercore.jobs.gallery.report.sample import (
+    MOST_QUERIES,
+    CodeSample,
+    Ids,
+    SampledVectors,
+    draw_queries,
+    spread,
+    whole,
+)
+from mercore.jobs.gallery.report.score_sections import residual_section, score_section
+from mercore.jobs.options import Report
+from mercore.jobs.progress import waiting
+from mercore.jobs.resources.execution import Execution
+from mercore.jobs.resources.limits import check_budget, fitted, search_bytes
+from mercore.jobs.verbs.evaluate import recalls
+from mercore.jobs.verbs.inputs import KernelOptions, VerbTask
+from mercore.jobs.verbs.search_task import open_source_vectors
+from mercore.pipeline.encode import encoder_of, spec_of
+from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
+from mercore.pipeline.linear_map import map_of, mapped_source
+from mercore.pipeline.search.batch_search import SearchSettings, check_queries
+from mercore.pipeline.search.scan import OpenCodes
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.errors import InputError, MercoreError, ShapeError, counted
+from mercore.stores.formats.source import Source
+from mercore.stores.location.publish import publish
+from mercore.stores.results.certificates import read_certificate
+from mercore.stores.results.hits import AnyHits, Hits, found_certificate, open_hits
+from mercore.stores.rows import is_store, open_rows
+from mercore.stores.vectors import Vectors, open_vector_store, original_ids
+
+FOUND = 100  # neighbours per query
+RANKS = (1, 2, 5, 10, 20, 50, 100)
+SCORE_BYTES = 128 * SCORED_QUERIES * (SCORED_ROWS + 10 * SCORED_QUERIES)
+Certificate = tuple[dict[str, NDArray[Any]], Report]
+RESIDUAL = "residual"  # column of the norm of what a code leaves out
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodesReportTask(VerbTask):
+    """Codes to report on, with what they are measured by; ``vectors`` is None if none are there.
+
+    ``absent`` says why. ``about`` is the description of the certificate, and its arrays.
+    """
+
+    codes: CodeStore
+    kernel: Kernel
+    custom: CustomKernel | None
+    vectors: Vectors | None
+    absent: str
+    queries: Source | None
+    query_name: str | None
+    truth: Hits | None
+    certificate: Certificate | None
+    settings: SearchSettings
+    needed: int
+    memory: int | None
+    out: str
+
+    def check_limits(self) -> None:
+        """Refuse measurements that take more memory than they may."""
+        check_budget("measuring", self.needed, self.memory, "a greater --memory")
+
+    def run(self) -> Report:
+        """Measure, and write the page; return its path, and what was measured."""
+        self.check_limits()
+        with waiting("measuring a sample"):
+            measured = self._measured()
+        page = render_document(self._document(measured)).encode()
+        publish(Path(self.out), page)
+        report: Report = {"page": str(Path(self.out).resolve()), "rows": self.codes.rows}
+        if measured is not None:
+            report |= {
+                "rows_searched": measured.scan.rows,
+                "queries": len(measured.scan.ids),
+                "threads": self.settings.threads,
+                "ns_per_row_and_query": round(measured.scan.ns_per_row_and_query, 3),
+                "recall": {"codes": measured.recall},
+            }
+        return {**report, "bytes": len(page)}
+
+    @cached_property
+    def _sample(self) -> CodeSample:
+        """The codes that are searched: all of them if the truth is that of all rows."""
+        return spread(self.codes) if self.truth is None else whole(self.codes)
+
+    @cached_property
+    def _sampled(self) -> SampledVectors | None:
+        """The vectors of a bounded sample, even if all codes are searched."""
+        return (
+            None if self.vectors is None else spread(self.codes).vectors(self.codes, self.vectors)
+        )
+
+    def _measured(self) -> CodeFigures | None:
+        """Return what can be measured: nothing without vectors or true neighbours."""
+        if self.vectors is None and self.truth is None:
+            return None
+        how, codes = self.settings, self.codes
+        queries = draw_queries(self.queries, self._sampled)
+        measurement = Measurement(
+            codes=OpenCodes(codes, encoder_of(codes, self.custom)),
+            kernel=self.kernel,
+            queries=queries,
+            how=how,
+        )
+        found = measurement.scan(self._sample)
+        near = None if self._sampled is None else measurement.neighbours(self._sampled)
+        hits = Hits(scores=found.scores, ids=original_ids(found.ids, codes.dropped))
+        truth = self._truth(queries.numbers, near)
+        width = min(how.k, truth.ids.shape[1])
+        scored = residuals = None
+        if self._sampled is not None and near is not None:
+            scored = measurement.score_pairs(self._sampled, near[0])
+        if RESIDUAL in codes.store.layout.column_names:
+            residuals = measurement.column(RESIDUAL, self._sample)
+        return CodeFigures(
+            queries=queries,
+            query_name=self.query_name,
+            query_ids=self._query_ids(queries.numbers),
+            scan=found,
+            hits=hits,
+            truth=truth,
+            whole=self.truth is not None,
+            recall=recalls(hits, truth, [rank for rank in RANKS if rank <= width] or [1]),
+            scored=scored,
+            residuals=residuals,
+            threads=how.threads,
+            batch=how.batch,
+            queries_given=0 if self.queries is None else self.queries.shape[0],
+        )
+
+    def _truth(self, numbers: Ids, near: tuple[Ids, Values] | None) -> Hits:
+        """Return the true neighbours of the drawn queries: given ones, or those of the sample."""
+        if self.truth is None:
+            assert near is not None
+            return Hits(scores=near[1], ids=original_ids(near[0], self.codes.dropped))
+        given = self.truth
+        scores = None if given.scores is None else given.scores[numbers]
+        return Hits(scores=scores, ids=given.ids[numbers])
+
+    def _query_ids(self, numbers: Ids) -> Ids:
+        """Return the numbers of the queries in their source, without rows that ingest dropped."""
+        if self.queries is None:
+            return original_ids(numbers, self.codes.dropped)
+        name = self.queries.name
+        return original_ids(numbers, open_vector_store(name).dropped) if is_store(name) else numbers
+
+    def _document(self, measured: CodeFigures | None) -> Document:
+        """Return the content of the page."""
+        codes, spec = self.codes, spec_of(self.codes)
+        sections: list[Section] = [holds_section(codes, spec, self.vectors, self.absent)]
+        if measured is not None:
+            sections += [recall_section(codes, measured), speed_section(codes, measured)]
+            if measured.scored is not None:
+                sections.append(score_section(spec, self.kernel, measured))
+            if measured.residuals is not None:
+                sections.append(residual_section(measured.residuals))
+            pictures = open_pictures(self.vectors, self.queries)
+            if pictures is not None:
+                sections.append(gallery_section(pictures, measured, self.kernel))
+        if self.certificate is not None:
+            sections.append(proof_section(*self.certificate))
+        kind = "bounds" if spec.bounds else "codes"
+        return Document(
+            title=f"{spec.name} {kind} of {counted(codes.rows, 'row')}",
+            paragraphs=(f"{spec.description} Defined in: {spec.source}.",),
+            sections=tuple(sections),
+        )
+
+
+def open_codes_report(store: str, options: ReportOptions) -> CodesReportTask:
+    """Open codes, and the vectors, queries and true neighbours that they are measured by.
+
+    Raises
+    ------
+    MercoreError
+        If an input does not exist, or does not fit the others.
+    """
+    codes, queries, truth = open_code_store(store), options.queries, options.truth
+    codes.check_done()
+    custom = custom_kernel_of(codes, options.kernel)
+    of_codes = kernel_from_spec(codes.spec.kernel, custom)
+    KernelOptions(name=options.kernel).check_same(of_codes, store)
+    opened, absent = _open_vectors(
+        codes, options.vectors, needed=queries is not None and truth is None
+    )
+    rows = None if queries is None else mapped_source(open_rows(queries), map_of(codes))
+    if rows is not None:
+        check_queries(rows, of_codes, codes.spec.dims, store)
+    true = None if truth is None else open_hits(truth)
+    if true is not None and rows is not None:
+        _check_truth(codes, true, rows)
+    settings, needed = _fitted(codes, (opened, rows, true), options.execution)
+    return CodesReportTask(
+        codes=codes,
+        kernel=of_codes,
+        custom=custom,
+        vectors=opened,
+        absent=absent,
+        queries=rows,
+        query_name=queries if isinstance(queries, str) else None,
+        truth=true,
+        certificate=_open_certificate(truth, codes, of_codes),
+        settings=settings,
+        needed=needed,
+        memory=options.execution.memory,
+        out=options.out,
+    )
+
+
+def _open_vectors(
+    codes: CodeStore, path: str | None, *, needed: bool
+) -> tuple[Vectors | None, str]:
+    """Return the vectors of codes; or None and the reason, unless they are named or ``needed``."""
+    try:
+        return open_source_vectors(codes, path), ""
+    except MercoreError as error:
+        if path is not None or needed:
+            raise
+        click.echo(f"nothing is measured by the true kernel: {error}", err=True)
+        return None, str(error)
+
+
+def _check_truth(codes: CodeStore, truth: Hits, queries: Source) -> None:
+    """Refuse true neighbours of another number of queries, and of other rows."""
+    if len(truth) != queries.shape[0]:
+        raise ShapeError(
+            f"--truth: found true neighbours of {counted(len(truth), 'query', 'queries')}, "
+            f"expected {queries.shape[0]:,}, as {queries.name} has. Fix: name the true neighbours "
+            "of these queries."
+        )
+    last = int(original_ids(np.array([codes.rows - 1]), codes.dropped)[0])
+    if truth.ids.max(initial=-1) > last:
+        raise ShapeError(
+            f"--truth: found row {truth.ids.max()}, expected at most {last}, the last row of "
+            f"{codes.where}. Fix: name the true neighbours among these rows."
+        )
+
+
+def _open_certificate(
+    truth: AnyHits | None, codes: CodeStore, kernel: Kernel
+) -> Certificate | None:
+    """Return the certificate beside the true neighbours; refuse one of other rows or kernels."""
+    path = found_certificate(truth) if isinstance(truth, str) else None
+    if path is None:
+        return None
+    arrays, about = read_certificate(path)
+    expected = {"vectors": codes.spec.source, "kernel": kernel.spec()}
+    for name, value in expected.items():
+        if about.get(name) != value:
+            raise InputError(
+                f"{path}: found the certificate of {name} {about.get(name)}, expected {value}, "
+                f"as {codes.where} has. Fix: name the true neighbours of these rows by this kernel."
+            )
+    return arrays, about
+
+
+def _fitted(
+    codes: CodeStore,
+    measured_by: tuple[Vectors | None, Source | None, Hits | None],
+    execution: Execution,
+) -> tuple[SearchSettings, int]:
+    """Return the settings of the measurements within the memory, and the bytes that they take.
+
+    Raises
+    ------
+    InputError
+        If the store has too few rows for a query and a neighbour.
+    """
+    vectors, queries, truth = measured_by
+    if codes.rows < 2 and queries is None:
+        raise InputError(
+            f"{codes.where} holds {counted(codes.rows, 'row')}: expected at least 2, so that a row "
+            "has a neighbour. Fix: name queries with --queries."
+        )
+    sample = spread(codes)
+    most = min(sample.rows(codes), codes.rows if truth is None else truth.ids.shape[1])
+    most -= queries is None
+    sampled = None if vectors is None else sample.vectors(codes, vectors)
+    nq = MOST_QUERIES if queries is None else min(MOST_QUERIES, queries.shape[0])
+
+    def needs(settings: SearchSettings) -> int:
+        least = search_bytes(codes, settings, queries=nq) + SCORE_BYTES
+        least += nq * codes.spec.dims * 8
+        if sampled is not None:
+            least = max(least, search_bytes(sampled, settings, queries=nq) + SCORE_BYTES)
+        return least
+
+    keep = set() if execution.threads is None else {"threads"}
+    settings = fitted(
+        settings_of(max(1, min(FOUND, most)), execution.thread_count), needs, execution.memory, keep
+    )
+    return settings, needs(settings)

@@ -1,0 +1,189 @@
+"""Measurements of a report: recall and speed of a scan, and scores beside true ones."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.gallery.report.sample import (
+    MOST_QUERIES,
+    ROW_SEED,
+    CodeSample,
+    Ids,
+    QuerySample,
+    SampledVectors,
+)
+from mercore.pipeline.encode import spec_of
+from mercore.pipeline.encoders.encoder import BoundEncoder, draw_rows
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.scanners.scanner import Scanner
+from mercore.pipeline.search.batch_search import SearchSettings
+from mercore.pipeline.search.rerank import true_scores
+from mercore.pipeline.search.scan import OpenCodes, read_parts
+from mercore.pipeline.search.thread_executor import ThreadExecutor
+from mercore.pipeline.topk import TopK
+from mercore.stores.formats.array import ArraySource
+from mercore.stores.rows import SourceVectors
+from mercore.stores.vectors import gather
+
+# Searched before the clock starts, to compile: enough rows that every thread filters.
+WARMING_PARTS, WARMING_ROWS = 8, 1 << 14
+SCORED_QUERIES, SCORED_ROWS, NEAR = 64, 2048, 10  # of the comparison of scores
+Values = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """The rows that a scan of codes found, int64[nq, k], with their scores, and its seconds."""
+
+    ids: Ids
+    scores: Values
+    seconds: float
+    rows: int
+
+    @property
+    def ns_per_row_and_query(self) -> float:
+        """The time of the scan per row and query, in nanoseconds."""
+        return self.seconds / (self.rows * len(self.ids)) * 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairScores:
+    """Scores of codes beside true ones, [nq, rows]; ``near`` marks true neighbours.
+
+    Pairs of a query and itself are left out by ``kept``. ``bounds`` are upper bounds of the scores,
+    if the codes prove answers.
+    """
+
+    approximate: Values
+    bounds: Values | None
+    true: Values
+    near: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Codes that are searched for queries, with their kernel, and batch and threads."""
+
+    codes: OpenCodes
+    kernel: Kernel
+    queries: QuerySample
+    how: SearchSettings
+
+    def scan(self, sample: CodeSample) -> Scan:
+        """Search the codes of a sample for all queries, after a few parts that are not timed."""
+        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, codes=self.codes)
+        found, seconds = [], 0.0
+        with threadpool_limits(1):
+            warm, rows = sample.parts[:WARMING_PARTS], min(sample.size, WARMING_ROWS)
+            for values in self._batches():  # the number of queries decides what is compiled
+                executor.batch(values).scan(warm, self._width, rows)
+            for values in self._batches():
+                began = time.perf_counter()
+                found.append(executor.batch(values).scan(sample.parts, self._width, sample.size))
+                seconds += time.perf_counter() - began
+        ids, scores = self._joined(found)
+        count = sample.rows(self.codes.store)
+        return Scan(ids=ids, scores=scores, seconds=seconds, rows=count)
+
+    def neighbours(self, vectors: SampledVectors) -> tuple[Ids, Values]:
+        """Return the true k nearest rows of a sample, and their scores, [nq, k].
+
+        They are rows of the whole store.
+        """
+        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, vectors=vectors)
+        with threadpool_limits(1):
+            found = [executor.batch(values).nearest(self._width) for values in self._batches()]
+        for each in found:
+            each.ids = vectors.stored(each.ids)
+        return self._joined(found)
+
+    def score_pairs(self, vectors: SampledVectors, near: Ids) -> PairScores:
+        """Score pairs by codes and by the kernel: near rows of a few queries, and drawn rows.
+
+        ``near`` are true neighbours, rows of the whole store, int64[nq, k].
+        """
+        few = slice(0, SCORED_QUERIES)
+        rng = np.random.default_rng(ROW_SEED)
+        drawn = vectors.stored(draw_rows(rng, vectors.rows, min(SCORED_ROWS, vectors.rows)))
+        near = near[few, :NEAR]
+        rows = np.unique(np.concatenate([drawn, near[near >= 0]]))
+        values, own = self.queries.values[few], self.queries.own
+        raw = SourceVectors(ArraySource(gather(vectors.vectors, rows)))
+        listed = np.broadcast_to(np.arange(len(rows)), (len(values), len(rows)))
+        with threadpool_limits(1):
+            approximate = self._scores(rows, self.codes.encoder.scanner(values), len(values))
+            bounds = self._bounds(rows, values)
+            true = true_scores(raw, self.kernel, values, listed, threads=self.how.threads)
+        kept = np.isfinite(approximate)
+        if own is not None:
+            kept &= rows[None, :] != own[few, None]
+        is_near = (rows[None, :, None] == near[:, None, :]).any(axis=2)
+        return PairScores(
+            approximate=approximate, bounds=bounds, true=true, near=is_near, kept=kept
+        )
+
+    def column(self, name: str, sample: CodeSample) -> Values:
+        """Return the numbers of a column of the codes, of some rows of each part of a sample."""
+        each = min(sample.size, max(1, SCORED_ROWS * NEAR // len(sample.parts)))
+        found = [
+            np.array(columns[name][:each], np.float64)
+            for _, columns in read_parts(self.codes, [name], iter(sample.parts))
+        ]
+        return np.concatenate(found)
+
+    @property
+    def _width(self) -> int:
+        """The rows to find for each query: one more if its own row is among them."""
+        return self.how.k + (self.queries.own is not None)
+
+    def _batches(self) -> Iterator[NDArray[Any]]:
+        """Yield the queries batch by batch."""
+        for start in range(0, len(self.queries.values), self.how.batch):
+            yield self.queries.values[start : start + self.how.batch]
+
+    def _joined(self, found: list[TopK]) -> tuple[Ids, Values]:
+        """Return ids and scores of batches, best first, without the queries' own rows."""
+        ids = np.concatenate([each.ids for each in found])
+        scores = np.concatenate([each.scores for each in found])
+        if self.queries.own is None:
+            return ids, scores
+        kept = ids != self.queries.own[:, None]
+        kept[kept.all(axis=1), -1] = False
+        return ids[kept].reshape(-1, self.how.k), scores[kept].reshape(-1, self.how.k)
+
+    def _bounds(self, rows: Ids, queries: NDArray[Any]) -> Values | None:
+        """Return upper bounds of the scores of some rows, if their codes prove answers."""
+        spec, encoder = spec_of(self.codes.store), self.codes.encoder
+        if not spec.proves or not isinstance(encoder, BoundEncoder):
+            return None
+        return self._scores(rows, encoder.bound_scanner(queries), len(queries))
+
+    def _scores(self, rows: Ids, scanner: Scanner, nq: int) -> Values:
+        """Return the scores of some rows by their codes, float32[nq, rows]; −inf for none.
+
+        ``rows`` ascend.
+        """
+        part_rows = self.codes.store.store.layout.part_rows
+        columns: dict[str, list[NDArray[Any]]] = {}
+        parts = np.unique(rows // part_rows).tolist()
+        for part, found in read_parts(self.codes, scanner.names, iter(parts)):
+            wanted = rows[rows // part_rows == part] - part * part_rows
+            for name, values in found.items():
+                columns.setdefault(name, []).append(values[wanted])
+        top_k = TopK(nq, len(rows), np.float32)
+        scanner.scan({name: np.concatenate(values) for name, values in columns.items()}, 0, top_k)
+        scores = np.full((nq, len(rows)), -np.inf, np.float32)
+        of_query, places = np.nonzero(top_k.ids >= 0)
+        scores[of_query, top_k.ids[of_query, places]] = top_k.scores[of_query, places]
+        return scores
+
+
+def settings_of(k: int, threads: int) -> SearchSettings:
+    """Return the settings of all measurements before they are fitted into the memory."""
+    return SearchSettings(k=k, batch=MOST_QUERIES, threads=threads)

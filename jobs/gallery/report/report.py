@@ -1,0 +1,51 @@
+"""``mercore report``: a page about a store of codes, or about the folder of a comparison."""
+
+from pathlib import Path
+
+from mercore.jobs.comparison.setup import RECORDED
+from mercore.jobs.gallery.report.codes import CodesReportTask, open_codes_report
+from mercore.jobs.gallery.report.compared import ComparedReportTask, open_compared_report
+from mercore.jobs.gallery.report.report_options import ReportOptions
+from mercore.jobs.options import refuse_unused
+from mercore.jobs.verbs.inputs import kind_of
+from mercore.stores.codes import KIND as CODES
+from mercore.stores.errors import FormatError
+from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.vectors import KIND as VECTORS
+
+__all__ = ["ReportOptions", "open_report"]
+
+FIXES = {
+    VECTORS: "mercore encode {store} CODES --kernel chi2, then report CODES.",
+    ORDERS: "name the codes that were sorted.",
+}
+
+
+def open_report(store: str, options: ReportOptions) -> CodesReportTask | ComparedReportTask:
+    """Open a store of codes and what it is measured with, or the runs of a comparison.
+
+    Raises
+    ------
+    MercoreError
+        If it is neither, an input does not fit the others, or the page cannot be written.
+    """
+    options.check()
+    if (Path(store) / RECORDED).is_file():
+        refuse_unused(
+            f"{store} is a comparison, whose figures are there already",
+            vectors=options.vectors,
+            queries=options.queries,
+            truth=options.truth,
+            kernel=options.kernel,
+            threads=options.execution.threads,
+            memory=options.execution.memory,
+        )
+        return open_compared_report(store, options.out)
+    kind = kind_of(store)
+    if kind != CODES:
+        found = "neither" if kind == "foreign" else f"a store of {kind}"
+        raise FormatError(
+            f"{store}: found {found}, expected a store of codes, or a folder that mercore compare "
+            f"--out wrote. Fix: {FIXES.get(kind, 'check the path.').format(store=store)}"
+        )
+    return open_codes_report(store, options)

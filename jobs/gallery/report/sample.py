@@ -1,0 +1,106 @@
+"""The bounded sample that a report measures: runs of rows of the vectors, and their codes."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.encoders.encoder import draw_rows
+from mercore.pipeline.search.batch_search import query_batches
+from mercore.stores.codes import CodeStore
+from mercore.stores.formats.source import Source
+from mercore.stores.vectors import Vectors, WrappedVectors, blocks, gather
+
+MOST_ROWS = 1 << 17  # rows that are searched
+FEWEST_RUNS = 16  # of more rows than these
+MOST_QUERIES = 1000
+READ_AT_ONCE = 4096  # queries of a file
+# Seeds of two numbers: an encoder has one, and would have drawn the same rows to learn from.
+QUERY_SEED, ROW_SEED = (0, 1), (0, 2)
+Ids = NDArray[np.int64]
+
+
+class SampledVectors(WrappedVectors):
+    """Runs of ``size`` rows that follow one another; a part is a run, and the last may be shorter.
+
+    ``starts`` are the first rows of the runs in the whole store.
+    """
+
+    def __init__(self, vectors: Vectors, starts: Ids, size: int) -> None:
+        super().__init__(vectors)
+        self.starts, self.part_rows = starts, size
+        self.rows = size * (len(starts) - 1) + min(size, vectors.rows - int(starts[-1]))
+        self.dropped, self.history = np.empty(0, np.int64), ()
+
+    def read_part(self, part: int) -> NDArray[Any]:
+        """Return the rows of a run, dtype[rows of the run, d]."""
+        first, last = self.bounds(part)
+        start = int(self.starts[part])
+        stop = start + last - first
+        return np.concatenate([rows for _, rows in blocks(self.vectors, start, stop, last - first)])
+
+    def stored(self, rows: Ids) -> Ids:
+        """Return the rows of the whole store that rows of the sample are; −1 stays −1."""
+        return np.where(rows < 0, -1, self.starts[rows // self.part_rows] + rows % self.part_rows)
+
+
+class CodeSample(NamedTuple):
+    """The parts of codes that are searched, and the number of first rows of each that are."""
+
+    parts: list[int]
+    size: int
+
+    def vectors(self, codes: CodeStore, vectors: Vectors) -> SampledVectors:
+        """Return the vectors of the sampled codes."""
+        starts = np.array([codes.store.bounds(part)[0] for part in self.parts], np.int64)
+        return SampledVectors(vectors, starts, self.size)
+
+    def rows(self, codes: CodeStore) -> int:
+        """Return the number of rows."""
+        bounds = map(codes.store.bounds, self.parts)
+        return sum(min(self.size, last - first) for first, last in bounds)
+
+
+def whole(codes: CodeStore) -> CodeSample:
+    """Return all parts."""
+    return CodeSample(list(range(codes.parts)), codes.store.layout.part_rows)
+
+
+def spread(codes: CodeStore) -> CodeSample:
+    """Return all parts, or runs of at most ``MOST_ROWS`` rows in evenly spread parts."""
+    if codes.rows <= MOST_ROWS:
+        return whole(codes)
+    size = min(codes.store.layout.part_rows, MOST_ROWS // FEWEST_RUNS)
+    count = min(codes.parts, MOST_ROWS // size)
+    parts = np.unique(np.linspace(0, codes.parts - 1, count).astype(np.int64))
+    return CodeSample(parts.tolist(), size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySample:
+    """Queries, dtype[nq, d], and their numbers in their file, or in the vectors they are rows of.
+
+    ``own`` are the rows of the whole store that are the queries themselves, or None.
+    """
+
+    values: NDArray[Any]
+    numbers: Ids
+    own: Ids | None = None
+
+
+def draw_queries(queries: Source | None, vectors: SampledVectors | None) -> QuerySample:
+    """Draw queries by a fixed seed: from a file, or without one from the rows of the sample."""
+    rng = np.random.default_rng(QUERY_SEED)
+    if queries is None:
+        assert vectors is not None
+        drawn = draw_rows(rng, vectors.rows, min(MOST_QUERIES, vectors.rows))
+        own = vectors.stored(drawn)
+        return QuerySample(values=gather(vectors, drawn), numbers=own, own=own)
+    total = queries.shape[0]
+    numbers = draw_rows(rng, total, min(MOST_QUERIES, total))
+    values = [
+        batch[numbers[(numbers >= first) & (numbers < first + len(batch))] - first]
+        for first, batch in query_batches(queries, READ_AT_ONCE)
+    ]
+    return QuerySample(values=np.concatenate(values), numbers=numbers)
