@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from mercore.jobs.api import Size, StrPath, execution_options, file_path, kernel_options, plain_path
 from mercore.jobs.options import check_whole
@@ -119,7 +119,7 @@ class OpenStore:
                 "rerank out."
             )
         asked = self._opened.open_queries(queries)
-        with threadpool_limits(1):
+        with self._libraries.limit(limits=1):
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
 
     def close(self) -> None:
@@ -167,6 +167,11 @@ class OpenStore:
         )
         ids = original_ids(answers.ids, self._vectors.dropped)
         return Hits(scores=kernel.shown(kernel.from_ranking(answers.scores)), ids=ids)
+
+    @cached_property
+    def _libraries(self) -> ThreadpoolController:
+        """The libraries with threads of their own; finding them takes as long as a small search."""
+        return ThreadpoolController()
 
     @property
     def kernel(self) -> Kernel:

@@ -132,8 +132,10 @@ class Bounded:
         pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
         fetched = np.zeros(end - first, np.bool_)
         fetched[pairs.rows - first] = True
-        positions = np.cumsum(fetched) - 1
-        score_pairs = self.batch.fetch_to_score(np.flatnonzero(fetched) + first)
+        distinct = np.flatnonzero(fetched)
+        positions = np.empty(end - first, np.int64)  # of the rows that are fetched
+        positions[distinct] = np.arange(len(distinct))
+        score_pairs = self.batch.fetch_to_score(distinct + first)
         greatest = TopK(self.nq, 2 * self.k, np.float32)
         greatest.insert(pairs.queries, pairs.rows, pairs.bounds)
 
