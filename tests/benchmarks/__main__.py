@@ -83,6 +83,21 @@ def encode(*, tiny: bool, only: tuple[str, ...], path: Path | None, **options: A
 
 @main.command()
 @click.argument("base")
+@click.argument("query_file", metavar="QUERIES")
+@_number("--rows", 20_000_000, "Jittered rows that are encoded, and searched exactly.")
+@_number("--codes", 1_000_000_000, "Codes that are scanned; they take 8 bytes each.")
+@report_options
+def billion(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
+    """Whole commands on a billion codes, and exact search under 1 GB of memory."""
+    from tests.benchmarks.billion import REPORT
+    from tests.benchmarks.billion import Setup as BillionSetup
+
+    with TemporaryDirectory() as folder:
+        produce(REPORT, BillionSetup(folder=Path(folder), **options), only, path)
+
+
+@main.command()
+@click.argument("base")
 @click.argument("queries")
 @_number("--rows", 10_000_000, "Jittered rows that are scanned.")
 @click.option("--codes", metavar="STORE", help="ASKA codes to scan. [default: made first, chi2]")

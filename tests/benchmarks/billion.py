@@ -1,0 +1,107 @@
+"""The report on a billion codes: real encodes, a store of 10⁹ codes, and exact search under 1 GB."""
+
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mercore.jobs import api
+from tests.benchmarks.measurements import billion
+from tests.benchmarks.measurements.jitter import write_jittered
+from tests.benchmarks.reporting.tables import Report, Section, Table, timed_table
+
+SMALL = ("kpca-pq", "--components", 64, "--subquantizers", 8, "--proof", "none")
+PROVING = ("kpca-pq",)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setup:
+    """The inputs and options of the report, and the vectors that its sections share."""
+
+    base: str
+    query_file: str
+    folder: Path
+    rows: int
+    codes: int
+
+    @cached_property
+    def vectors(self) -> Path:
+        """A vector store of jittered rows."""
+        source = self.folder / "jittered.bvecs"
+        write_jittered(self.base, source, self.rows)
+        api.ingest(source, self.folder / "vectors")
+        source.unlink()
+        return self.folder / "vectors"
+
+    def encoded(self, name: str, encoder: tuple[object, ...]) -> Path:
+        """The codes of an encoder, made on first use."""
+        path = self.folder / name
+        if not path.exists():
+            options = dict(zip(encoder[1::2], encoder[2::2], strict=True))
+            text = ",".join(f"{str(flag)[2:]}={value}" for flag, value in options.items())
+            made = f"{encoder[0]}:{text}" if text else str(encoder[0])
+            api.encode(self.vectors, path, kernel="chi2", encoder=made)
+        return path
+
+
+def _encode(setup: Setup) -> list[Table]:
+    rows = []
+    for name, encoder in (("small", SMALL), ("proving", PROVING)):
+        rows.append(billion.encoded(setup.vectors, setup.folder / name, encoder))
+    title = f"mercore encode, chi2, {setup.rows:,} jittered SIFT rows, two cores"
+    return [timed_table(title, rows, "encoder")]
+
+
+def _scan(setup: Setup) -> list[Table]:
+    store = setup.folder / "billion"
+    billion.tiled(setup.encoded("small", SMALL), setup.vectors, store, setup.codes)
+    rows = billion.searches(store, setup.query_file, setup.folder)
+    shutil.rmtree(store)
+    title = f"{setup.codes:,} codes of 8 bytes, two threads, --memory 1GB"
+    return [timed_table(title, rows, "command")]
+
+
+def _exact(setup: Setup) -> list[Table]:
+    codes = setup.encoded("proving", PROVING)
+    rows = billion.exact(setup.vectors, codes, setup.query_file, setup.folder)
+    title = f"{setup.rows:,} rows, 100 queries, 10 nearest, chi2, two threads, --memory 1GB"
+    return [timed_table(title, rows, "command")]
+
+
+REPORT = Report[Setup](
+    title="A billion",
+    text="""
+Whole commands, in a process of their own, with the time of starting Python (about a second). *From
+disk* means that the files were removed from the page cache before.
+""",
+    sections=[
+        Section(
+            name="encode",
+            title="Real encodes",
+            text="""
+The rows are those of SIFT, jittered into distinct ones. *Planned* is the time that `mercore plan
+encode` said just before. The time includes learning the model.
+""",
+            measure=_encode,
+        ),
+        Section(
+            name="scan",
+            title="Codes of a billion rows",
+            text="""
+The codes were made by the encoder from jittered rows; each part of the store holds codes of those,
+drawn anew. `info` opens the store, `check` reads and verifies every byte, and each search scans
+every code. *Reading the files* is what the disk and the memory allow.
+""",
+            measure=_scan,
+        ),
+        Section(
+            name="exact",
+            title="Exact search of more rows than memory allows",
+            text="""
+Every answer has a certificate. Codes that prove are those of `kpca-pq` by default. *Every row
+scored* is the exact search without codes.
+""",
+            measure=_exact,
+        ),
+    ],
+)
