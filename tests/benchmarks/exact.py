@@ -268,7 +268,7 @@ Codes of `kpca-pq` and `pq` answer approximately and exactly; bounds answer exac
 the same rows. *ns* is the time per row and query of an exact search for a batch of queries, *one
 query* that of single ones; *× every row* is the time of scoring every row divided by it. A code is
 decoded once per batch and compared by integer products of bytes, as bounds are: so its time depends
-on E, and on the pairs that it leaves, not on D. faiss' flat index adds in float32; it multiplies
+on E, and on the pairs that it leaves, not on D. One query looks bytes up instead. faiss' flat index adds in float32; it multiplies
 matrices only for many queries at once, so the Euclidean searches are timed with more queries too.
 """,
             measure=_codes,

@@ -34,7 +34,7 @@ from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 13  # rows per list of pairs
-FEW = 8  # queries that are looked up one by one, at most: more are faster together
+FEW = 2  # queries that are looked up one by one, at most: three are faster together
 ROOM = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
 MOST = 127  # the greatest coordinate on the grid
