@@ -237,6 +237,8 @@ def print_plan(report: Report) -> None:
         )
         label = f"on {counted(entry['cores'], 'core')}"
         fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
+    if any("seconds_busy" in entry for entry in report["times"]):
+        fields["busy"] = "other processes slow this machine now; busy is the time if they go on"
     if "search" in report:
         search = report["search"]
         times = (

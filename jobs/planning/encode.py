@@ -17,7 +17,7 @@ from mercore.jobs.options import Report
 from mercore.jobs.planning.report import process_seconds, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
 from mercore.jobs.planning.search import codes_runs
-from mercore.jobs.planning.timing import Timing, measure, on_cores
+from mercore.jobs.planning.timing import Spent, Timing, measure, on_cores, timed
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import encoded_bytes
 from mercore.jobs.resources.execution import available_cores
@@ -109,7 +109,10 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     }
     report["seconds_before_encoding"] = round(fixed, 2)
     seconds = _seconds(sample, timings, around, parts)
-    report["times"] = times(here, cores, lambda count: {"seconds": fixed + seconds(count)})
+    slowdowns = {int(name): timing.slowdown for name, timing in timings.items()}
+    report["times"] = times(
+        here, cores, lambda count: {"seconds": fixed + seconds(count)}, slowdowns
+    )
     return report | search
 
 
@@ -121,24 +124,23 @@ def _runs(sample: EncodedSample) -> dict[str, Callable[[int], None]]:
 
 def _sample(work: EncodePlan, begun: CodeStore | None) -> EncodedSample:
     """Fit the model, or take that of begun codes, and gather rows."""
-    began = time.perf_counter()
-    if begun is not None:
-        work.__dict__["model"] = begun.model
-    encoder = work.encoder.encoder(work.kernel, work.model)
-    encoder.prepare_encoding()
-    seconds = time.perf_counter() - began
-    vectors = work.vectors
+    with timed() as spent:
+        if begun is not None:
+            work.__dict__["model"] = begun.model
+        encoder = work.encoder.encoder(work.kernel, work.model)
+        encoder.prepare_encoding()
+    seconds, vectors = spent.seconds, work.vectors
     if not isinstance(vectors, VectorStore):
         some = FirstRows(vectors, min(vectors.rows, vectors.part_rows))
-        began = time.perf_counter()
-        check_every_row(some, work.kernel)
-        seconds += (time.perf_counter() - began) * vectors.rows / some.rows
+        with timed() as spent:
+            check_every_row(some, work.kernel)
+        seconds += spent.seconds * vectors.rows / some.rows
     rows = gather(vectors, spread_rows(vectors, BLOCKS * encoder.block_rows))
     return EncodedSample(plan=work, encoder=encoder, rows=rows, model_seconds=seconds)
 
 
 def _around(sample: EncodedSample) -> dict[str, Any]:
-    """Return the seconds to read and write a part, and the bytes of codes per row."""
+    """Return what it takes to read and to write a part, and the bytes of codes per row."""
     vectors, work = sample.plan.vectors, sample.plan
     reads = [
         _read(vectors, part)
@@ -156,39 +158,53 @@ def _around(sample: EncodedSample) -> dict[str, Any]:
         store = create_or_resume(
             Path(folder) / "codes", work.spec, layout, work.model, source_path=Path(folder)
         ).store
-        began = time.perf_counter()
-        receipts = [store.write_part(part, columns) for part in range(WRITES)]
-        write = (time.perf_counter() - began) / WRITES
+        writes, receipts = [], []
+        for part in range(WRITES):
+            with timed() as spent:
+                receipts.append(store.write_part(part, columns))
+            writes.append(spent)
     sizes = {name: chunk["bytes"] / rows for name, chunk in receipts[0].chunks.items()}
-    return {"read": float(np.median(reads)), "write": write, "row_bytes": sizes}
+    return {"read": _median(reads), "write": _median(writes), "row_bytes": sizes}
 
 
-def _read(vectors: Vectors, part: int) -> float:
-    """Return the seconds to read a part from the disk."""
+def _median(samples: list[Spent]) -> Spent:
+    """Return the sample that took the median of the seconds: disks have slow moments."""
+    return sorted(samples, key=lambda spent: spent.seconds)[len(samples) // 2]
+
+
+def _read(vectors: Vectors, part: int) -> Spent:
+    """Return what it takes to read a part from the disk."""
     stored = store_of(vectors)
     if stored is not None:
         forget(chunk_files(stored.store, [part]))
-    began = time.perf_counter()
-    vectors.read_part(part)
-    return time.perf_counter() - began
+    with timed() as spent:
+        vectors.read_part(part)
+    return spent
 
 
 def _seconds(
     sample: EncodedSample, timings: Mapping[str, Timing], around: dict[str, Any], parts: int
 ) -> Callable[[int], float]:
-    """Return a function from the number of cores to the seconds of encoding ``parts`` parts."""
+    """Return a function from the number of cores to the seconds of encoding ``parts`` parts.
+
+    A worker computes or waits for the disk; the disk serves one worker at a time.
+    """
     work, here = sample.plan, available_cores()
     rows = min(work.unfitted.part_rows, work.vectors.rows)
     aligned = work.unfitted.part_rows % work.vectors.part_rows == 0
     reads = max(1.0, rows / work.vectors.part_rows + (0.0 if aligned else 0.5))
     scale = rows / sample.encoder.block_rows / sample.blocks
-    one, several = (timings[name].of(sample.blocks) * scale for name in ("1", str(here)))
+    one, several = timings["1"].of(sample.blocks), timings[str(here)].of(sample.blocks)
+    processor = timings[str(here)].processor_of(sample.blocks)
+    spent = reads * around["read"].seconds + around["write"].seconds
+    computing = reads * around["read"].processor + around["write"].processor
+    disk = max(0.0, spent - computing)
     whole = parts * work.vectors.rows / (rows * work.unfitted.parts)  # the last part may be small
 
     def seconds(cores: int) -> float:
         busy = min(float(cores), max(1.0, whole))
-        part = on_cores(busy, one, (here, several)) * busy  # while other parts are encoded too
-        return float((part + reads * around["read"] + around["write"]) * whole / busy)
+        encoding = on_cores(busy, one, (here, several, processor)) * scale
+        return float(whole * max(encoding + spent / busy, disk))
 
     return seconds
 

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_size
@@ -11,6 +12,7 @@ from mercore.jobs.resources.execution import available_cores
 from mercore.stores.errors import BudgetError
 
 MORE_CORES = (1, 2, 4, 16, 64)
+BUSY = 1.1  # the slowdown by other processes from which a plan mentions it
 
 
 def process_seconds() -> float:
@@ -23,25 +25,33 @@ def process_seconds() -> float:
 
 
 def times(
-    here: int, wanted: int | None, seconds: Callable[[int], dict[str, float]]
+    here: int,
+    wanted: int | None,
+    seconds: Callable[[int], dict[str, float]],
+    slowdowns: Mapping[int, float] = MappingProxyType({}),
 ) -> list[Report]:
     """Return one mapping per number of cores: cores, seconds, and whether they are measured.
+
+    The seconds are those of a machine without other work. Where other processes slowed the
+    measurements, ``seconds_busy`` is the time if they go on.
 
     Parameters
     ----------
     here : the cores that the job would use
     wanted : the cores that the user asks for; None means 1, 2, 4, 16 and 64
     seconds : gives the named times on a number of cores
+    slowdowns : the factor by which other processes slow the job on a number of cores
     """
     counts = {here, wanted} if wanted else {here, *MORE_CORES}
-    return [
-        {
-            "cores": count,
-            **{name: round(value, 3) for name, value in seconds(count).items()},
-            "measured": count <= available_cores() and count in (1, here),
-        }
-        for count in sorted(counts)
-    ]
+    found = []
+    for count in sorted(counts):
+        named, slowdown = seconds(count), slowdowns.get(count, 1.0)
+        if slowdown >= BUSY:
+            named["seconds_busy"] = named["seconds"] * slowdown
+        entry: Report = {"cores": count}
+        entry |= {name: round(value, 3) for name, value in named.items()}
+        found.append(entry | {"measured": count <= available_cores() and count in (1, here)})
+    return found
 
 
 def refuse_excess(report: Report, memory: int | None) -> None:

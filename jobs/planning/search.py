@@ -83,12 +83,15 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
     batches = max(1.0, nq / size)
     here, one, streamed = (timings[name].of(parts) for name in ("resident", "one", "streamed"))
+    processor = timings["resident"].processor_of(parts)
+    slowdowns = {1: timings["one"].slowdown, threads: timings["resident"].slowdown}
     disk = max(0.0, streamed - here)  # extra time of a pass from the disk, on any number of cores
     again = disk * (1 - _kept(search))
     more, more_alone = _reranking(search)
 
     def seconds(count: int) -> dict[str, float]:
-        batch = on_cores(count, one + more_alone, (threads, here + more))
+        alone, together = one + more_alone, (threads, here + more, processor + threads * more)
+        batch = on_cores(count, alone, together)
         fixed = loaded + max(each.first for each in timings.values())
         return {
             "seconds": fixed + batches * batch + disk + (batches - 1) * again,
@@ -96,7 +99,7 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
             "seconds_resident": fixed + batches * batch,
         }
 
-    return times(threads, cores, seconds)
+    return times(threads, cores, seconds, slowdowns)
 
 
 def _runs(search: SearchTask) -> dict[str, Run]:

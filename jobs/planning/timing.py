@@ -1,40 +1,96 @@
-"""The time of work, extrapolated from samples: medians of interleaved runs of two sizes."""
+"""The time of work, extrapolated from interleaved samples of two sizes and fewer cores.
+
+Other processes may be busy. So a sample's time is counted without the time that its threads waited
+for a core, and the least of several counts.
+"""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from statistics import median
+from pathlib import Path
 from types import MappingProxyType
 
 Run = Callable[[int], object]
 REPEATS = 3
 LOADING = 1.0  # the most seconds for loading jitted functions; compiling them takes longer
+THREADS = Path("/proc/self/task")
+
+
+@dataclass(kw_only=True)
+class Spent:
+    """The seconds of some work: passed, of the processor, and waited for a core by its threads.
+
+    Seconds of the processor and of waiting are added up over the threads.
+    """
+
+    passed: float = 0.0
+    processor: float = 0.0
+    waited: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that the work would have taken with a core for each of its threads."""
+        if not self.waited:
+            return self.passed
+        threads = (self.processor + self.waited) / self.passed  # at work or waiting, on average
+        return self.passed - self.waited / max(1.0, threads)
+
+    @property
+    def slowdown(self) -> float:
+        """The factor by which waiting for a core made the work longer."""
+        return self.passed / self.seconds
+
+
+@contextmanager
+def timed() -> Iterator[Spent]:
+    """Yield what is spent on the work in the ``with`` block; it is known at the end of the block.
+
+    Its threads must not end within the block.
+    """
+    spent = Spent()
+    waited, processor, began = _waited(), time.process_time(), time.perf_counter()
+    yield spent
+    spent.passed = time.perf_counter() - began
+    spent.processor = time.process_time() - processor
+    spent.waited = max(0.0, _waited() - waited)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Two measured times, in seconds: of ``units`` of work, and of ``fewer`` units.
+    """The least time of two amounts of work: ``units``, and ``fewer`` of them.
 
-    ``first`` is the extra time of the very first unit, such as loading.
+    Seconds of the processor are those of the same two. ``first`` is the extra time of the very
+    first unit, such as loading. ``slowdown`` is the factor by which other processes made the work
+    longer.
     """
 
     units: int
     seconds: float
+    processor: float
     fewer: int
     fewer_seconds: float
-    first: float
+    fewer_processor: float
+    first: float = 0.0
+    slowdown: float = 1.0
 
     def of(self, units: int) -> float:
         """Return the seconds of a number of units, without the extra time of the first."""
+        return self._of(units, self.seconds, self.fewer_seconds)
+
+    def processor_of(self, units: int) -> float:
+        """Return the seconds of the processor for a number of units, added up over the threads."""
+        return self._of(units, self.processor, self.fewer_processor)
+
+    def _of(self, units: int, seconds: float, fewer_seconds: float) -> float:
         if units == self.units:
-            return self.seconds
-        each = self.seconds / self.units
+            return seconds
+        each = seconds / self.units
         if self.fewer < self.units:  # a fixed cost is in both runs, so the difference is without it
             each = min(
-                each,
-                max(0.05 * each, (self.seconds - self.fewer_seconds) / (self.units - self.fewer)),
+                each, max(0.05 * each, (seconds - fewer_seconds) / (self.units - self.fewer))
             )
-        return max(0.0, self.seconds + (units - self.units) * each)
+        return max(0.0, seconds + (units - self.units) * each)
 
 
 def measure(
@@ -52,58 +108,80 @@ def measure(
     firsts = {name: _timed(run, 1) for name, run in runs.items()}
     most = _size(next(iter(runs.values())), units, seconds)
     fewer = max(1, most // 4)
-    times: dict[tuple[str, int], list[float]] = {}
+    samples: dict[tuple[str, int], list[Spent]] = {}
     for _ in range(REPEATS):
         for name, run in runs.items():
             for size in sorted({1, fewer, most} if most < units else {1, most}):
                 if name in before:
                     before[name](size)
-                times.setdefault((name, size), []).append(_timed(run, size))
-    medians = {key: median(values) for key, values in times.items()}
-    return {
-        name: Timing(
-            units=most,
-            seconds=medians[name, most],
-            fewer=fewer,
-            fewer_seconds=medians.get((name, fewer), 0.0),
-            first=min(LOADING, max(0.0, firsts[name] - medians[name, 1])),
-        )
-        for name in runs
-    }
+                samples.setdefault((name, size), []).append(_timed(run, size))
+    return {name: _timing(name, samples, firsts[name], (fewer, most)) for name in runs}
+
+
+def _timing(
+    name: str, samples: Mapping[tuple[str, int], list[Spent]], first: Spent, sizes: tuple[int, int]
+) -> Timing:
+    """Return the timing of a kind of run from samples of one unit, of fewer units and of most."""
+    fewer, most = sizes
+    (few, many), one = (samples.get((name, size), [Spent()]) for size in sizes), samples[name, 1]
+    return Timing(
+        units=most,
+        seconds=min(sample.seconds for sample in many),
+        processor=min(sample.processor for sample in many),
+        fewer=fewer,
+        fewer_seconds=min(sample.seconds for sample in few),
+        fewer_processor=min(sample.processor for sample in few),
+        first=min(LOADING, max(0.0, first.seconds - min(sample.seconds for sample in one))),
+        slowdown=sum(sample.passed for sample in many) / sum(sample.seconds for sample in many),
+    )
 
 
 def repeated(run: Callable[[], object]) -> float:
-    """Return the seconds of a run: the median of some repeats, after one that is not counted."""
+    """Return the seconds of a run: the least of some repeats, after one that is not counted."""
     run()
-    return median(_timed(lambda _: run(), 1) for _ in range(REPEATS))
+    return min(_timed(lambda _: run(), 1).seconds for _ in range(REPEATS))
 
 
-def on_cores(cores: float, one: float, here: tuple[int, float]) -> float:
+def on_cores(cores: float, one: float, here: tuple[int, float, float]) -> float:
     """Return the seconds of work on ``cores`` cores by Amdahl's law.
 
-    ``one`` is the seconds on one core; ``here`` is the number of cores of this machine and the
-    seconds on them.
+    The serial share is measured: while one thread does serial work, the others idle.
+
+    Parameters
+    ----------
+    one : seconds on one core
+    here : the cores of this machine, the seconds on them, and the seconds of the processor
     """
-    count, seconds = here
+    count, seconds, processor = here
+    if cores == 1 or count == 1:
+        return one / cores
     if cores == count:
         return seconds
-    serial = (
-        0.0 if count == 1 else min(1.0, max(0.0, (seconds / one - 1 / count) / (1 - 1 / count)))
-    )
-    return one * (serial + (1 - serial) / cores)
+    idle = count * seconds - processor
+    serial = min(seconds, max(0.0, idle / (count - 1)))
+    return serial + (count * (seconds - serial)) / cores
 
 
 def _size(run: Run, units: int, seconds: float) -> int:
     """Return the number of units, up to ``units``, that take about ``seconds`` more than one."""
-    one, size = _timed(run, 1), 1
+    one, size = _timed(run, 1).seconds, 1
     while size < units:
         size = min(units, 4 * size)
-        if _timed(run, size) - one >= seconds / 2:
+        if _timed(run, size).seconds - one >= seconds / 2:
             break
     return size
 
 
-def _timed(run: Run, units: int) -> float:
-    began = time.perf_counter()
-    run(units)
-    return time.perf_counter() - began
+def _timed(run: Run, units: int) -> Spent:
+    with timed() as spent:
+        run(units)
+    return spent
+
+
+def _waited() -> float:
+    """Return the seconds that the threads of this process have waited for a core; 0 if unknown."""
+    waited = 0
+    for thread in THREADS.glob("*/schedstat"):
+        with suppress(OSError, ValueError, IndexError):  # the thread ended, or Linux does not say
+            waited += int(thread.read_text().split()[1])
+    return waited / 1e9

@@ -1,20 +1,33 @@
-"""What samples say of whole jobs: what grows with the work, what does not, and cores."""
+"""What samples say of whole jobs: what grows with the work, what does not, cores, and the time
+that other processes take."""
 
+import subprocess
+import sys
 import time
 
 import pytest
 
-from mercore.jobs.planning.timing import Timing, measure, on_cores
+from mercore.jobs.planning.report import times
+from mercore.jobs.planning.timing import THREADS, Spent, Timing, measure, on_cores, timed
+from mercore.jobs.resources.execution import available_cores
 
 
 def pace(units: int, seconds: float, fewer: int, fewer_seconds: float) -> Timing:
-    return Timing(units=units, seconds=seconds, fewer=fewer, fewer_seconds=fewer_seconds, first=0.0)
+    return Timing(
+        units=units,
+        seconds=seconds,
+        processor=2 * seconds,
+        fewer=fewer,
+        fewer_seconds=fewer_seconds,
+        fewer_processor=2 * fewer_seconds,
+    )
 
 
 def test_what_does_not_grow_with_the_work_is_counted_once() -> None:
     found = pace(8, 5.0 + 8, 2, 5.0 + 2)
     assert found.of(8) == 13.0
     assert found.of(100) == pytest.approx(105.0)
+    assert found.processor_of(100) == pytest.approx(210.0)
 
 
 def test_a_smaller_run_that_took_longer_gives_no_negative_time() -> None:
@@ -43,10 +56,50 @@ def test_a_fixed_cost_is_told_from_what_a_unit_takes() -> None:
 
 @pytest.mark.parametrize(("cores", "seconds"), [(1, 10.0), (2, 5.0), (10, 1.0)])
 def test_work_without_a_serial_share_is_divided_by_the_cores(cores: int, seconds: float) -> None:
-    assert on_cores(cores, 10.0, (2, 5.0)) == pytest.approx(seconds)
+    assert on_cores(cores, 10.0, (2, 5.0, 10.0)) == pytest.approx(seconds)
 
 
 def test_a_serial_share_stays() -> None:
-    assert on_cores(1000, 10.0, (2, 7.5)) == pytest.approx(5.005)
-    assert on_cores(2, 10.0, (2, 7.5)) == 7.5
-    assert on_cores(64, 10.0, (2, 11.0)) == 10.0
+    # one thread works for 5 seconds while the other idles, and both for 2.5 seconds
+    assert on_cores(1000, 10.0, (2, 7.5, 10.0)) == pytest.approx(5.005)
+    assert on_cores(2, 10.0, (2, 7.5, 10.0)) == 7.5
+
+
+def test_cores_that_slow_each_other_are_no_serial_share() -> None:
+    assert on_cores(64, 10.0, (2, 8.0, 16.0)) == pytest.approx(0.25)
+
+
+def test_waiting_for_a_core_is_not_counted() -> None:
+    # one of two threads had a core alone; the other shared its core with another process
+    spent = Spent(passed=4.0, processor=6.0, waited=2.0)
+    assert spent.seconds == 3.0
+    assert spent.slowdown == pytest.approx(4 / 3)
+    # a single thread that also waited for the disk
+    assert Spent(passed=4.0, processor=1.0, waited=1.0).seconds == 3.0
+    assert Spent(passed=4.0, processor=1.0).seconds == 4.0
+
+
+@pytest.mark.skipif(not list(THREADS.glob("*/schedstat")), reason="the system does not say")
+def test_other_processes_do_not_change_what_work_takes() -> None:
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(3 * available_cores())
+    ]
+    try:
+        time.sleep(0.3)  # until they run
+        with timed() as spent:
+            until = time.thread_time() + 0.3
+            while time.thread_time() < until:
+                pass
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert spent.passed > 0.45
+    assert 0.3 <= spent.seconds < 0.75 * spent.passed
+
+
+def test_times_name_other_processes_only_where_they_slow_the_job() -> None:
+    quiet, slowed = times(1, 2, lambda cores: {"seconds": 8.0 / cores}, {1: 1.05, 2: 1.5})
+    assert "seconds_busy" not in quiet
+    assert (slowed["seconds"], slowed["seconds_busy"]) == (4.0, 6.0)
