@@ -14,7 +14,12 @@ Result = TypeVar("Result")
 
 # idle pools by their number of threads
 _idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)
+_here = threading.local()  # ``given_up``: whether nobody waits for what this thread works on
 os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of the threads
+
+
+class GivenUpError(Exception):
+    """The work of this thread is not wanted any more; nobody sees this error."""
 
 
 def over_parts(
@@ -25,7 +30,7 @@ def over_parts(
     Return the results. An error on one thread stops the others at their next part, and is raised.
     With ``threads`` = 1 the work is done on the caller's thread.
     """
-    shared = iter(parts)
+    shared = _until(parts, getattr(_here, "given_up", None))
     if threads == 1 or len(parts) == 1:
         return [work(shared)]
     lock, failed = threading.Lock(), threading.Event()
@@ -87,16 +92,31 @@ def in_order(
         yield from map(work, items)
         return
     pool, pending = ThreadPoolExecutor(workers, thread_name_prefix="batch"), deque[Future[Result]]()
+    given_up = threading.Event()
+
+    def work_on(item: Item) -> Result:
+        _here.given_up = given_up
+        return work(item)
+
     try:
         for item in items:
-            pending.append(pool.submit(work, item))
+            pending.append(pool.submit(work_on, item))
             if len(pending) == workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
-        # after an error, do not wait for the other items
+        # after an error, do not wait for the other items: they stop at their next part
+        given_up.set()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _until(parts: list[int], given_up: threading.Event | None) -> Iterator[int]:
+    """Yield parts until the work on them is given up."""
+    for part in parts:
+        if given_up is not None and given_up.is_set():
+            raise GivenUpError
+        yield part
 
 
 @contextmanager

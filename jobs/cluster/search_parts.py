@@ -183,6 +183,10 @@ class DaskExecutor:
         self.whole = -(-load.queries // load.batch) // workers * workers if small else 0
         self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
 
+    def share(self) -> "DaskExecutor":
+        """Return this executor: its workers take whole batches, or parts of all."""
+        return self
+
     def single_worker(self) -> "DaskWorker | None":
         """Return a single worker for the next batch, or None for the last few batches."""
         return DaskWorker(self) if next(self.started) < self.whole else None

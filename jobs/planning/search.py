@@ -81,7 +81,8 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
     parts = search.orders.orders if isinstance(search, OrderTask) else search.scanned.parts
     timings = measure(_runs(search), parts, SECONDS, before={"streamed": partial(_forget, search)})
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
-    batches = max(1.0, nq / size)
+    batches = -(-nq // size)
+    filled = nq / size / batches if batches > 1 else 1.0  # the last batch may be small
     here, one, streamed = (timings[name].of(parts) for name in ("resident", "one", "streamed"))
     processor = timings["resident"].processor_of(parts)
     slowdowns = {1: timings["one"].slowdown, threads: timings["resident"].slowdown}
@@ -90,13 +91,19 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
     more, more_alone = _reranking(search)
 
     def seconds(count: int) -> dict[str, float]:
-        alone, together = one + more_alone, (threads, here + more, processor + threads * more)
-        batch = on_cores(count, alone, together)
+        together = threads, here + more, processor + threads * more
+        alone = one + more_alone
+        if isinstance(search, OrderTask):
+            searching = batches * on_cores(count, alone, together)
+        else:  # each core takes a whole batch; the last batches share the cores
+            rounds, last = divmod(batches, count)
+            shared = on_cores(count // last, alone, together) if last else 0.0
+            searching = rounds * alone + shared
         fixed = loaded + max(each.first for each in timings.values())
         return {
-            "seconds": fixed + batches * batch + disk + (batches - 1) * again,
-            "seconds_streamed": fixed + batches * (batch + disk),
-            "seconds_resident": fixed + batches * batch,
+            "seconds": fixed + filled * searching + disk + (batches - 1) * again,
+            "seconds_streamed": fixed + filled * searching + batches * disk,
+            "seconds_resident": fixed + filled * searching,
         }
 
     return times(threads, cores, seconds, slowdowns)

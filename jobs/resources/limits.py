@@ -125,6 +125,12 @@ def ingest_bytes(source: Source) -> int:
     )
 
 
+def searched_at_once(options: SearchSettings, queries: int) -> tuple[int, int]:
+    """Return the number of queries in all batches that run at the same time, and threads of one."""
+    at_once = min(options.batches(queries), options.threads)
+    return min(at_once * options.batch, queries), -(-options.threads // at_once)
+
+
 def search_bytes(
     store: CodeStore | Vectors,
     options: SearchSettings,
@@ -140,8 +146,8 @@ def search_bytes(
     reranked : the vectors by which the best codes are scored again
     """
     kept = max(options.k, options.rerank or 0)
-    batch = min(options.batch, queries)
-    lists = batch * kept * 16 * (2 * options.threads + 2) + 2 * queries * options.k * 16
+    searched, threads = searched_at_once(options, queries)
+    lists = searched * kept * 16 * (2 * threads + 2) + 2 * queries * options.k * 16
     if reranked is not None:
         lists += reranked.open_bytes + options.threads * _scored_part_bytes(reranked)
     if isinstance(store, CodeStore):
@@ -151,12 +157,12 @@ def search_bytes(
         )
         read = (2 if plain else 4) * options.threads * int(store.store.layout.part_rows * row)
         model = sum(values.nbytes for values in store.model.values())
-        tables = batch * spec_of(store).memory(store.spec.dims).query
+        tables = searched * spec_of(store).memory(store.spec.dims).query
         return int(4 * model + tables + lists + read)
     chunk = store.part_rows * store.dims * store.dtype.itemsize
-    block = block_rows(store.dims) * (store.dims * 24 + batch * 8)
+    block = block_rows(store.dims) * (store.dims * 24 + min(options.batch, queries) * 8)
     thread = 3 * chunk + block + store.read_bytes
-    return batch * store.dims * 20 + lists + store.open_bytes + options.threads * thread
+    return searched * store.dims * 20 + lists + store.open_bytes + options.threads * thread
 
 
 def order_search_bytes(
@@ -197,16 +203,10 @@ def exact_bytes(
     budget = PairBudget.of(options.k, roomy=options.window is None)
     pairs = int((budget.share * batch + budget.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
-    return (
-        needed
-        + search_bytes(codes, options, queries=queries)
-        + PAIR_BYTES * pairs
-        + rows_left
-        + ROW_CACHE_BYTES
-        + PART_CACHE_BYTES
-        + 9 * rows
-        + vectors.rows
-    )
+    caches = ROW_CACHE_BYTES + PART_CACHE_BYTES
+    a_batch = PAIR_BYTES * pairs + rows_left + caches + 9 * rows + vectors.rows
+    at_once = min(options.batches(queries), options.threads)
+    return needed + search_bytes(codes, options, queries=queries) + at_once * a_batch
 
 
 def fits(needed: int, memory: int | None) -> bool:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -42,6 +42,14 @@ from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
+
+
+class Batch(NamedTuple):
+    """A batch of queries: its number, its search, and its raw queries or its kept answers."""
+
+    number: int
+    search: ExactSearch
+    work: NDArray[Any] | ExactAnswers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +136,13 @@ class ExactTask(SearchTask):
             else None
         )
         with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
-            yield ExactSearch(scorer=scorer, beta=self.beta, bounds=bounds, remote=executor)
+            yield ExactSearch(
+                scorer=scorer,
+                beta=self.beta,
+                bounds=bounds,
+                batches=settings.batches(load.queries),
+                remote=executor,
+            )
 
 
 def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> ExactTask:
@@ -197,18 +211,19 @@ def prove(task: ExactTask, out: str | None, lease: LeaseHandle | None = None) ->
         task.searching() as exact,
     ):
 
-        def answer(batch: tuple[int, ExactAnswers | NDArray[Any]]) -> ExactAnswers:
-            number, work = batch
+        def answer(batch: Batch) -> ExactAnswers:
+            number, share, work = batch
             if isinstance(work, ExactAnswers):
                 return work
-            proved = exact.prove(work, task.settings.k)
+            proved = share.prove(work, task.settings.k)
             if lease:
                 lease.check()
             if kept:
                 kept.put(number, proved.arrays())
             return proved
 
-        for proved in in_order(_batches(task, kept), answer, exact.executor.concurrent_batches):
+        batches = _batches(task, exact, kept)
+        for proved in in_order(batches, answer, exact.executor.concurrent_batches):
             answers.append(proved)
             advance(len(proved.ids))
         exact.executor.check_rest()
@@ -222,17 +237,16 @@ def _kept_answers(task: ExactTask, out: str) -> Answers:
     return Answers(out, task.about | {"batch": task.settings.batch})
 
 
-def _batches(
-    task: ExactTask, kept: Answers | None
-) -> Iterator[tuple[int, ExactAnswers | NDArray[Any]]]:
-    """Yield the number of each batch, with its kept answers or else its raw queries."""
+def _batches(task: ExactTask, exact: ExactSearch, kept: Answers | None) -> Iterator[Batch]:
+    """Yield the number of each batch, its search, and its kept answers or else its raw queries."""
     nq, size = task.queries.shape[0], task.settings.batch
     for number, start in enumerate(range(0, nq, size)):
         arrays = kept.get(number) if kept else None
-        yield (
-            number,
-            ExactAnswers(**arrays) if arrays else task.queries.read(start, min(start + size, nq)),
-        )
+        if arrays:
+            yield Batch(number, exact, ExactAnswers(**arrays))
+        else:
+            raw = task.queries.read(start, min(start + size, nq))
+            yield Batch(number, exact.share(), raw)
 
 
 def summary(proved: ExactAnswers, task: ExactTask) -> Report:

@@ -90,7 +90,7 @@ class VerifyTask:
         stored = stored_rows(self.ids, dropped)
         stored[stored >= task.vectors.rows] = -1
         starts = range(0, nq, size)
-        batches = (
+        pieces = (
             (
                 task.queries.read(start, min(start + size, nq)),
                 stored[start : start + size],
@@ -104,8 +104,8 @@ class VerifyTask:
             task.searching() as search,
         ):
             every = in_order(
-                batches,
-                lambda batch: verify_batch(search, *batch),
+                ((search.share(), *piece) for piece in pieces),
+                lambda batch: verify_batch(*batch),
                 search.executor.concurrent_batches,
             )
             for start, verdicts in zip(starts, every, strict=True):

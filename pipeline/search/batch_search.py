@@ -36,7 +36,8 @@ class SearchSettings:
     """The settings of a search for k neighbours, ``batch`` queries at a time.
 
     ``rerank`` is the number of top codes to rerank by the true kernel. Each batch is a pass over
-    the codes. Up to ``cache_bytes`` of them stay in memory from one pass to the next. ``window``
+    the codes. Up to ``cache_bytes`` of them stay in memory from one pass to the next. ``threads``
+    is the number of threads for all batches that run at the same time. ``window``
     is the number of parts whose bounds an exact search compares at a time where memory is short.
     ``custom`` is the user's kernel, if the codes have one. ``executor`` replaces the threads of
     this process.
@@ -50,6 +51,10 @@ class SearchSettings:
     window: int | None = None
     custom: CustomKernel | None = None
     executor: Executor | None = None
+
+    def batches(self, queries: int) -> int:
+        """Return the number of batches of a number of queries."""
+        return -(-queries // self.batch)
 
     def check(self, rows: int) -> None:
         """Refuse settings that do not fit a store of ``rows`` rows.
@@ -111,17 +116,21 @@ def search_code_store(
     check_queries(queries, kernel, store.spec.dims, store.where)
     if vectors is not None:
         check_source(vectors, store)
-    passes = -(-queries.shape[0] // settings.batch)
+    batches = settings.batches(queries.shape[0])
     executor = settings.executor
     if executor is None:
         before_scanning(spec_of(store), min(queries.shape[0], settings.batch))
         codes = OpenCodes(
             store,
             encoder_of(store, settings.custom),
-            PartCache(settings.cache_bytes if passes > 1 else 0),
+            PartCache(settings.cache_bytes if batches > 1 else 0),
         )
         executor = ThreadExecutor(
-            kernel=kernel, threads=settings.threads, vectors=vectors, codes=codes
+            kernel=kernel,
+            threads=settings.threads,
+            batches=batches,
+            vectors=vectors,
+            codes=codes,
         )
 
     searched = range(store.parts), store.dropped
@@ -149,7 +158,10 @@ def search_vector_store(
     check_queries(queries, kernel, vectors.dims, vectors.where)
 
     executor = settings.executor or ThreadExecutor(
-        kernel=kernel, threads=settings.threads, vectors=vectors
+        kernel=kernel,
+        threads=settings.threads,
+        batches=settings.batches(queries.shape[0]),
+        vectors=vectors,
     )
     searched = None, vectors.dropped
     return _shown(kernel, _collect(queries, executor, searched, settings, advance))
@@ -204,14 +216,15 @@ def _collect(
     """Answer the queries batch by batch, and return hits with the original ids of the rows."""
     (parts, dropped), answers = searched, []
 
-    def work(raw: NDArray[Any]) -> TopK:
-        worker = executor.single_worker()
+    def work(batch: tuple[Executor, NDArray[Any]]) -> TopK:
+        share, raw = batch
+        worker = share.single_worker()
         if worker is not None:
             return worker.answer(raw, settings.k, settings.rerank)
-        return answer(executor.batch(raw), parts, settings.k, settings.rerank)
+        return answer(share.batch(raw), parts, settings.k, settings.rerank)
 
     for top_k in in_order(
-        (raw for _, raw in query_batches(queries, settings.batch)),
+        ((executor.share(), raw) for _, raw in query_batches(queries, settings.batch)),
         work,
         executor.concurrent_batches,
     ):

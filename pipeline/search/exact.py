@@ -1,6 +1,6 @@
 """Exact search: by upper bounds of every row, or by the true kernel of every row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,7 @@ class ExactSearch:
     scorer: ExactScorer
     bounds: OpenCodes | None = None
     beta: float = 1.0  # < 1: relaxed bounds (Bourrier et al. 2015, Eq. 28), approximate answers
+    batches: int = 1  # that run at the same time, and share the threads
     remote: Executor | None = None  # default: threads of this process
 
     @cached_property
@@ -44,9 +45,18 @@ class ExactSearch:
         """The executor of the search."""
         scorer = self.scorer
         here = ThreadExecutor(
-            kernel=scorer.kernel, threads=scorer.threads, vectors=scorer.vectors, codes=self.bounds
+            kernel=scorer.kernel,
+            threads=scorer.threads,
+            batches=self.batches,
+            vectors=scorer.vectors,
+            codes=self.bounds,
         )
         return self.remote or here
+
+    def share(self) -> "ExactSearch":
+        """Return the search of the next batch: it has a share of the threads."""
+        executor = self.executor.share()
+        return self if executor is self.executor else replace(self, remote=executor)
 
     def prove(
         self,

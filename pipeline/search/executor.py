@@ -92,6 +92,10 @@ class Executor(Protocol):
         """The number of batches to work on at the same time."""
         ...
 
+    def share(self) -> "Executor":
+        """Return the executor of the next batch: it has a share of the threads."""
+        ...
+
     def single_worker(self) -> SingleWorker | None:
         """Return a single worker for the next batch, or None if all workers share its parts."""
         ...

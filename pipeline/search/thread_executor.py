@@ -1,10 +1,10 @@
-"""An executor on threads of this process: they share the parts of the open vectors and codes."""
+"""An executor on threads of this process, for batches of queries that run at the same time."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,46 @@ from mercore.stores.vectors import VectorCache, Vectors, WatchedVectors
 PART_CACHE_BYTES = 1 << 24  # of vectors, kept per batch: a small store is read once per batch
 
 
+def shares(batches: int, threads: int) -> list[int]:
+    """Return the number of threads of each batch.
+
+    A thread takes a whole batch where it can, as little of that work waits for other threads. The
+    last batches, too few for all threads, share them out.
+    """
+    last = batches % threads
+    shared = [threads // last + (number < threads % last) for number in range(last)]
+    return [1] * (batches - last) + shared
+
+
 @dataclass(frozen=True, kw_only=True)
 class ThreadExecutor:
-    """An executor on ``threads`` threads of this process.
+    """An executor on ``threads`` threads of this process, for a number of ``batches``.
 
-    Without vectors it can only scan codes; without codes it can only score vectors.
+    Where there are several batches, each has a share of the threads (see ``shares``). The threads
+    of a share take the parts of the open vectors and codes in turn. Without vectors it can only
+    scan codes; without codes it can only score vectors.
     """
 
     kernel: Kernel
     threads: int = 1
+    batches: int = 1
     vectors: Vectors | None = None
     codes: OpenCodes | None = None
-    concurrent_batches: ClassVar[int] = 1
+
+    @property
+    def concurrent_batches(self) -> int:
+        """The number of batches to work on at the same time."""
+        return min(self.batches, self.threads)
+
+    def share(self) -> "ThreadExecutor":
+        """Return the executor of the next batch, with its share of the threads."""
+        if self.concurrent_batches == 1:
+            return self
+        return replace(self, threads=next(self._shares, 1), batches=1)
+
+    @cached_property
+    def _shares(self) -> Iterator[int]:
+        return iter(shares(self.batches, self.threads))
 
     def single_worker(self) -> None:
         """Return None: the threads share the parts of every batch."""

@@ -45,6 +45,29 @@ def test_an_error_ends_it_and_is_raised_in_its_turn(workers: int) -> None:
     assert list(found) == []
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_items_that_nobody_waits_for_stop_at_their_next_part(threads: int) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(parts: Iterator[int]) -> None:
+        for _ in parts:
+            begun.set()
+            time.sleep(0.001)
+
+    def work(item: int) -> None:
+        if item == 0:
+            assert begun.wait(30)
+            raise ZeroDivisionError
+        try:
+            over_parts([0] * 1_000_000, threads, endless)
+        finally:
+            ended.set()
+
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(range(2), work, 2))
+    assert ended.wait(30)
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_parts_are_read_ahead_into_two_slots(count: int) -> None:
     assert parts_read(count) == [10 * part + part % 2 for part in range(count)]

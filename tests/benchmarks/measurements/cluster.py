@@ -171,7 +171,11 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     scorer = ExactScorer(
         vectors=open_vectors(made.vectors), kernel=kernel.ranking, threads=setting.workers
     )
-    here = ExactSearch(scorer=scorer, bounds=OpenCodes(codes, encoder_of(codes)))
+    here = ExactSearch(
+        scorer=scorer,
+        bounds=OpenCodes(codes, encoder_of(codes)),
+        batches=-(-source.shape[0] // setting.batch),
+    )
     spec = kernel.ranking.spec()
     there = replace(
         here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors))
@@ -183,7 +187,9 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
 
     def search(exact: ExactSearch) -> Answer:
         proofs = in_order(
-            batches(), lambda raw: exact.prove(raw, K), exact.executor.concurrent_batches
+            ((exact.share(), raw) for raw in batches()),
+            lambda batch: batch[0].prove(batch[1], K),
+            exact.executor.concurrent_batches,
         )
         return concatenate_answers(list(proofs)).arrays()
 

@@ -214,7 +214,7 @@ def test_a_batch_and_threads_are_as_large_as_the_memory_allows(
     wanted = np.load(tmp_path / "hits.npz")["ids"]
     outcome = invoke(*words, "--memory", "480MB")
     assert outcome.code == 0
-    assert "--memory allows no more than this: queries per batch: 256, threads: 2\n" in outcome.err
+    assert "--memory allows no more than this: queries per batch: 128, threads: 2\n" in outcome.err
     assert np.array_equal(np.load(tmp_path / "hits.npz")["ids"], wanted)
     outcome = invoke(*words, "--memory", "480MB", "--batch", 1024)  # what the user named is kept
     assert outcome.code == 1
