@@ -1,12 +1,21 @@
-"""The decorator ``jit``: numba without the interpreter's lock, and machine code kept on disk."""
+"""The decorator ``jit``: numba without the interpreter's lock, and machine code kept on disk.
+
+numba counts the functions that a process compiles, and the numbers tell machine code of functions
+of one name and signature apart. Those of two processes may be equal; a third process that loads
+the code of both from the disk would then run one function in place of the other. So the numbers
+are drawn at random (numba issue 10486).
+"""
 
 import inspect
+import secrets
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar, overload
 
 from numba import njit
 from numba.core import ir, types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.untyped_passes import IRProcessing
@@ -16,6 +25,9 @@ from mercore.stores.jit_cache import JitCache
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 CONSTANTS = "__mercore_constants__"  # function attribute: {argument: value or None}
+
+_numbered: Any = FunctionIdentity
+_numbered._unique_ids = iter(partial(secrets.randbits, 64), None)
 
 
 @overload

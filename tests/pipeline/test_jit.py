@@ -32,6 +32,28 @@ STEP = 10
 def raised(x):
     return x + far.MORE
 """
+FAMILY = """
+from mercore.pipeline.jit import jit
+
+def adding(step):
+    @jit
+    def added(x, times):
+        if times == 0:
+            return step + x
+        return added(x + 1, times - 1)
+
+    return added
+
+first_added, second_added = adding(1000), adding(2000)
+
+@jit
+def first(x, times):
+    return first_added(x, times)
+
+@jit
+def second(x, times):
+    return second_added(x, times)
+"""
 RUN = "from made.loops import total; print(total(1), sum(total.stats.cache_hits.values()))"
 
 
@@ -128,6 +150,18 @@ def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None
     assert run(made, full=True) == (111, 0)
     assert run(made) == (111, 0)
     assert run(made, full=True) == (111, 1)
+
+
+def test_code_that_two_processes_made_is_not_mixed_up(made: Path) -> None:
+    """Two functions of one name, made in two processes, serve a third one side by side."""
+    (made / "loops.py").write_text(FAMILY)
+    for caller, given in (("first", 1010), ("second", 2010)):
+        assert run(made, code=f"from made.loops import {caller}; print({caller}(1, 9), 0)") == (
+            given,
+            0,
+        )
+    both = "from made.loops import first, second; print(first(1, 9), second(1, 9))"
+    assert run(made, code=both) == (1010, 2010)
 
 
 def test_machine_code_is_not_beside_the_sources(made: Path) -> None:
