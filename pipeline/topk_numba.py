@@ -18,7 +18,8 @@ def insert(
 ) -> None:
     """Insert (score, row) into ``scores[query]`` and ``ids[query]`` if it is among the k best.
 
-    The last entry is the worst. Short lists are descending; long ones are heaps: see ``sink``.
+    The last entry is the worst. Short lists are descending. Long ones grow from the front, and the
+    last id counts their entries as −1 − count; full ones are heaps: see ``sink``.
     """
     k = scores.shape[1]
     last = k - 1
@@ -27,12 +28,22 @@ def insert(
     ):
         return
     if k > LONGEST_SORTED:
-        sink(scores[query], ids[query], score, row)
+        count = -1 - ids[query, last]
+        if count < 0:
+            sink(scores[query], ids[query], ZERO, score, row)
+        elif count < last:
+            scores[query, count], ids[query, count] = score, row
+            ids[query, last] -= 1
+        else:
+            scores[query, last], ids[query, last] = score, row
+            for parent in range(k // 2 - 1, -1, -1):
+                at = last - parent
+                sink(scores[query], ids[query], parent, scores[query, at], ids[query, at])
         return
     at = 0
     for place in range(k):  # count the better entries: a search would need several branches
         at += scores[query, place] > score
-    while at < last and scores[query, at] == score and ids[query, at] < row:
+    while at < last and scores[query, at] == score and 0 <= ids[query, at] < row:
         at += 1
     move_up(scores, query * k + at, query * k + last)
     move_up(ids, query * k + at, query * k + last)
@@ -42,19 +53,20 @@ def insert(
 
 @jit(inline="always")
 def worse(score: np.floating, row: int, other: np.floating, other_row: int) -> bool:
-    """Return whether (score, row) ranks behind the other; a row of −1 is a free entry."""
-    return score < other or (score == other and (row < 0 or row > other_row >= 0))
+    """Return whether (score, row) ranks behind the other."""
+    return score < other or (score == other and row > other_row)
 
 
 @jit
 def sink(
-    scores: NDArray[np.floating], ids: NDArray[np.int64], score: np.floating, row: int
+    scores: NDArray[np.floating], ids: NDArray[np.int64], parent: int, score: np.floating, row: int
 ) -> None:
-    """Replace the worst entry by (score, row), in a binary heap whose root, the worst, comes last.
+    """Replace an entry by (score, row), in a binary heap whose root, the worst, comes last.
 
+    Entries below ``parent``, which is replaced, are in the order of a heap; so they are afterwards.
     This touches log2 k entries; moving part of a thousand would touch hundreds of cache lines.
     """
-    last, parent = scores.size - 1, 0
+    last = scores.size - 1
     while True:
         child = 2 * parent + 1
         if child > last:

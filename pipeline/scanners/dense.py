@@ -41,7 +41,7 @@ class DenseScanner:
         (values,) = (columns[name] for name in self.names)
         start, few = 0, max(FIRST_ROWS, best.ids.shape[1])
         while start < len(values):
-            cold = bool((best.ids[:, -1] < 0).any())
+            cold = bool(np.isneginf(best.kth).any())
             stop = start + (min(few, self.rows) if cold else self.rows)
             block = float32_rows(values[start:stop])
             take(self.scores(block), first + start, best)
@@ -82,9 +82,10 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
 def take(scores: Float32, first: int, top_k: TopK) -> None:
     """Insert the scores [n, nq] of rows ``first``… that may be among the k best."""
     kth = top_k.kth.astype(np.float32)
-    # an equal score enters only where the list has a later row, or none yet
-    least = np.where(top_k.ids[:, -1] < first, np.nextafter(kth, np.float32(np.inf)), kth)
-    least[top_k.ids[:, -1] < 0] = -np.inf
+    # an equal score enters only where the list has a later row, or is not full
+    last = top_k.ids[:, -1]
+    full = (last >= 0) & (last < first)
+    least = np.where(full, np.nextafter(kth, np.float32(np.inf)), kth)
     rows, queries = np.empty((2, scores.size), np.int64)  # unwritten pages cost nothing
     count = survivors(scores, least, rows, queries)
     if count:

@@ -206,12 +206,13 @@ def list_near(
 def limit(score: np.float32, last: int, row: int, most: int, bits: int) -> int:
     """Return the greatest distance at which ``row`` and later rows may enter a list.
 
-    ``score`` and ``last`` are the list's k-th. An equal distance enters only before a later row.
+    ``score`` and ``last`` are the list's k-th. An equal distance enters a full list only before a
+    later row.
     """
-    if last < 0:
+    if score == -np.inf:
         return most
     distance = int(np.rint((1.0 - float(score)) * bits))
-    return distance if row < last else distance - 1
+    return distance if last < 0 or row < last else distance - 1
 
 
 @jit

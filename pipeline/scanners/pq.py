@@ -84,11 +84,7 @@ class Quantised:
 
     def __init__(self, table: NDArray[np.uint8], inverses: Float64) -> None:
         self.table, self.inverses = table, inverses
-        self.left = SERVICE  # rows until they may be made anew
-
-    def worn(self, finer: Float64) -> bool:
-        """Return whether the bytes are old, and the present k-th scores allow finer ones."""
-        return self.left <= 0 and bool((finer / self.inverses).mean() > WORN)
+        self.left, self.service = 0, SERVICE  # rows until they may be made anew, now and next time
 
 
 class Group(ABC):
@@ -117,15 +113,16 @@ class Group(ABC):
 
     def _quantised(self, kth: NDArray[np.floating], top_k: TopK) -> Quantised:
         """Return this list's own bytes: other threads' lists have other k-th scores."""
-        finer, kept = inverses(self.ceilings, kth), top_k.kept.get(self)
-        if kept is None:
-            kept = top_k.kept[self] = self.quantised(finer), SERVICE
-        elif kept[0].worn(finer):
-            made, rows = self.quantised(finer), GROWTH * kept[1]
-            made.left = rows
-            kept = top_k.kept[self] = made, rows
-        quantised: Quantised = kept[0]
-        return quantised
+        kept: Quantised | None = top_k.kept.get(self)
+        if kept is not None and kept.left > 0:
+            return kept
+        finer = inverses(self.ceilings, kth)
+        if kept is None or (finer / kept.inverses).mean() > WORN:
+            made = self.quantised(finer)
+            made.service = SERVICE if kept is None else kept.service
+            kept = top_k.kept[self] = made
+        kept.left, kept.service = kept.service, GROWTH * kept.service
+        return kept
 
     @abstractmethod
     def quantised(self, inverses: Float64) -> Quantised:

@@ -1,8 +1,13 @@
-"""Search codes exhaustively: scan every part for a batch of queries, and merge the lists."""
+"""Search codes exhaustively: scan every part for a batch of queries, and merge the lists.
+
+A long list would take many rows that better ones replace later. So a few rows are scanned first,
+for a score that about k rows reach; then all rows, of which only those enter that reach it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import ceil, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +16,13 @@ from mercore.pipeline.encoders.encoder import Encoder
 from mercore.pipeline.parallel import over_parts, read_ahead
 from mercore.pipeline.scanners.scanner import Scanner
 from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk_numba import LONGEST_SORTED
 from mercore.stores.codes import CodeStore
 from mercore.stores.part_store.part_reader import PartCache, PartReader
+
+FIRST_PARTS = 16  # some rows of so many parts, or of one part in 16, are scanned first
+DEVIATIONS = 4  # by which they may have more of the best rows than their share
+FEWEST = 64  # times k: to scan some rows first does not pay in fewer rows
 
 
 @dataclass(frozen=True)
@@ -75,20 +85,75 @@ def scan_parts(
     ----------
     scanned : the parts, and the number of first rows to scan of each, None for all
     """
-    parts, rows = scanned
+    (nq, k), scan = shape, Scan(codes, scanner, threads)
+    first = _first_rows(codes, scanned, k)
+    if first is None:
+        return merge(scan.lists(scanned, shape))
+    reached = merge(scan.lists((first.parts, first.rows), (nq, first.best))).kth
+    found = merge(scan.lists(scanned, shape, reached))
+    short = found.ids[:, -1] < 0  # the first rows had more of the best than their share
+    if short.any():
+        least = np.where(short, -np.inf, found.kth)
+        found = merge(scan.lists(scanned, shape, least))
+    return found
 
-    def work(parts: Iterator[int]) -> TopK:
-        top_k = TopK(*shape, np.float32)
-        for part, columns in read_parts(codes, scanner.names, parts):
-            first = (
-                columns
-                if rows is None
-                else {name: values[:rows] for name, values in columns.items()}
-            )
-            scanner.scan(first, codes.store.store.bounds(part)[0], top_k)
-        return top_k
 
-    return merge(over_parts(list(parts), threads, work))
+class FirstRows(NamedTuple):
+    """Rows that are scanned first: those at the begin of some parts.
+
+    About k rows of all that are scanned reach the score of their ``best``-th.
+    """
+
+    parts: list[int]
+    rows: int
+    best: int
+
+
+def _first_rows(
+    codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
+) -> FirstRows | None:
+    """Return the rows to scan first for k of the scanned rows, or None if that does not pay."""
+    (parts, rows), part_rows = scanned, codes.store.store.layout.part_rows
+    most = part_rows if rows is None else min(rows, part_rows)
+    every = len(parts) * most
+    if k <= LONGEST_SORTED or every < FEWEST * k:
+        return None
+    expected = (k / 4) ** (2 / 3)  # the least insertions: with more, first; with fewer, afterwards
+    step = max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
+    chosen = list(parts)[::step]
+    best = ceil(expected + DEVIATIONS * sqrt(expected))
+    return FirstRows(chosen, min(most, ceil(every / len(chosen) * expected / k)), best)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The scan of open codes by a scanner on some threads."""
+
+    codes: OpenCodes
+    scanner: Scanner
+    threads: int
+
+    def lists(
+        self,
+        scanned: tuple[Sequence[int], int | None],
+        shape: tuple[int, int],
+        least: NDArray[np.floating] | None = None,
+    ) -> list[TopK]:
+        """Return the top k of each thread's parts, of rows whose score reaches ``least``."""
+        parts, rows = scanned
+
+        def work(parts: Iterator[int]) -> TopK:
+            top_k = TopK(*shape, np.float32, least)
+            for part, columns in read_parts(self.codes, self.scanner.names, parts):
+                first = (
+                    columns
+                    if rows is None
+                    else {name: values[:rows] for name, values in columns.items()}
+                )
+                self.scanner.scan(first, self.codes.store.store.bounds(part)[0], top_k)
+            return top_k
+
+        return over_parts(list(parts), self.threads, work)
 
 
 def read_parts(

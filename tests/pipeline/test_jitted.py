@@ -19,7 +19,7 @@ from mercore.pipeline.kernels import pair_sums_numba, terms_numba
 from mercore.pipeline.kernels.pair_sums_numba import TILE
 from mercore.pipeline.scanners.sparse import panels
 from mercore.pipeline.scanners.sparse_numba import half_squares, scan_batch, scan_one
-from mercore.pipeline.topk import top_k_of
+from mercore.pipeline.topk import TopK, merge, top_k_of
 from mercore.pipeline.topk_numba import LONGEST_SORTED, insert, insert_pairs, survivors
 from tests.independent import reference
 from tests.support.cases import loop_over
@@ -222,11 +222,32 @@ def test_a_long_list_has_its_worst_last_whatever_the_order(k: int, values: int) 
         if count >= k:
             assert (found[1, -1], ids[1, -1]) == (best[0, -1], seen[true[0, -1]])
         else:
-            assert ids[1, -1] == -1
+            assert ids[1, -1] == -1 - count
+            assert np.isneginf(found[1, -1])
     merged = top_k_of(found[1:], ids[1:], k)
     np.testing.assert_array_equal(merged.scores, best)
     np.testing.assert_array_equal(merged.ids, true)
     assert (ids[0] == -1).all()
+
+
+@compiled
+@loop_over("k", [1, 7, 40, LONGEST_SORTED + 1, 200])
+@loop_over("values", [3, 10**6])
+def test_rows_enter_a_list_only_if_they_reach_its_least_score(k: int, values: int) -> None:
+    rng = np.random.default_rng(k)
+    scores = rng.integers(0, values, 400).astype(np.float32)
+    for least in (np.median(scores), scores.max(), np.float32(values)):
+        lists = TopK(1, k, np.float32, np.array([least], np.float32))
+        for row in rng.permutation(400):
+            insert(lists.scores, lists.ids, 0, scores[row], int(row))
+        near = np.flatnonzero(scores >= least)
+        best, true = reference.top_k(scores[None, near], min(k, len(near)))
+        merged = merge([lists])
+        np.testing.assert_array_equal(merged.scores[0, : len(near)], best[0])
+        np.testing.assert_array_equal(merged.ids[0, : len(near)], near[true[0]])
+        assert (merged.ids[0, len(near) :] == -1).all()
+        assert np.isneginf(merged.scores[0, len(near) :]).all()
+        assert len(near) >= k or lists.kth == least
 
 
 @compiled

@@ -64,7 +64,7 @@ class BoundScanner:
         codes, terms = self._columns(columns)
         start, few = 0, max(FEW_ROWS, best.ids.shape[1])
         while start < len(codes):
-            if (best.ids[:, -1] < 0).any():  # lists that are not full take all pairs
+            if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + min(few, self.rows)
                 take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
             else:

@@ -176,7 +176,7 @@ class GridBounds:
         """Insert the bounds of one part, whose first row is ``first``, into the top-k lists."""
         rows, start, few = len(columns["code"]), 0, max(FEW_ROWS, best.ids.shape[1])
         while start < rows:
-            if (best.ids[:, -1] < 0).any():  # lists that are not full take all pairs
+            if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + few
                 take(self.bounds(_rows(columns, start, stop)), first + start, best)
             else:
