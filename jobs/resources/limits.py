@@ -204,7 +204,7 @@ def exact_bytes(
     pairs = int((budget.share * batch + budget.a_row) * rows)
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     caches = ROW_CACHE_BYTES + PART_CACHE_BYTES
-    a_batch = PAIR_BYTES * pairs + rows_left + caches + 9 * rows + vectors.rows
+    a_batch = PAIR_BYTES * pairs + rows_left + caches + 10 * rows
     at_once = min(options.batches(queries), options.threads)
     return needed + search_bytes(codes, options, queries=queries) + at_once * a_batch
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: few enough to stay in the cache
 MAX_BLOCK_ROWS = 1024
+# rows of a large store are drawn from 1024 runs, or more: at most 1 row in 8 of them
+DRAWN_RUNS, RUN_ROWS, RUNS_ROWS = 1 << 10, 1 << 11, 8
 METRICS = ("distance", "product")  # rankings by codes of coordinates
 OPTION = "option"  # key of a field's metadata
 Model = Mapping[str, NDArray[Any]]
@@ -311,8 +313,17 @@ def check_random_state(random_state: int) -> None:
 
 
 def draw_rows(rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
-    """Return ``count`` of ``rows`` rows, int64, ascending: drawn without replacement, uniformly."""
-    return np.sort(rng.choice(rows, count, replace=False, shuffle=False)).astype(np.int64)
+    """Return ``count`` of ``rows`` rows, int64, ascending: drawn without replacement, uniformly.
+
+    Of very many rows, runs of neighbours are drawn first, and rows from those: so what is read of
+    a store does not grow with it.
+    """
+    runs = max(DRAWN_RUNS, RUNS_ROWS * count // RUN_ROWS)
+    if rows <= runs * RUN_ROWS:
+        return np.sort(rng.choice(rows, count, replace=False, shuffle=False)).astype(np.int64)
+    chosen = np.sort(rng.choice(rows // RUN_ROWS, runs, replace=False, shuffle=False))
+    drawn = draw_rows(rng, runs * RUN_ROWS, count)
+    return np.asarray(chosen[drawn // RUN_ROWS] * RUN_ROWS + drawn % RUN_ROWS, np.int64)
 
 
 def read_rows(vectors: "Vectors", rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -44,7 +44,7 @@ class Bounded:
         self.greatest = np.full(self.nq, -np.inf)
         self.failing = np.zeros(self.nq, np.bool_)
         self._seeds = np.empty(0, np.int64)  # the seeds, scored or claimed, as query · n + row
-        self._seed_rows = np.zeros(scorer.vectors.rows, np.bool_)
+        self._seed_rows = np.empty(0, np.int64)  # the rows of seeds, ascending
         self._first_share = 1  # with near seeds given, k-th scores hardly rise in the first window
         self._claims = pairs_of(np.empty((self.nq, 0), np.int64))
         self._claimed_kth = np.full(self.nq, np.float32(-np.inf))
@@ -113,7 +113,7 @@ class Bounded:
     def _remember(self, rows: NDArray[np.int64], queries: NDArray[np.int64]) -> None:
         """Remember the seeds: pairs that bounds need not find."""
         self._seeds = queries * self.scorer.vectors.rows + rows
-        self._seed_rows[rows] = True
+        self._seed_rows = np.unique(rows)
 
     def _collect(self, parts: range, least: Float32) -> Pairs:
         """Return the pairs of some parts whose bound reaches ``least``.
@@ -128,7 +128,7 @@ class Bounded:
     def _score(self, pairs: Pairs, parts: range) -> None:
         """Score the pairs of a window: the greatest bounds first, then those that still reach."""
         first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
-        known = self._known(pairs)
+        known = self._known(pairs, first, end)
         pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
         fetched = np.zeros(end - first, np.bool_)
         fetched[pairs.rows - first] = True
@@ -168,11 +168,14 @@ class Bounded:
         counts = np.bincount(pairs.queries[some], minlength=self.nq)
         return some & (counts <= FEW_ROWS + 2 * self.k)[pairs.queries]
 
-    def _known(self, pairs: Pairs) -> NDArray[np.bool_]:
-        """Return which pairs are seeds, scored or claimed, bool[p]."""
+    def _known(self, pairs: Pairs, first: int, end: int) -> NDArray[np.bool_]:
+        """Return which pairs of rows [first, end) are seeds, scored or claimed, bool[p]."""
         rows = self.scorer.vectors.rows
         # a fast test, by the row alone: most rows are seeds of no query
-        known = self._seed_rows[pairs.rows]
+        seeded = np.zeros(end - first, np.bool_)
+        here = slice(*np.searchsorted(self._seed_rows, [first, end]))
+        seeded[self._seed_rows[here] - first] = True
+        known = seeded[pairs.rows - first]
         some = np.flatnonzero(known)
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)
         return known

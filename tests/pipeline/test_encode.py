@@ -136,6 +136,20 @@ def test_another_seed_draws_other_atoms_and_each_atom_is_a_row(
     np.testing.assert_array_equal(draw_rows(np.random.default_rng(0), 5, 5), np.arange(5))
 
 
+@pytest.mark.parametrize("count", [1, 1000, 1_000_000])
+def test_rows_drawn_from_a_large_store_come_from_a_bounded_number_of_runs(count: int) -> None:
+    rows = 10**10
+    drawn = draw_rows(np.random.default_rng(0), rows, count)
+    assert drawn.dtype == np.int64
+    assert len(drawn) == count
+    assert (np.diff(drawn) > 0).all()
+    assert 0 <= drawn[0] <= drawn[-1] < rows
+    runs = np.unique(drawn // 2048)
+    assert len(runs) <= max(1024, 8 * count // 2048)
+    if count > 1:  # from all over the store
+        assert np.abs(np.histogram(drawn, 8, (0, rows))[0] / count - 1 / 8).max() < 0.05
+
+
 # What codes say
 
 

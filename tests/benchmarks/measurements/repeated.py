@@ -1,0 +1,61 @@
+"""Stores of any number of rows on a small disk: the files of a smaller store, linked over and over.
+
+Each part is a file of its own for every command: it has a path and a receipt, and is read and
+checked. Only the disk holds it once.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.part_store.header import Header, Layout
+from mercore.stores.part_store.part_store import PartStore, create
+from mercore.stores.spec import digest, to_json
+from mercore.stores.vectors import KIND, VectorStore, open_vector_store
+
+
+def repeated_vectors(source: Path, out: Path, rows: int, period: int) -> VectorStore:
+    """Write a vector store of at least ``rows`` rows: the first ``period`` of a store, repeated.
+
+    Parts are whole.
+    """
+    held = open_vector_store(source)
+    layout = _layout(held.store.layout, rows)
+    entries = held.chunk_entries()[: period // layout.part_rows]
+    content = digest([entries[part % len(entries)] for part in range(layout.parts)])
+    spec = replace(held.spec, content=content, source_rows=layout.rows)
+    header = Header(kind=KIND, spec=to_json(spec), layout=layout, notes=held.store.header.notes)
+    store = create(out, header, {})
+    _link(held.store, store, len(entries))
+    return VectorStore(store)
+
+
+def repeated_codes(source: Path, vectors: VectorStore, out: Path, period: int) -> CodeStore:
+    """Write the codes of repeated vectors: those of the first ``period`` rows, repeated."""
+    held = open_code_store(source)
+    layout = _layout(held.store.layout, vectors.rows)
+    assert layout.rows == vectors.rows
+    spec = replace(held.spec, source=vectors.fingerprint)
+    made = CodeStore.create_or_resume(out, spec, layout, held.model, source_path=vectors.where)
+    _link(held.store, made.store, period // layout.part_rows)
+    return made
+
+
+def _layout(layout: Layout, rows: int) -> Layout:
+    """Return a layout of whole parts for at least so many rows."""
+    return replace(layout, rows=-(-rows // layout.part_rows) * layout.part_rows)
+
+
+def _link(source: PartStore, made: PartStore, parts: int) -> None:
+    """Link the files of the first ``parts`` parts of a store, over and over."""
+    receipts = [source.receipt(part) for part in range(parts)]
+    for part in range(made.layout.parts):
+        receipt = receipts[part % parts]
+        assert receipt is not None
+        for name in made.layout.column_names:
+            column = made.layout.column(name)
+            file = Path(str(made.location)) / column.chunk_key(part)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            os.link(Path(str(source.location)) / column.chunk_key(receipt.part), file)
+        made.publish_receipt(part, receipt.chunks, receipt.facts)
