@@ -148,6 +148,11 @@ class DerivedStore:
         """The receipts of all parts; raises ``IntegrityError`` unless all are done."""
         return self.store.receipts()
 
+    @cached_property
+    def stored_bytes(self) -> dict[str, int]:
+        """Bytes on disk per column; raises ``IntegrityError`` unless all parts are done."""
+        return self.store.column_bytes(self.receipts)
+
     @property
     def source_path(self) -> str:
         """The path or URL of the vector store when the codes were made."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
+from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import Header, open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
@@ -256,7 +257,7 @@ class VectorStore(Vectors):
         self.where = store.where
         self.fingerprint = store.header.spec_digest
         self.part_rows = store.layout.part_rows
-        self._receipts: list[Receipt] = store.receipts()
+        self._receipts: dict[int, Receipt] = {}  # read when they are needed: there may be 30 000
         grown_from = store.layout.grown_from
         dropped = dropped_rows(store.read_model(), len(grown_from) + 1)
         self.dropped: NDArray[np.int64] = np.concatenate(dropped)
@@ -268,7 +269,15 @@ class VectorStore(Vectors):
 
     def chunk_entries(self) -> list[dict[str, Any]]:
         """Return size and checksum of the chunk of each part."""
-        return [receipt.chunks["vectors"] for receipt in self._receipts]
+        return [receipt.chunks["vectors"] for receipt in self.store.receipts()]
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the rows on disk."""
+        column = self.store.layout.column("vectors")
+        if column.is_plain:
+            return self.parts * (column.chunk_bytes + CHECKSUM_BYTES)
+        return self.store.column_bytes(self.store.receipts())["vectors"]
 
     @property
     def source(self) -> str:
@@ -283,7 +292,10 @@ class VectorStore(Vectors):
         IntegrityError
             If a byte differs from the ingested one.
         """
-        return self.store.read_chunk(self._receipts[part], "vectors")
+        receipt = self._receipts.get(part)
+        if receipt is None:
+            receipt = self._receipts[part] = self.store.done_receipt(part)
+        return self.store.read_chunk(receipt, "vectors")
 
 
 def store_of(vectors: Vectors) -> VectorStore | None:

@@ -103,6 +103,6 @@ def _runs(
         ):
             made = ingest(rows, writer, counter, drop=drop)
         seen["dropped"] = made.spec.dropped_rows / rows.shape[0]
-        seen["row_bytes"] = sum(made.store.stored_bytes.values()) / made.rows
+        seen["row_bytes"] = made.stored_bytes / made.rows
 
     return run, seen

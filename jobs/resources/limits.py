@@ -151,7 +151,7 @@ def search_bytes(
     if reranked is not None:
         lists += reranked.open_bytes + options.threads * _scored_part_bytes(reranked)
     if isinstance(store, CodeStore):
-        row = sum(store.store.stored_bytes.values()) / store.rows
+        row = sum(store.stored_bytes.values()) / store.rows
         plain = all(
             store.store.layout.column(name).is_plain for name in store.store.layout.column_names
         )

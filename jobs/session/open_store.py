@@ -195,7 +195,7 @@ class OpenStore:
             left = self._memory
         else:
             vectors = open_source_vectors(codes, self._moved)
-            left = max(0, self._memory - sum(codes.store.stored_bytes.values()))
+            left = max(0, self._memory - sum(codes.stored_bytes.values()))
         return VectorCache(vectors, left)
 
     @cached_property

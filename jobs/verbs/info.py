@@ -57,7 +57,7 @@ def describe_vectors(vectors: VectorStore) -> Report:
         "path": vectors.where,
         "rows": vectors.rows,
         "parts": vectors.parts,
-        "bytes": sum(vectors.store.stored_bytes.values()),
+        "bytes": vectors.stored_bytes,
         "fingerprint": vectors.fingerprint,
         **{
             key: value
@@ -76,7 +76,8 @@ def _appended(vectors: VectorStore) -> str:
 
 def describe_codes(codes: CodeStore) -> Report:
     """Return the description of a code store, which may be unfinished."""
-    columns, parts_done = codes.store.stored_bytes, codes.store.parts_done
+    done = codes.store.done()
+    columns, parts_done = codes.store.column_bytes(done), len(done)
     total = sum(columns.values())
     rows_done = min(codes.rows, parts_done * codes.store.layout.part_rows)
     return {
@@ -96,14 +97,15 @@ def describe_codes(codes: CodeStore) -> Report:
 
 def describe_orders(orders: OrderStore) -> Report:
     """Return the description of sorted orders, which may be unfinished."""
-    columns = orders.store.stored_bytes
+    done = orders.store.done()
+    columns = orders.store.column_bytes(done)
     return {
         "kind": ORDERS,
         "path": orders.where,
         "rows": orders.rows,
         "orders": orders.orders,
         "parts": orders.parts,
-        "parts_done": orders.store.parts_done,
+        "parts_done": len(done),
         "random_state": orders.spec.random_state,
         **_scoring(orders),
         "encoder": orders.spec.encoder,

@@ -44,7 +44,7 @@ class OrderTask(SearchTask):
     @property
     def scanned_bytes(self) -> int:
         """Bytes of the orders."""
-        return sum(self.orders.store.stored_bytes.values())
+        return sum(self.orders.stored_bytes.values())
 
     def bytes_with(self, settings: SearchSettings) -> int:
         """Return the bytes of memory that one worker takes for one batch."""

@@ -294,7 +294,7 @@ class SearchTask(ABC):
         """Bytes of the scanned store."""
         scanned = self.scanned
         if isinstance(scanned, CodeStore):
-            return sum(scanned.store.stored_bytes.values())
+            return sum(scanned.stored_bytes.values())
         return scanned.rows * scanned.dims * scanned.dtype.itemsize
 
     def stores(self, kernel: Kernel) -> Stores:

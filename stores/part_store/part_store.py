@@ -1,6 +1,6 @@
 """A store of parts: a Zarr v3 group with an array per column, a model, and a receipt per part."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -233,14 +233,29 @@ class PartStore:
         size_of = self.location.sizes()
         for part, receipt in enumerate(self._read_receipts()):
             if receipt is None:
-                raise self.fault(
-                    part, "it has no receipt, so it is not done: expected one for every part"
-                )
+                raise self._not_done(part)
             for name in self.layout.column_names:
                 column = self.layout.column(name)
                 self._check_size(receipt, column, size_of(column.chunk_key(part)))
             receipts.append(receipt)
         return receipts
+
+    def done_receipt(self, part: int) -> Receipt:
+        """Return the receipt of a part.
+
+        Raises
+        ------
+        IntegrityError
+            If it is missing or damaged.
+        """
+        receipt = self.receipt(part)
+        if receipt is None:
+            raise self._not_done(part)
+        return receipt
+
+    def _not_done(self, part: int) -> IntegrityError:
+        """Return the error that a part has no receipt."""
+        return self.fault(part, "it has no receipt, so it is not done: expected one for every part")
 
     def read_chunk(
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
@@ -368,19 +383,21 @@ class PartStore:
             )
         return np.frombuffer(data[: column.chunk_bytes], column.dtype).reshape(column.shape)
 
-    @property
-    def stored_bytes(self) -> dict[str, int]:
-        """Bytes on disk per column, by the receipts of the parts that are done."""
-        done = [receipt for receipt in self._read_receipts() if receipt is not None]
+    def done(self) -> list[Receipt]:
+        """Return the receipts of the parts that are done."""
+        return [receipt for receipt in self._read_receipts() if receipt is not None]
+
+    def column_bytes(self, receipts: Sequence[Receipt]) -> dict[str, int]:
+        """Return the bytes on disk per column of the parts of some receipts."""
         return {
-            name: sum(receipt.chunks[name]["bytes"] for receipt in done)
+            name: sum(receipt.chunks[name]["bytes"] for receipt in receipts)
             for name in self.layout.column_names
         }
 
     @property
     def parts_done(self) -> int:
         """Number of parts that have a receipt."""
-        return sum(receipt is not None for receipt in self._read_receipts())
+        return len(self.done())
 
     @property
     def fix(self) -> str:

@@ -47,7 +47,7 @@ def holds_section(
     codes: CodeStore, spec: EncoderSpec, vectors: Vectors | None, absent: str
 ) -> Section:
     """Return what the store holds, and how it was made."""
-    total, code = sum(codes.store.stored_bytes.values()), row_bytes(spec.columns("none"))
+    total, code = sum(codes.stored_bytes.values()), row_bytes(spec.columns("none"))
     layout, linear_map = codes.store.layout, map_of(codes)
     facts = {
         "store": codes.where,

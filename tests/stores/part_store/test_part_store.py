@@ -121,7 +121,7 @@ def test_a_receipt_states_what_lies_on_disk(store: PartStore) -> None:
         for name, told in receipt.chunks.items():
             data = Path(str(store.chunk_file(LAYOUT.column(name), receipt.part))).read_bytes()
             assert told == {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
-    assert store.stored_bytes == {
+    assert store.column_bytes(store.receipts()) == {
         name: sum(
             path.stat().st_size
             for path in (Path(store.where) / name / "c").rglob("*")
