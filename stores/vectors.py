@@ -149,10 +149,10 @@ class WatchedVectors(WrappedVectors):
         """The parts that were read."""
         return sorted(set(range(self.parts)) - self._unread)
 
-    def check_rest(self) -> None:
-        """Read the parts that were not read; raise ``IntegrityError`` if a byte is wrong."""
-        for part in sorted(self._unread):
-            self.read_part(part)
+    @property
+    def unread(self) -> list[int]:
+        """The parts that were not read."""
+        return sorted(self._unread)
 
 
 class VectorCache(WrappedVectors):

@@ -4,7 +4,7 @@ A long list would take many rows that better ones replace later. So a few rows a
 for a score that about k rows reach; then all rows, of which only those enter that reach it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, NamedTuple
@@ -39,14 +39,12 @@ class OpenCodes:
     checked: set[int] = field(default_factory=set)
     idle: dict[tuple[str, ...], list[PartReader]] = field(default_factory=dict)
 
-    def check_rest(self) -> None:
-        """Read the parts that no search has read.
+    @property
+    def unread(self) -> list[int]:
+        """The parts that no search has read."""
+        return sorted(set(range(self.store.parts)) - self.checked)
 
-        Raise ``IntegrityError`` if a byte differs from the one written.
-        """
-        self.check(sorted(set(range(self.store.parts)) - self.checked))
-
-    def check(self, parts: Sequence[int]) -> None:
+    def check(self, parts: Iterable[int]) -> None:
         """Read parts; raise ``IntegrityError`` if a byte differs from the one written."""
         store = self.store.store
         for part in parts:

@@ -1,6 +1,6 @@
 """An executor on threads of this process, for batches of queries that run at the same time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.encoder import BoundEncoder
 from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.parallel import over_parts
 from mercore.pipeline.scanners.scanner import Bounds, Scanner
 from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search.collect import Collected, PairBudget, collect
@@ -75,12 +76,12 @@ class ThreadExecutor:
 
     def check_rest(self) -> None:
         """Read the parts that no search has read: see ``Executor``."""
-        if isinstance(self.vectors, WatchedVectors):
-            self.vectors.check_rest()
-        if self.codes is not None:
-            self.codes.check_rest()
+        vectors = self.vectors.unread if isinstance(self.vectors, WatchedVectors) else []
+        codes = self.codes.unread if self.codes else []
+        over_parts(vectors, self.threads, lambda parts: self.check([], parts))
+        over_parts(codes, self.threads, lambda parts: self.check(parts, []))
 
-    def check(self, codes: Sequence[int], vectors: Sequence[int]) -> None:
+    def check(self, codes: Iterable[int], vectors: Iterable[int]) -> None:
         """Read the given parts.
 
         Raise ``IntegrityError`` if a byte differs from the byte that was written.

@@ -80,10 +80,12 @@ def verify(folder: Path) -> Outcome:
 def test_one_query_needs_few_parts_of_the_vectors(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mercore.stores.vectors import WatchedVectors
+    from mercore.pipeline.search.thread_executor import ThreadExecutor
 
     monkeypatch.setattr(
-        WatchedVectors, "check_rest", lambda vectors: pytest.fail(str(len(vectors._unread)))
+        ThreadExecutor,
+        "check_rest",
+        lambda executor: pytest.fail(str(len(executor.vectors.unread))),
     )
     with pytest.raises(pytest.fail.Exception) as caught:
         search(folder)
