@@ -4,6 +4,7 @@ Other processes may be busy. So a sample's time is counted without the time that
 for a core, and the least of several counts.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,12 +15,12 @@ from types import MappingProxyType
 Run = Callable[[int], object]
 REPEATS = 3
 LOADING = 1.0  # the most seconds for loading jitted functions; compiling them takes longer
-THREADS = Path("/proc/self/task")
+THREADS, STATISTICS = Path("/proc/self/task"), Path("/proc/stat")
 
 
 @dataclass(kw_only=True)
 class Spent:
-    """The seconds of some work: passed, of the processor, and waited for a core by its threads.
+    """The seconds of some work: passed, of the processor, and waited for cores of other processes.
 
     Seconds of the processor and of waiting are added up over the threads.
     """
@@ -49,11 +50,13 @@ def timed() -> Iterator[Spent]:
     Its threads must not end within the block.
     """
     spent = Spent()
-    waited, processor, began = _waited(), time.process_time(), time.perf_counter()
+    waited, busy = _waited(), _busy()
+    processor, began = time.process_time(), time.perf_counter()
     yield spent
     spent.passed = time.perf_counter() - began
     spent.processor = time.process_time() - processor
-    spent.waited = max(0.0, _waited() - waited)
+    others = _busy() - busy - spent.processor  # threads also wait for each other
+    spent.waited = max(0.0, min(_waited() - waited, others))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +179,14 @@ def _timed(run: Run, units: int) -> Spent:
     with timed() as spent:
         run(units)
     return spent
+
+
+def _busy() -> float:
+    """Return the seconds that the cores of this process have worked, for any process."""
+    cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    lines = [line.split() for line in STATISTICS.read_text().splitlines()]
+    ticks = [sum(map(int, line[1:4] + line[6:9])) for line in lines if line[0] in cores]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def _waited() -> float:
