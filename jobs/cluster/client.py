@@ -103,33 +103,41 @@ def slots(client: Client) -> list[str]:
     ]
 
 
-def wait_for(futures: Sequence["Future[Any]"], client: Client, *, first: bool = False) -> None:
-    """Wait until all futures, or with ``first`` one of them, are done.
+def wait_for(futures: Sequence["Future[Any]"], client: Client) -> None:
+    """Wait until all futures are done.
 
     Raises
     ------
     ClusterError
         If the cluster has no worker for a minute.
     """
-    lost_at: float | None = None
+    watch = WorkerWatch(client)
     while True:
         try:
-            wait(
-                futures,
-                timeout=POLL_SECONDS,
-                return_when="FIRST_COMPLETED" if first else "ALL_COMPLETED",
-            )
+            wait(futures, timeout=POLL_SECONDS)
         except TimeoutError:
-            now = time.monotonic()
-            lost_at = None if client.nthreads() else lost_at or now
-            if lost_at is not None and now - lost_at >= NO_WORKER_SECONDS:
-                raise ClusterError(
-                    f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, "
-                    "expected at least one. "
-                    "Fix: start workers, then run the same command again: finished parts are kept."
-                ) from None
+            watch.check()
         else:
             return
+
+
+class WorkerWatch:
+    """A watch over the workers of a cluster, while their results are waited for."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._lost_at: float | None = None
+
+    def check(self) -> None:
+        """Raise ``ClusterError`` if all checks of the last minute found no worker."""
+        now = time.monotonic()
+        self._lost_at = None if self.client.nthreads() else self._lost_at or now
+        if self._lost_at is not None and now - self._lost_at >= NO_WORKER_SECONDS:
+            raise ClusterError(
+                f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, "
+                "expected at least one. "
+                "Fix: start workers, then run the same command again: finished parts are kept."
+            )
 
 
 def results(futures: Sequence["Future[Value]"], client: Client) -> list[Value]:

@@ -1,11 +1,21 @@
 """Tasks on Dask workers: one future per task, in a sliding window."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client, Future, WorkerPlugin
 
-from mercore.jobs.cluster.client import forget_plugin, losing, results, slots, wait_for
+from mercore.jobs.cluster.client import (
+    POLL_SECONDS,
+    WorkerWatch,
+    forget_plugin,
+    losing,
+    results,
+    slots,
+)
 
 FUTURES_PER_THREAD = 2
 
@@ -20,7 +30,7 @@ def run_tasks(
     client: Client,
     store: str,
     plugin: NamedPlugin,
-    tasks: tuple[Callable[..., int], Iterable[tuple[Any, ...]]],
+    tasks: tuple[Callable[..., int], Iterator[tuple[Any, ...]]],
     advance: Callable[[int], None],
 ) -> None:
     """Run a function with each of some arguments on the workers, which all have the plugin.
@@ -40,18 +50,35 @@ def run_tasks(
         If the cluster goes away, has no worker for a minute, or workers keep dying of one task.
     """
     function, arguments = tasks
-    waiting = iter(arguments)
+    done, flow = SimpleQueue["Future[int]"](), set["Future[int]"]()
 
-    def submit(count: int) -> set["Future[int]"]:
-        window = [each for _, each in zip(range(count), waiting, strict=False)]
-        return {client.submit(function, *each, pure=False) for each in window}
+    def submit(count: int) -> None:
+        for each in islice(arguments, count):
+            future = client.submit(function, *each, pure=False)
+            future.add_done_callback(done.put)
+            flow.add(future)
 
     with losing(store):
         client.register_plugin(plugin)
-        flow = submit(max(1, len(slots(client))) * FUTURES_PER_THREAD)
+        submit(max(1, len(slots(client))) * FUTURES_PER_THREAD)
         while flow:
-            wait_for(list(flow), client, first=True)
-            done = {future for future in flow if future.done()}
-            flow = (flow - done) | submit(len(done))
-            advance(sum(results(list(done), client)))
+            finished = _finished(done, client)
+            flow.difference_update(finished)
+            submit(len(finished))
+            advance(sum(results(finished, client)))
     forget_plugin(client, plugin.name)
+
+
+def _finished(done: SimpleQueue["Future[int]"], client: Client) -> list["Future[int]"]:
+    """Wait for futures in a queue; return all that are there: no other future is looked at."""
+    watch = WorkerWatch(client)
+    while True:
+        try:
+            finished = [done.get(timeout=POLL_SECONDS)]
+        except Empty:
+            watch.check()
+        else:
+            with suppress(Empty):
+                while True:
+                    finished.append(done.get_nowait())
+            return finished

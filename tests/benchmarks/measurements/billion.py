@@ -1,8 +1,11 @@
-"""A store of a billion codes, and what its commands take."""
+"""Stores of a billion rows, and what their commands take."""
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,9 @@ from mercore.stores.codes import CodeStore, create_or_resume, open_code_store
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements.exact import spread_queries
+from tests.benchmarks.measurements.repeated import repeated_codes, repeated_vectors, whole_rows
 from tests.benchmarks.reporting.tables import Row
 from tests.support.peaks import measured
 
@@ -23,19 +28,37 @@ HOUR = 3600.0
 READ_BYTES = 1 << 23
 
 
-def encoded(vectors: Path, codes: Path, encoder: Sequence[object]) -> Row:
-    """Encode a vector store by the command; return its time beside the planned one."""
+def encoded(vectors: Path, codes: Path, encoder: Sequence[object], others: int = 0) -> Row:
+    """Encode a vector store by the command; return its time beside the planned one.
+
+    ``others`` is the number of other processes that are busy meanwhile.
+    """
     words = ("encode", vectors, codes, "--kernel", "chi2", "--encoder", *encoder)
-    plan = json.loads(measured("plan", *words, "--json", seconds=HOUR).outcome.out)
-    (planned,) = (each for each in plan["times"] if each["cores"] == available_cores())
-    ran = measured(*words, seconds=HOUR)
+    with busy(others):
+        plan = json.loads(measured("plan", *words, "--json", seconds=HOUR).outcome.out)
+        (planned,) = (each for each in plan["times"] if each["cores"] == available_cores())
+        ran = measured(*words, seconds=HOUR)
+    seconds = planned.get("seconds_busy", planned["seconds"])
     return {
         "encoder": " ".join(map(str, encoder)),
+        "other busy processes": others,
         "seconds": ran.seconds,
-        "planned / taken": planned["seconds"] / ran.seconds,
+        "planned / taken": seconds / ran.seconds,
         "µs per row": ran.seconds / plan["rows"] * 1e6,
         "peak, MB": ran.peak / 1e6,
     }
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep other processes busy for the block."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def tiled(codes: Path, vectors: Path, out: Path, rows: int) -> CodeStore:
@@ -74,6 +97,73 @@ def searches(codes: Path, query_file: str, folder: Path) -> list[Row]:
             words = ("search", codes, queries, "-k", k, *out)
             lines.append(_line(f"search, {count} queries, k = {k}", *_cold_and_warm(files, words)))
     return lines
+
+
+def large(vectors: Path, codes: Path, query_file: str, folder: Path, rows: int) -> list[Row]:
+    """Return what commands take on ``rows`` repeated vectors and the codes that prove."""
+    held = open_code_store(codes)
+    large_vectors = repeated_vectors(vectors, folder / "large-vectors", rows, whole_rows(held))
+    repeated_codes(codes, folder / "large-codes", rows, vectors=large_vectors)
+    queries, more = folder / "large-queries.npy", folder / "more.npy"
+    np.save(queries, spread_queries(query_file, 10))
+    np.save(more, open_rows(query_file).read(0, 10_000))
+    store, made = folder / "large-vectors", folder / "large-codes"
+    part_rows = held.store.layout.part_rows
+    encode = ("encode", store, made, "--kernel", "chi2", "--encoder", "kpca-pq")
+    out = ("--out", folder / "large.npz", "--force", "--memory", MEMORY)
+    steps: dict[str, Sequence[object]] = {
+        "info of the vectors": ("info", store),
+        "info of the codes": ("info", made),
+        "check of the codes": ("check", made),
+        "plan of the exact search": ("plan", "search", made, queries, "-k", 10, "--exact", *out),
+        "exact search, 10 queries, k = 10": ("search", made, queries, "-k", 10, "--exact", *out),
+        "encode again: all is done": (*encode, "--part-rows", part_rows),
+        "append 10,000 rows": ("append", more, store),
+        "encode the new rows": (*encode, "--part-rows", part_rows),
+    }
+    lines = []
+    for name, words in steps.items():
+        ran = measured(*words, seconds=HOUR)
+        lines.append({"command": name, "seconds": ran.seconds, "peak, MB": ran.peak / 1e6})
+    return lines
+
+
+def far_ids(codes: Path, query_file: str, folder: Path, rows: int) -> list[Row]:
+    """Search repeated codes of ``rows`` rows; count hits that are not those of the first period."""
+    held, found = open_code_store(codes), folder / "far.npz"
+    period, copies = whole_rows(held), 4
+    far, near = folder / "far", folder / "near"
+    large = repeated_codes(codes, far, rows)
+    repeated_codes(codes, near, period)
+    queries = folder / "far-queries.npy"
+    np.save(queries, spread_queries(query_file, 32))
+    times = large.rows // period + 1
+    k = copies * times
+    seconds = {}
+    hits = {}
+    for store, width in ((near, copies), (far, k)):
+        out = ("-k", width, "--out", found, "--force", "--memory", MEMORY)
+        seconds[store] = measured("search", store, queries, *out, seconds=HOUR).seconds
+        with np.load(found) as arrays:
+            hits[store] = arrays["scores"], arrays["ids"]
+    wrong = 0
+    for scores, ids, theirs in zip(*hits[near], hits[far][1], strict=True):
+        every = (ids[:, None] + period * np.arange(times)).ravel()
+        order = np.lexsort((every, -np.repeat(scores, times)))
+        expected = every[order][every[order] < large.rows]
+        sure = np.repeat(scores, times)[order][every[order] < large.rows] > scores[-1]
+        wrong += int((expected[sure] != theirs[: sure.sum()]).sum())
+    ids = hits[far][1]
+    return [
+        {
+            "rows": large.rows,
+            "parts": large.parts,
+            "hits": ids.size,
+            "hits beyond 2³¹": int((ids >= 1 << 31).sum()),
+            "wrong": wrong,
+            "seconds": seconds[far],
+        }
+    ]
 
 
 def exact(vectors: Path, codes: Path, query_file: str, folder: Path) -> list[Row]:

@@ -31,15 +31,27 @@ def repeated_vectors(source: Path, out: Path, rows: int, period: int) -> VectorS
     return VectorStore(store)
 
 
-def repeated_codes(source: Path, vectors: VectorStore, out: Path, period: int) -> CodeStore:
-    """Write the codes of repeated vectors: those of the first ``period`` rows, repeated."""
+def repeated_codes(
+    source: Path, out: Path, rows: int, *, vectors: VectorStore | None = None
+) -> CodeStore:
+    """Write codes of at least ``rows`` rows: those in the whole parts of a store, repeated.
+
+    ``vectors`` are what they encode; without them, they say that they encode those of the source.
+    """
     held = open_code_store(source)
-    layout = _layout(held.store.layout, vectors.rows)
-    assert layout.rows == vectors.rows
-    spec = replace(held.spec, source=vectors.fingerprint)
-    made = CodeStore.create_or_resume(out, spec, layout, held.model, source_path=vectors.where)
-    _link(held.store, made.store, period // layout.part_rows)
+    layout = _layout(held.store.layout, rows)
+    spec, where = held.spec, held.source_path
+    if vectors is not None:
+        assert layout.rows == vectors.rows
+        spec, where = replace(spec, source=vectors.fingerprint), vectors.where
+    made = CodeStore.create_or_resume(out, spec, layout, held.model, source_path=where)
+    _link(held.store, made.store, whole_rows(held) // layout.part_rows)
     return made
+
+
+def whole_rows(codes: CodeStore) -> int:
+    """Return the rows in the whole parts of codes."""
+    return codes.rows // codes.store.layout.part_rows * codes.store.layout.part_rows
 
 
 def _layout(layout: Layout, rows: int) -> Layout:

@@ -1,0 +1,135 @@
+"""What many cores would meet: the cost of a part beside its work, and Dask with stand-in work."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import dask
+from distributed import Client, LocalCluster, Worker
+from threadpoolctl import threadpool_limits
+
+from mercore.jobs.cluster.client import SETTINGS
+from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
+from mercore.pipeline.encode import encode_part, encoder_of
+from mercore.stores.codes import create_or_resume, open_code_store
+from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.vectors import open_vector_store
+from tests.benchmarks.reporting.tables import Row
+
+PARTS = 3  # of a store, that are encoded
+NODES = ((1, 64), (16, 4), (16, 64))
+TASKS_PER_THREAD = 4
+STAND_INS = (0.0, 1.0)  # seconds of work per part
+
+
+def part_costs(vectors: Path, codes: Path) -> list[Row]:
+    """Return the seconds of the steps of one part, on one thread, with its rows on the disk."""
+    held, source = open_code_store(codes), open_vector_store(vectors)
+    encoder = encoder_of(held)
+    encoder.prepare_encoding()
+    taken: dict[str, list[float]] = {"read": [], "encode": [], "write": []}
+    with TemporaryDirectory(dir=codes.parent) as folder, threadpool_limits(1):
+        made = create_or_resume(
+            Path(folder) / "codes", held.spec, held.store.layout, held.model, source_path=vectors
+        )
+        for part in range(PARTS):
+            start, stop = made.store.bounds(part)
+            whole = range(start // source.part_rows, -(-stop // source.part_rows))
+            forget(chunk_files(source.store, whole))
+            taken["read"].append(_seconds(lambda rows=whole: [source.read_part(r) for r in rows]))  # type: ignore[misc]
+            columns = encode_part(encoder, source, start, stop)  # now in the system's memory
+            again = _seconds(lambda rows=whole: [source.read_part(r) for r in rows])  # type: ignore[misc]
+            both = _seconds(lambda a=start, b=stop: encode_part(encoder, source, a, b))  # type: ignore[misc]
+            taken["encode"].append(both - again)
+            taken["write"].append(
+                _seconds(lambda at=part, values=columns: made.store.write_part(at, values))  # type: ignore[misc]
+            )
+    steps = {name: median(values) for name, values in taken.items()}
+    around = steps["read"] + steps["write"]
+    return [
+        {
+            "codes": f"{held.spec.encoder['name']}, {encoder_bytes(codes)} bytes",
+            "rows of a part": held.store.layout.part_rows,
+            **{f"{name}, s": value for name, value in steps.items()},
+            "read and write / encode": around / steps["encode"],
+        }
+    ]
+
+
+def encoder_bytes(codes: Path) -> int:
+    """Return the bytes of codes per row."""
+    held = open_code_store(codes)
+    return round(sum(held.stored_bytes.values()) / held.rows)
+
+
+class _StandIn(NamedPlugin):
+    """A plugin without state."""
+
+    name = "mercore-stand-in"
+
+    def setup(self, worker: Worker) -> None:
+        """Do nothing."""
+
+
+def _work(_codes: str, _part: int, seconds: float) -> int:
+    """Stand in for the encoding of a part."""
+    time.sleep(seconds)
+    return 1
+
+
+def clusters() -> list[Row]:
+    """Return what Dask takes for parts of no work, and of a second, on clusters of many threads.
+
+    The scheduler and the way of submitting are those of an encode, over TCP. All nodes live in
+    this process, so they slow the scheduler: real ones would not.
+    """
+    return [
+        _simulated(nodes, threads, seconds) for nodes, threads in NODES for seconds in STAND_INS
+    ]
+
+
+def _simulated(nodes: int, threads: int, seconds: float) -> Row:
+    parts = TASKS_PER_THREAD * nodes * threads
+    tasks = ((f"codes-{nodes}-{threads}", part, seconds) for part in range(parts))
+    with (
+        dask.config.set(SETTINGS),
+        LocalCluster(
+            n_workers=nodes,
+            threads_per_worker=threads,
+            processes=False,
+            protocol="tcp://",
+            host="127.0.0.1",
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        sent = _loopback_bytes()
+        taken = _seconds(
+            lambda: run_tasks(client, "codes", _StandIn(), (_work, tasks), lambda done: None)
+        )
+        moved = _loopback_bytes() - sent
+    ideal = TASKS_PER_THREAD * seconds
+    return {
+        "nodes × threads": f"{nodes} × {threads}",
+        "parts": parts,
+        "work per part, s": seconds,
+        "seconds": taken,
+        "ideal / taken": ideal / taken if seconds else None,
+        "parts per second": parts / taken,
+        "kB per part": moved / parts / 1e3,
+    }
+
+
+def _loopback_bytes() -> int:
+    """Return the bytes that the loopback device of this machine has sent."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    (line,) = (each for each in lines if each.strip().startswith("lo:"))
+    return int(line.split(":")[1].split()[8])
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
