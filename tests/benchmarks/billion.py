@@ -6,12 +6,13 @@ from functools import cached_property
 from pathlib import Path
 
 from mercore.jobs import api
-from tests.benchmarks.measurements import billion
+from tests.benchmarks.measurements import batches, billion, many_cores
 from tests.benchmarks.measurements.jitter import write_jittered
 from tests.benchmarks.reporting.tables import Report, Section, Table, timed_table
 
 SMALL = ("kpca-pq", "--components", 64, "--subquantizers", 8, "--proof", "none")
 PROVING = ("kpca-pq",)
+FAR_ROWS, LISTED_ROWS = 2_300_000_000, 10_000_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,6 +34,17 @@ class Setup:
         source.unlink()
         return self.folder / "vectors"
 
+    @cached_property
+    def real(self) -> Path:
+        """A vector store of the base as it is."""
+        api.ingest(self.base, self.folder / "real")
+        return self.folder / "real"
+
+    def real_codes(self, name: str, encoder: str) -> Path:
+        """The codes of the base by an encoder."""
+        api.encode(self.real, self.folder / name, kernel="chi2", encoder=encoder)
+        return self.folder / name
+
     def encoded(self, name: str, encoder: tuple[object, ...]) -> Path:
         """The codes of an encoder, made on first use."""
         path = self.folder / name
@@ -46,8 +58,9 @@ class Setup:
 
 def _encode(setup: Setup) -> list[Table]:
     rows = []
-    for name, encoder in (("small", SMALL), ("proving", PROVING)):
-        rows.append(billion.encoded(setup.vectors, setup.folder / name, encoder))
+    for name, encoder, others in (("busy", SMALL, 1), ("small", SMALL, 0), ("proving", PROVING, 0)):
+        rows.append(billion.encoded(setup.vectors, setup.folder / name, encoder, others))
+    shutil.rmtree(setup.folder / "busy")
     title = f"mercore encode, chi2, {setup.rows:,} jittered SIFT rows, two cores"
     return [timed_table(title, rows, "encoder")]
 
@@ -59,6 +72,57 @@ def _scan(setup: Setup) -> list[Table]:
     shutil.rmtree(store)
     title = f"{setup.codes:,} codes of 8 bytes, two threads, --memory 1GB"
     return [timed_table(title, rows, "command")]
+
+
+def _large(setup: Setup) -> list[Table]:
+    codes = setup.encoded("proving", PROVING)
+    rows = billion.large(setup.vectors, codes, setup.query_file, setup.folder, setup.codes)
+    for name in ("large-vectors", "large-codes"):
+        shutil.rmtree(setup.folder / name)
+    title = f"{setup.codes:,} vectors of 128 bytes and their codes, two threads, --memory 1GB"
+    return [timed_table(title, rows, "command")]
+
+
+def _ids(setup: Setup) -> list[Table]:
+    codes = setup.encoded("small", SMALL)
+    rows = billion.far_ids(codes, setup.query_file, setup.folder, FAR_ROWS)
+    for name in ("far", "near"):
+        shutil.rmtree(setup.folder / name)
+    fixed = ("parts", "hits", "hits beyond 2³¹", "wrong")
+    return [timed_table("32 queries, codes of 8 bytes, two threads", rows, "rows", fixed=fixed)]
+
+
+def _threads(setup: Setup) -> list[Table]:
+    file = setup.query_file
+    small = setup.real_codes("real-small", "kpca-pq:components=64,subquantizers=8,proof=none")
+    aska, proving = (
+        setup.real_codes("real-aska", "aska"),
+        setup.real_codes("real-proving", "kpca-pq"),
+    )
+    rows = [
+        batches.whole_batches(small, file, 1024, 4, 100),
+        batches.whole_batches(aska, file, 128, 4, 10),
+        batches.whole_batches(setup.encoded("small", SMALL), file, 1024, 2, 100),
+        batches.whole_exact_batches(setup.real, proving, file, 100, 8),
+        batches.whole_exact_batches(setup.real, proving, file, 1024, 4),
+    ]
+    return [timed_table("two threads, codes in memory", rows, "search")]
+
+
+def _lists(setup: Setup) -> list[Table]:
+    rows = batches.long_lists(setup.encoded("small", SMALL), setup.query_file, LISTED_ROWS)
+    title = f"{LISTED_ROWS:,} codes of 8 bytes in memory, two threads"
+    return [timed_table(title, rows, "queries")]
+
+
+def _parts(setup: Setup) -> list[Table]:
+    stores = [setup.encoded("small", SMALL), setup.encoded("proving", PROVING)]
+    rows = [many_cores.part_costs(setup.vectors, store) for store in stores]
+    keys = ("nodes × threads", "work per part, s")
+    return [
+        timed_table("one part of an encode, one thread", rows, "codes"),
+        timed_table("stand-in work on Dask", many_cores.clusters(), *keys, fixed=("parts",)),
+    ]
 
 
 def _exact(setup: Setup) -> list[Table]:
@@ -80,7 +144,8 @@ disk* means that the files were removed from the page cache before.
             title="Real encodes",
             text="""
 The rows are those of SIFT, jittered into distinct ones. *Planned* is the time that `mercore plan
-encode` said just before. The time includes learning the model.
+encode` said just before; beside another busy process, the time that it says if that goes on. The
+time includes learning the model.
 """,
             measure=_encode,
         ),
@@ -102,6 +167,54 @@ Every answer has a certificate. Codes that prove are those of `kpca-pq` by defau
 scored* is the exact search without codes.
 """,
             measure=_exact,
+        ),
+        Section(
+            name="large",
+            title="A billion vectors",
+            text="""
+The vectors and the codes that prove are those of above, as files that are linked over and over: to
+each command they are a billion rows in as many parts, and every byte is read and checked; but the
+disk holds them once, so the system's memory does too. Every neighbour is there fifty times, and all
+of those tie.
+""",
+            measure=_large,
+        ),
+        Section(
+            name="ids",
+            title="Ids beyond 2³¹",
+            text="""
+Codes repeated as above. The hits must be those of the codes before they were repeated, each as
+often as it is repeated, lower ids first; *wrong* counts the others.
+""",
+            measure=_ids,
+        ),
+        Section(
+            name="threads",
+            title="Whole batches",
+            text="""
+Where there are several batches, each thread takes a whole one; before, the threads shared the parts
+of one batch after another. The ids are the same. On real SIFT, and on jittered rows for millions.
+""",
+            measure=_threads,
+        ),
+        Section(
+            name="lists",
+            title="Long lists",
+            text="""
+One batch, without the start of the process.
+""",
+            measure=_lists,
+        ),
+        Section(
+            name="parts",
+            title="The cost of a part, and many cores",
+            text="""
+*Read* is from the system's memory, with the checks; *write* includes checksums, the receipt, and
+waiting for the disk. The clusters have the scheduler, the network protocol and the way of
+submitting of an encode; instead of encoding, a part sleeps. All nodes live in one process on two
+cores, which the scheduler shares with them.
+""",
+            measure=_parts,
         ),
     ],
 )

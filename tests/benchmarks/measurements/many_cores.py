@@ -24,38 +24,44 @@ TASKS_PER_THREAD = 4
 STAND_INS = (0.0, 1.0)  # seconds of work per part
 
 
-def part_costs(vectors: Path, codes: Path) -> list[Row]:
+def part_costs(vectors: Path, codes: Path) -> Row:
     """Return the seconds of the steps of one part, on one thread, with its rows on the disk."""
     held, source = open_code_store(codes), open_vector_store(vectors)
     encoder = encoder_of(held)
     encoder.prepare_encoding()
-    taken: dict[str, list[float]] = {"read": [], "encode": [], "write": []}
+    taken: dict[str, list[float]] = {
+        name: [] for name in ("read from disk", "read", "encode", "write")
+    }
     with TemporaryDirectory(dir=codes.parent) as folder, threadpool_limits(1):
         made = create_or_resume(
             Path(folder) / "codes", held.spec, held.store.layout, held.model, source_path=vectors
         )
         for part in range(PARTS):
             start, stop = made.store.bounds(part)
-            whole = range(start // source.part_rows, -(-stop // source.part_rows))
-            forget(chunk_files(source.store, whole))
-            taken["read"].append(_seconds(lambda rows=whole: [source.read_part(r) for r in rows]))  # type: ignore[misc]
-            columns = encode_part(encoder, source, start, stop)  # now in the system's memory
-            again = _seconds(lambda rows=whole: [source.read_part(r) for r in rows])  # type: ignore[misc]
-            both = _seconds(lambda a=start, b=stop: encode_part(encoder, source, a, b))  # type: ignore[misc]
-            taken["encode"].append(both - again)
-            taken["write"].append(
-                _seconds(lambda at=part, values=columns: made.store.write_part(at, values))  # type: ignore[misc]
-            )
+            numbers = range(start // source.part_rows, -(-stop // source.part_rows))
+
+            def read(numbers: range = numbers) -> None:
+                for number in numbers:
+                    source.read_part(number)
+
+            forget(chunk_files(source.store, numbers))
+            taken["read from disk"].append(_seconds(read))
+            encode_part(encoder, source, start, stop)
+            taken["read"].append(_seconds(read))
+            began = time.perf_counter()
+            columns = encode_part(encoder, source, start, stop)
+            taken["encode"].append(time.perf_counter() - began - taken["read"][-1])
+            began = time.perf_counter()
+            made.store.write_part(part, columns)
+            taken["write"].append(time.perf_counter() - began)
     steps = {name: median(values) for name, values in taken.items()}
     around = steps["read"] + steps["write"]
-    return [
-        {
-            "codes": f"{held.spec.encoder['name']}, {encoder_bytes(codes)} bytes",
-            "rows of a part": held.store.layout.part_rows,
-            **{f"{name}, s": value for name, value in steps.items()},
-            "read and write / encode": around / steps["encode"],
-        }
-    ]
+    return {
+        "codes": f"{held.spec.encoder['name']}, {encoder_bytes(codes)} bytes",
+        "rows of a part": held.store.layout.part_rows,
+        **{f"{name}, s": value for name, value in steps.items()},
+        "read and write / encode": around / steps["encode"],
+    }
 
 
 def encoder_bytes(codes: Path) -> int:
