@@ -28,11 +28,20 @@ class Setup:
     @cached_property
     def vectors(self) -> Path:
         """A vector store of jittered rows."""
+        return self._jittered("vectors", self.rows)
+
+    @cached_property
+    def few_vectors(self) -> Path:
+        """A vector store of a tenth of the rows."""
+        return self._jittered("few-vectors", self.rows // 10)
+
+    def _jittered(self, name: str, rows: int) -> Path:
+        """Make a vector store of jittered rows."""
         source = self.folder / "jittered.bvecs"
-        write_jittered(self.base, source, self.rows)
-        api.ingest(source, self.folder / "vectors")
+        write_jittered(self.base, source, rows)
+        api.ingest(source, self.folder / name)
         source.unlink()
-        return self.folder / "vectors"
+        return self.folder / name
 
     @cached_property
     def real(self) -> Path:
@@ -57,12 +66,17 @@ class Setup:
 
 
 def _encode(setup: Setup) -> list[Table]:
-    rows = []
-    for name, encoder, others in (("busy", SMALL, 1), ("small", SMALL, 0), ("proving", PROVING, 0)):
-        rows.append(billion.encoded(setup.vectors, setup.folder / name, encoder, others))
-    shutil.rmtree(setup.folder / "busy")
-    title = f"mercore encode, chi2, {setup.rows:,} jittered SIFT rows, two cores"
-    return [timed_table(title, rows, "encoder")]
+    few, many, folder = setup.few_vectors, setup.vectors, setup.folder
+    rows = [
+        billion.encoded(few, folder / "few-small", SMALL),
+        billion.encoded(many, folder / "small", SMALL),
+        billion.encoded(many, folder / "busy", SMALL, others=1),
+        billion.encoded(few, folder / "few-proving", PROVING),
+        billion.encoded(many, folder / "proving", PROVING),
+    ]
+    shutil.rmtree(folder / "busy")
+    title = "mercore encode, chi2, jittered SIFT rows, two cores"
+    return [timed_table(title, rows, "encoder", "rows", "other busy processes")]
 
 
 def _scan(setup: Setup) -> list[Table]:
