@@ -104,13 +104,14 @@ def searches(codes: Path, query_file: str, folder: Path) -> list[Row]:
 def large(vectors: Path, codes: Path, query_file: str, folder: Path, rows: int) -> list[Row]:
     """Return what commands take on ``rows`` repeated vectors and the codes that prove."""
     held = open_code_store(codes)
+    part_rows = held.store.layout.part_rows
+    rows = -(-rows // part_rows) * part_rows
     large_vectors = repeated_vectors(vectors, folder / "large-vectors", rows, whole_rows(held))
     repeated_codes(codes, folder / "large-codes", rows, vectors=large_vectors)
     queries, more = folder / "large-queries.npy", folder / "more.npy"
     np.save(queries, spread_queries(query_file, 10))
     np.save(more, open_rows(query_file).read(0, 10_000))
     store, made = folder / "large-vectors", folder / "large-codes"
-    part_rows = held.store.layout.part_rows
     encode = ("encode", store, made, "--kernel", "chi2", "--encoder", "kpca-pq")
     out = ("--out", folder / "large.npz", "--force", "--memory", MEMORY)
     steps: dict[str, Sequence[object]] = {
