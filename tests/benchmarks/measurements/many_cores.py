@@ -19,7 +19,7 @@ from mercore.stores.vectors import open_vector_store
 from tests.benchmarks.reporting.tables import Row
 
 PARTS = 3  # of a store, that are encoded
-NODES = ((1, 64), (16, 4), (16, 64))
+NODES = ((1, 64), (16, 4), (16, 16))
 TASKS_PER_THREAD = 4
 STAND_INS = (0.0, 1.0)  # seconds of work per part
 
