@@ -96,7 +96,7 @@ def test_other_processes_do_not_change_what_work_takes() -> None:
             process.kill()
             process.wait()
     assert spent.passed > 0.45
-    assert 0.3 <= spent.seconds < 0.75 * spent.passed
+    assert 0.2 < spent.seconds < 0.75 * spent.passed  # other threads of the test may wait too
 
 
 def test_times_name_other_processes_only_where_they_slow_the_job() -> None:
