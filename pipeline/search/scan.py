@@ -83,8 +83,8 @@ def scan_parts(
     ----------
     scanned : the parts, and the number of first rows to scan of each, None for all
     """
-    (nq, k), scan = shape, Scan(codes, scanner, threads)
-    first = _first_rows(codes, scanned, k)
+    (nq, k), scan = shape, PartScan(codes, scanner, threads)
+    first = _first_pass(codes, scanned, k)
     if first is None:
         return merge(scan.lists(scanned, shape))
     reached = merge(scan.lists((first.parts, first.rows), (nq, first.best))).kth
@@ -96,7 +96,7 @@ def scan_parts(
     return found
 
 
-class FirstRows(NamedTuple):
+class FirstPass(NamedTuple):
     """Rows that are scanned first: those at the begin of some parts.
 
     About k rows of all that are scanned reach the score of their ``best``-th.
@@ -107,10 +107,10 @@ class FirstRows(NamedTuple):
     best: int
 
 
-def _first_rows(
+def _first_pass(
     codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
-) -> FirstRows | None:
-    """Return the rows to scan first for k of the scanned rows, or None if that does not pay."""
+) -> FirstPass | None:
+    """Return what to scan first for k of the scanned rows, or None if that does not pay."""
     (parts, rows), part_rows = scanned, codes.store.store.layout.part_rows
     most = part_rows if rows is None else min(rows, part_rows)
     every = len(parts) * most
@@ -120,11 +120,11 @@ def _first_rows(
     step = max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
     chosen = list(parts)[::step]
     best = ceil(expected + DEVIATIONS * sqrt(expected))
-    return FirstRows(chosen, min(most, ceil(every / len(chosen) * expected / k)), best)
+    return FirstPass(chosen, min(most, ceil(every / len(chosen) * expected / k)), best)
 
 
 @dataclass(frozen=True)
-class Scan:
+class PartScan:
     """The scan of open codes by a scanner on some threads."""
 
     codes: OpenCodes

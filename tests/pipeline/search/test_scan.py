@@ -8,7 +8,7 @@ import pytest
 
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.search import scan
-from mercore.pipeline.search.scan import OpenCodes, Scan, scan_codes
+from mercore.pipeline.search.scan import OpenCodes, PartScan, scan_codes
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import open_code_store
 from tests.support.cases import loop_over
@@ -70,16 +70,16 @@ def test_a_score_that_too_few_rows_reach_is_lowered(
     succeed("encode", folder / "sorted", codes, *encoder, "--part-rows", 1000)
     queries = np.load(folder / "sorted.npy")[[1000 * first + 5, 1000 * first + 6]]
     monkeypatch.setattr(
-        scan, "_first_rows", lambda codes, scanned, k: scan.FirstRows([first], 1000, 9)
+        scan, "_first_pass", lambda codes, scanned, k: scan.FirstPass([first], 1000, 9)
     )
     passes: list[object] = []
-    lists = Scan.lists
+    lists = PartScan.lists
 
-    def counted(self: Scan, scanned: Any, *arguments: Any) -> list[TopK]:
+    def counted(self: PartScan, scanned: Any, *arguments: Any) -> list[TopK]:
         passes.append(scanned)
         return lists(self, scanned, *arguments)
 
-    monkeypatch.setattr(Scan, "lists", counted)
+    monkeypatch.setattr(PartScan, "lists", counted)
     found = hits_of(codes, queries, 2)
     assert len(passes) == 3
     monkeypatch.undo()
