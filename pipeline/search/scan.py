@@ -111,13 +111,14 @@ def _first_pass(
     codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
 ) -> FirstPass | None:
     """Return what to scan first for k of the scanned rows, or None if that does not pay."""
-    (parts, rows), part_rows = scanned, codes.store.store.layout.part_rows
-    most = part_rows if rows is None else min(rows, part_rows)
-    every = len(parts) * most
-    if k <= LONGEST_SORTED or every < FEWEST * k:
+    (parts, rows), store = scanned, codes.store.store
+    most = store.layout.part_rows if rows is None else min(rows, store.layout.part_rows)
+    every, step = len(parts) * most, max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
+    if not store.is_local:  # its parts are read twice
+        step = FIRST_PARTS
+    if k <= LONGEST_SORTED or every < FEWEST * k or step > len(parts):
         return None
     expected = (k / 4) ** (2 / 3)  # the least insertions: with more, first; with fewer, afterwards
-    step = max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))
     chosen = list(parts)[::step]
     best = ceil(expected + DEVIATIONS * sqrt(expected))
     return FirstPass(chosen, min(most, ceil(every / len(chosen) * expected / k)), best)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, MercoreError, NotFoundError
+from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.protocol import Location, Result
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
@@ -47,6 +48,11 @@ class PartStore:
     def where(self) -> str:
         """The path or URL as messages show it."""
         return str(self.location)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its files lie on this machine, whose memory keeps what was just read."""
+        return isinstance(self.location, LocalLocation)
 
     def bounds(self, part: int) -> tuple[int, int]:
         """Return the first row of a part and the row behind its last."""

@@ -11,6 +11,7 @@ from mercore.pipeline.search import scan
 from mercore.pipeline.search.scan import OpenCodes, PartScan, scan_codes
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import open_code_store
+from mercore.stores.part_store.part_store import PartStore
 from tests.support.cases import loop_over
 from tests.support.running import histograms, succeed
 
@@ -87,3 +88,23 @@ def test_a_score_that_too_few_rows_reach_is_lowered(
     wanted = hits_of(codes, queries, 1)
     np.testing.assert_array_equal(found.ids, wanted.ids)
     np.testing.assert_array_equal(found.scores, wanted.scores)
+
+
+def test_parts_of_a_distant_store_are_not_all_read_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = folder / "distant"
+    encoder = ("--kernel", "chi2", "--encoder", *ENCODERS["pq"])
+    succeed("encode", folder / "any", codes, *encoder, "--part-rows", 500)
+    opened = open_code_store(codes)
+    every = OpenCodes(opened, encoder_of(opened)), (range(opened.parts), None), K
+    here = scan._first_pass(*every)
+    monkeypatch.setattr(PartStore, "is_local", False)
+    there = scan._first_pass(*every)
+    assert here is not None
+    assert there is not None
+    assert here.parts == list(range(26))
+    assert there.parts == [0, 16]
+    monkeypatch.setattr(scan, "FEWEST", 1)
+    assert scan._first_pass(every[0], (range(16), None), K) is not None
+    assert scan._first_pass(every[0], (range(15), None), K) is None
