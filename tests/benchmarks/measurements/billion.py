@@ -169,6 +169,31 @@ def far_ids(codes: Path, query_file: str, folder: Path, rows: int) -> list[Row]:
     ]
 
 
+def repeated_searches(codes: Path, query_file: str, folder: Path, rows: int) -> list[Row]:
+    """Return what searches of codes take that are repeated to ``rows`` rows."""
+    store = folder / "repeated"
+    made = repeated_codes(codes, store, rows)
+    lines = []
+    for count in BATCHES[:2]:
+        queries = folder / f"queries-{count}.npy"
+        np.save(queries, spread_queries(query_file, count))
+        out = ("--out", folder / "hits.npz", "--force", "--memory", MEMORY)
+        ran = min(
+            (measured("search", store, queries, "-k", 10, *out, seconds=HOUR) for _ in range(2)),
+            key=lambda each: each.seconds,
+        )
+        lines.append(
+            {
+                "queries": count,
+                "bytes": sum(made.stored_bytes.values()),
+                "parts": made.parts,
+                "seconds": ran.seconds,
+                "peak, MB": ran.peak / 1e6,
+            }
+        )
+    return lines
+
+
 def exact(vectors: Path, codes: Path, query_file: str, folder: Path) -> list[Row]:
     """Return what an exact search takes under 1 GB, beside scoring every row."""
     queries = folder / "exact-queries.npy"
