@@ -30,7 +30,8 @@ from mercore.stores.part_store.growth import (
     undo_growth,
 )
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
-from mercore.stores.part_store.part_store import PartStore, chunk_entry
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import chunk_entry
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.part_store.skeleton import publish_model, root_metadata, write_skeleton
 from mercore.stores.spec import digest, to_json

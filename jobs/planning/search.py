@@ -49,7 +49,7 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     report |= {
         "rows": task.scanned.rows,
         "batch": min(nq, size),
-        "passes": -(-nq // size),
+        "passes": task.settings.batches(nq),
         "times": [],
     }
     memory = task.execution.memory
@@ -81,7 +81,7 @@ def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]
     parts = search.orders.orders if isinstance(search, OrderTask) else search.scanned.parts
     timings = measure(_runs(search), parts, SECONDS, before={"streamed": partial(_forget, search)})
     threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
-    batches = -(-nq // size)
+    batches = search.settings.batches(nq)
     filled = nq / size / batches if batches > 1 else 1.0  # the last batch may be small
     here, one, streamed = (timings[name].of(parts) for name in ("resident", "one", "streamed"))
     processor = timings["resident"].processor_of(parts)

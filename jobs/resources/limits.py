@@ -127,7 +127,7 @@ def ingest_bytes(source: Source) -> int:
 
 def searched_at_once(options: SearchSettings, queries: int) -> tuple[int, int]:
     """Return the number of queries in all batches that run at the same time, and threads of one."""
-    at_once = min(options.batches(queries), options.threads)
+    at_once = options.concurrent_batches(queries)
     return min(at_once * options.batch, queries), -(-options.threads // at_once)
 
 
@@ -205,8 +205,8 @@ def exact_bytes(
     rows_left = min(rows, pairs) * vectors.dims * vectors.dtype.itemsize
     caches = ROW_CACHE_BYTES + PART_CACHE_BYTES
     a_batch = PAIR_BYTES * pairs + rows_left + caches + 10 * rows
-    at_once = min(options.batches(queries), options.threads)
-    return needed + search_bytes(codes, options, queries=queries) + at_once * a_batch
+    a_search = search_bytes(codes, options, queries=queries)
+    return needed + a_search + options.concurrent_batches(queries) * a_batch
 
 
 def fits(needed: int, memory: int | None) -> bool:

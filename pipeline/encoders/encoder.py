@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 BLOCK_SCORES = 1 << 20  # kernel values of a block of rows: few enough to stay in the cache
 MAX_BLOCK_ROWS = 1024
-# rows of a large store are drawn from 1024 runs, or more: at most 1 row in 8 of them
-DRAWN_RUNS, RUN_ROWS, RUNS_ROWS = 1 << 10, 1 << 11, 8
+# A sample of a large store is drawn from runs of neighbouring rows: from at least 1024 runs, which
+# hold at least 8 times the rows of the sample.
+DRAWN_RUNS, RUN_ROWS, RUNS_SHARE = 1 << 10, 1 << 11, 8
 METRICS = ("distance", "product")  # rankings by codes of coordinates
 OPTION = "option"  # key of a field's metadata
 Model = Mapping[str, NDArray[Any]]
@@ -315,10 +316,10 @@ def check_random_state(random_state: int) -> None:
 def draw_rows(rng: np.random.Generator, rows: int, count: int) -> NDArray[np.int64]:
     """Return ``count`` of ``rows`` rows, int64, ascending: drawn without replacement, uniformly.
 
-    Of very many rows, runs of neighbours are drawn first, and rows from those: so what is read of
-    a store does not grow with it.
+    If there are very many rows, runs of neighbouring rows are drawn first, and the sample from
+    those runs. So a larger store does not mean more parts to read.
     """
-    runs = max(DRAWN_RUNS, RUNS_ROWS * count // RUN_ROWS)
+    runs = max(DRAWN_RUNS, RUNS_SHARE * count // RUN_ROWS)
     if rows <= runs * RUN_ROWS:
         return np.sort(rng.choice(rows, count, replace=False, shuffle=False)).astype(np.int64)
     chosen = np.sort(rng.choice(rows // RUN_ROWS, runs, replace=False, shuffle=False))

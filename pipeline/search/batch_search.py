@@ -56,6 +56,10 @@ class SearchSettings:
         """Return the number of batches of a number of queries."""
         return -(-queries // self.batch)
 
+    def concurrent_batches(self, queries: int) -> int:
+        """Return the number of batches that the threads work on at the same time."""
+        return min(self.batches(queries), self.threads)
+
     def check(self, rows: int) -> None:
         """Refuse settings that do not fit a store of ``rows`` rows.
 

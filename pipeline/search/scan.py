@@ -1,7 +1,8 @@
 """Search codes exhaustively: scan every part for a batch of queries, and merge the lists.
 
-A long list would take many rows that better ones replace later. So a few rows are scanned first,
-for a score that about k rows reach; then all rows, of which only those enter that reach it.
+A long list is slow to keep: most rows that enter it are replaced by better ones later. So a sample
+of the rows is scanned first. It gives a score that about k rows of the whole store reach. In the
+scan of all rows, only rows that reach it enter the list.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,9 +21,9 @@ from mercore.pipeline.topk_numba import LONGEST_SORTED
 from mercore.stores.codes import CodeStore
 from mercore.stores.part_store.part_reader import PartCache, PartReader
 
-FIRST_PARTS = 16  # some rows of so many parts, or of one part in 16, are scanned first
-DEVIATIONS = 4  # by which they may have more of the best rows than their share
-FEWEST = 64  # times k: to scan some rows first does not pay in fewer rows
+FIRST_PARTS = 16  # the sample is taken from at least 16 parts, and from at least one part in 16
+DEVIATIONS = 4  # standard deviations by which the sample may hold more of the best rows
+FEWEST = 64  # rows per k: in smaller stores the sample costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def scan_parts(
         return merge(scan.lists(scanned, shape))
     reached = merge(scan.lists((first.parts, first.rows), (nq, first.best))).kth
     found = merge(scan.lists(scanned, shape, reached))
-    short = found.ids[:, -1] < 0  # the first rows had more of the best than their share
+    short = found.ids[:, -1] < 0  # fewer than k rows reach the score: the sample was too good
     if short.any():
         least = np.where(short, -np.inf, found.kth)
         found = merge(scan.lists(scanned, shape, least))
@@ -97,9 +98,9 @@ def scan_parts(
 
 
 class FirstPass(NamedTuple):
-    """Rows that are scanned first: those at the begin of some parts.
+    """A sample of the rows, scanned first: the first ``rows`` rows of some parts.
 
-    About k rows of all that are scanned reach the score of their ``best``-th.
+    ``best`` is a rank in the sample, chosen so that about k rows of the store reach its score.
     """
 
     parts: list[int]
@@ -118,7 +119,9 @@ def _first_pass(
         step = FIRST_PARTS
     if k <= LONGEST_SORTED or every < FEWEST * k or step > len(parts):
         return None
-    expected = (k / 4) ** (2 / 3)  # the least insertions: with more, first; with fewer, afterwards
+    # A larger sample costs insertions of its own; a smaller one gives a lower score, which costs
+    # insertions in the scan of all rows. Both together are fewest about here.
+    expected = (k / 4) ** (2 / 3)  # of the k best rows, those in the sample
     chosen = list(parts)[::step]
     best = ceil(expected + DEVIATIONS * sqrt(expected))
     return FirstPass(chosen, min(most, ceil(every / len(chosen) * expected / k)), best)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.part_store.column import encode_chunk
 from mercore.stores.part_store.header import Header, Layout
-from mercore.stores.part_store.part_store import PartStore, chunk_entry
-from mercore.stores.part_store.receipts import receipt_bytes
+from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.part_store.receipts import chunk_entry, receipt_bytes
 from mercore.stores.part_store.skeleton import holds, metadata_files
 
 MOST_MISSING = 8  # parts in a row that a killed writer may have left out before another one

@@ -18,6 +18,7 @@ from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk,
 from mercore.stores.part_store.header import Header, model_column, open_header
 from mercore.stores.part_store.receipts import (
     Receipt,
+    chunk_entry,
     parse_receipt,
     receipt_bytes,
     receipts_column,
@@ -474,11 +475,6 @@ class PartStore:
             raise self.fault(
                 receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}"
             )
-
-
-def chunk_entry(data: bytes) -> dict[str, Any]:
-    """Return the entry of a receipt for the file of a chunk."""
-    return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
 
 
 def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:

@@ -42,6 +42,11 @@ class Receipt:
         return [chunks[column] for chunks in states]
 
 
+def chunk_entry(data: bytes) -> dict[str, Any]:
+    """Return the entry of a receipt for the file of a chunk."""
+    return {"bytes": len(data), "crc32c": f"{payload_checksum(data):08x}"}
+
+
 def receipts_column(parts: int) -> Column:
     """Return the column of the receipts: per part one chunk, a row of JSON padded with blanks."""
     return Column(name="receipts", dtype="uint8", width=RECEIPT_BYTES, rows=parts, part_rows=1)

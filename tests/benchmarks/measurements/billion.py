@@ -1,11 +1,8 @@
 """Stores of a billion rows, and what their commands take."""
 
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +17,7 @@ from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.measurements.repeated import repeated_codes, repeated_vectors, whole_rows
 from tests.benchmarks.reporting.tables import Row
+from tests.support.busy import busy_processes
 from tests.support.peaks import measured
 
 PART_ROWS, MEMORY = 1 << 20, "1GB"
@@ -34,7 +32,7 @@ def encoded(vectors: Path, codes: Path, encoder: Sequence[object], others: int =
     ``others`` is the number of other processes that are busy meanwhile.
     """
     words = ("encode", vectors, codes, "--kernel", "chi2", "--encoder", *encoder)
-    with busy(others):
+    with busy_processes(others):
         plan = json.loads(measured("plan", *words, "--json", seconds=HOUR).outcome.out)
         (planned,) = (each for each in plan["times"] if each["cores"] == available_cores())
         ran = measured(*words, seconds=HOUR)
@@ -49,18 +47,6 @@ def encoded(vectors: Path, codes: Path, encoder: Sequence[object], others: int =
         "µs per row, without learning": encoding / plan["rows"] * 1e6,
         "peak, MB": ran.peak / 1e6,
     }
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Keep other processes busy for the block."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def tiled(codes: Path, vectors: Path, out: Path, rows: int) -> CodeStore:

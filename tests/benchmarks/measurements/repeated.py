@@ -16,9 +16,9 @@ from mercore.stores.vectors import KIND, VectorStore, open_vector_store
 
 
 def repeated_vectors(source: Path, out: Path, rows: int, period: int) -> VectorStore:
-    """Write a vector store of at least ``rows`` rows: the first ``period`` of a store, repeated.
+    """Write a vector store of the first ``period`` rows of another, repeated.
 
-    Parts are whole.
+    It has the least number of whole parts that hold ``rows`` rows.
     """
     held = open_vector_store(source)
     layout = _layout(held.store.layout, rows)
@@ -34,9 +34,9 @@ def repeated_vectors(source: Path, out: Path, rows: int, period: int) -> VectorS
 def repeated_codes(
     source: Path, out: Path, rows: int, *, vectors: VectorStore | None = None
 ) -> CodeStore:
-    """Write codes of at least ``rows`` rows: those in the whole parts of a store, repeated.
+    """Write a code store of the whole parts of another, repeated for at least ``rows`` rows.
 
-    ``vectors`` are what they encode; without them, they say that they encode those of the source.
+    ``vectors`` are the rows that it states as its source; by default, the source of the other.
     """
     held = open_code_store(source)
     layout = _layout(held.store.layout, rows)
@@ -55,7 +55,7 @@ def whole_rows(codes: CodeStore) -> int:
 
 
 def _layout(layout: Layout, rows: int) -> Layout:
-    """Return a layout of whole parts for at least so many rows."""
+    """Return the layout with the least number of whole parts that hold ``rows`` rows."""
     return replace(layout, rows=-(-rows // layout.part_rows) * layout.part_rows)
 
 

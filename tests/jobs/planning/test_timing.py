@@ -1,8 +1,6 @@
 """What samples say of whole jobs: what grows with the work, what does not, cores, and the time
 that other processes take."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from mercore.jobs.planning.report import times
 from mercore.jobs.planning.timing import THREADS, Spent, Timing, measure, on_cores, timed
 from mercore.jobs.resources.execution import available_cores
+from tests.support.busy import busy_processes
 
 
 def pace(units: int, seconds: float, fewer: int, fewer_seconds: float) -> Timing:
@@ -81,20 +80,12 @@ def test_waiting_for_a_core_is_not_counted() -> None:
 
 @pytest.mark.skipif(not list(THREADS.glob("*/schedstat")), reason="the system does not say")
 def test_other_processes_do_not_change_what_work_takes() -> None:
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(3 * available_cores())
-    ]
-    try:
+    with busy_processes(3 * available_cores()):
         time.sleep(0.3)  # until they run
         with timed() as spent:
             until = time.thread_time() + 0.3
             while time.thread_time() < until:
                 pass
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
     assert spent.passed > 0.45
     assert 0.2 < spent.seconds < 0.75 * spent.passed  # other threads of the test may wait too
 

@@ -1,4 +1,4 @@
-"""Scans for long lists: some rows are scanned first, and the hits are those of a plain scan."""
+"""Scans for long lists: a sample is scanned first, and the hits are those of a plain scan."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ ENCODERS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Vectors in two orders: any, and with the best rows of some queries all at the begin."""
+    """Vectors in two orders: any, and with the best rows of some queries all at the beginning."""
     made = tmp_path_factory.mktemp("scan")
     rows = histograms(ROWS, DIMS, seed=1)
     rows[5000:5300] = rows[:300]  # ties across parts
@@ -39,8 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-@pytest.mark.parametrize("order", ["any", "sorted"])
+@pytest.mark.parametrize(
+    ("order", "name"), [*(("any", name) for name in ENCODERS), ("sorted", "pq")]
+)
 def test_long_lists_are_those_of_a_plain_scan(
     name: str, order: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +66,7 @@ def hits_of(path: Path, queries: Any, threads: int) -> TopK:
 def test_a_score_that_too_few_rows_reach_is_lowered(
     first: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that are scanned first are the best of all: they say nothing of the others."""
+    """The sample holds the best rows of all: it says nothing of the others."""
     codes = folder / f"few-{first}"
     encoder = ("--kernel", "chi2", "--encoder", *ENCODERS["pq"])
     succeed("encode", folder / "sorted", codes, *encoder, "--part-rows", 1000)
