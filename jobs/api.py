@@ -407,7 +407,7 @@ def export(
     kernel: StrPath | None = None,
     force: bool = ExportOptions.force,
 ) -> Report:
-    """Write codes of kpca-pq or pq as a faiss index, and the coordinates of queries for it.
+    """Write codes of kpca-pq, pca-pq or pq as a faiss index, and the coordinates of queries for it.
 
     ``force`` lets both files replace others.
 

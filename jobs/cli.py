@@ -505,7 +505,7 @@ def check(*, json: bool, **values: object) -> None:
 @FORCE
 @as_json
 def export(*, json: bool, **values: object) -> None:
-    """Write CODES, made by kpca-pq or pq, as INDEX, an IndexPQ of faiss."""
+    """Write CODES, made by kpca-pq, pca-pq or pq, as INDEX, an IndexPQ of faiss."""
     _report("export", values, json=json)
 
 

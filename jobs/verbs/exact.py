@@ -25,7 +25,8 @@ from mercore.jobs.verbs.search_task import (
 )
 from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
-from mercore.pipeline.encoders.pq import KpcaPqSpec, Quantizer
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pq import Quantizer
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries

@@ -130,8 +130,8 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     encoder = encoder_of(store, custom)
     if not isinstance(encoder, Pq):
         raise InputError(
-            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq or pq, "
-            "which faiss knows. "
+            f"{codes} holds codes of {store.spec.encoder['name']}: expected kpca-pq, pca-pq or "
+            "pq, which faiss knows. "
             "Fix: encode with one of those."
         )
     queries = None

@@ -15,7 +15,9 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PqSpec
 from mercore.stores.errors import FormatError
 from mercore.stores.spec import from_json
 
@@ -28,6 +30,7 @@ ENCODERS: dict[str, type[EncoderSpec]] = {
         KpcaAskaSpec,
         KpcaPqSpec,
         PqSpec,
+        PcaPqSpec,
         KpcaLshSpec,
         KlshSpec,
         NystromLshSpec,

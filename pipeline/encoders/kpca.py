@@ -130,7 +130,7 @@ class Landmarks(LandmarkSpec):
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as components."""
-        return self.n_components <= self.n_landmarks
+        return super().size_fits(dims) and self.n_components <= self.n_landmarks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Product quantisation of kernel PCA's coordinates (Bourrier et al. 2015, §4.2) or of rows."""
+"""Product quantisation: of rows here, of kernel PCA's or linear PCA's coordinates elsewhere."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.encoders.bounds.by_distance import of_features, of_rows
-from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
+from mercore.pipeline.encoders.bounds.by_distance import of_rows
 from mercore.pipeline.encoders.bounds.points import KernelSpace, RowSpace
 from mercore.pipeline.encoders.bounds.proof import (
     BLOCK_ROWS,
@@ -42,15 +41,7 @@ from mercore.pipeline.encoders.encoder import (
     option,
     read_rows,
 )
-from mercore.pipeline.encoders.kpca import (
-    COMPONENTS,
-    Embed,
-    Embedding,
-    Landmarks,
-    gram_matrix,
-    in_blocks,
-    random_rotation,
-)
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
@@ -194,12 +185,101 @@ class Quantizer(EncoderSpec):
         rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))
         ranking = kernel.ranking
         scores = sample_scores(ranking, ranking.prepare(rows))
-        of_space = kernel if proof.space.form == "residual" else None
+        of_space = kernel if isinstance(proof.space, KernelSpace) else None
         return learn_proof(proof, codebooks, Sample(rows, scores), similarity, of_space)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PqSpec(Quantizer):
+class ComponentQuantizer(Quantizer):
+    """The parameters of product quantisers of E components, which have an order."""
+
+    n_components: int = field(default=Default(128), metadata=COMPONENTS)
+    n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
+    preprocessing: str = field(
+        default="balanced",
+        metadata=option(
+            "preprocessing",
+            "Map of the coordinates before they are quantised.",
+            choices=PREPROCESSING,
+        ),
+    )
+
+    def divided(self) -> Self:
+        """Return the spec with defaults that make components a multiple of sub-quantizers."""
+        components = self.n_components
+        whole = components - components % max(1, self.n_subquantizers)
+        if isinstance(components, Default) and whole:
+            return replace(self, n_components=Default(whole))
+        return replace(self, n_subquantizers=self.divide(components))
+
+    def check_component_quantizer(self) -> None:
+        """Refuse sub-quantizers that do not divide the components, and unknown words."""
+        whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
+        self.check_quantizer(self.n_components, fix=f"--components {whole}")
+        check_choice("preprocessing", self.preprocessing, PREPROCESSING)
+
+    def size_fits(self, dims: int) -> bool:
+        """Return whether sub-quantizers divide the components."""
+        return super().size_fits(dims) and self.n_components % self.n_subquantizers == 0
+
+    @classmethod
+    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
+        """Return the spec of a size, its components raised to a multiple unless they are given."""
+        spec = super().of_size(value, given)
+        if "n_components" in given:
+            return spec
+        return replace(spec, n_components=Default(-(-FEWEST // value) * value))
+
+    def preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
+        """Return the components [M, E] as they are, permuted, or rotated.
+
+        Balanced, each sub-quantizer has the s-th greatest, and the s-th least, of each E / D.
+        """
+        e = self.n_components
+        if self.preprocessing == "balanced":
+            order = np.arange(e).reshape(-1, self.n_subquantizers)
+            order[1::2] = order[1::2, ::-1]
+            return components[:, order.T.ravel()]
+        if self.preprocessing == "permutation":
+            return components[:, rng.permutation(e)]
+        if self.preprocessing == "rotation":
+            # zero components come last, and stay: a proof needs an orthonormal basis
+            used = int(components.any(axis=0).sum())
+            rotated = components[:, :used] @ random_rotation(rng, used)
+            return np.hstack([rotated, components[:, used:]])
+        return components
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowQuantizer(Quantizer):
+    """The parameters of product quantisers in the space of prepared rows."""
+
+    needs = "a kernel that ranks as distances or products of prepared rows do"
+
+    @classmethod
+    def serves(cls, kernel: Kernel) -> bool:
+        """Return whether a metric of prepared rows ranks as the kernel does."""
+        return bool(kernel.raw_metrics)
+
+    def check_metric(self, kernel: Kernel) -> None:
+        """Refuse kernels that no metric of the rows ranks like, and another metric than theirs."""
+        if not kernel.raw_metrics:
+            served = ", ".join(kind.name for kind in KINDS.values() if kind.raw_metrics)
+            raise InputError(
+                f"encoder {self.name} ranks rows by their Euclidean distance: found kernel "
+                f"{kernel.name}, expected one of "
+                f"{served}. Fix: --encoder kpca-pq"
+            )
+        if self.metric in METRICS and self.metric not in kernel.raw_metrics:
+            ranked = kernel.raw_metrics[0]
+            raise InputError(
+                f"kernel {kernel.name} is a function of the {ranked}: found metric {self.metric}. "
+                f"Fix: --metric {ranked}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PqSpec(RowQuantizer):
     """Product quantisation of prepared rows, as in faiss' ``IndexPQ``.
 
     Scores are estimates of K for cosine and hellinger. For rbf they are 1 − ‖x − q(y)‖² / 2 and
@@ -211,12 +291,6 @@ class PqSpec(Quantizer):
 
     description = "A code holds D bytes: the row itself, product-quantised as by faiss."
     source = "Jégou, Douze & Schmid 2011"
-    needs = "a kernel that ranks as distances or products of prepared rows do"
-
-    @classmethod
-    def serves(cls, kernel: Kernel) -> bool:
-        """Return whether a metric of prepared rows ranks as the kernel does."""
-        return bool(kernel.raw_metrics)
 
     def within(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
@@ -224,19 +298,7 @@ class PqSpec(Quantizer):
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
-        if not kernel.raw_metrics:
-            served = ", ".join(kind.name for kind in KINDS.values() if kind.raw_metrics)
-            raise InputError(
-                "encoder pq ranks rows by their Euclidean distance: found kernel "
-                f"{kernel.name}, expected one of "
-                f"{served}. Fix: --encoder kpca-pq"
-            )
-        if self.metric in METRICS and self.metric not in kernel.raw_metrics:
-            ranked = kernel.raw_metrics[0]
-            raise InputError(
-                f"kernel {kernel.name} is a function of the {ranked}: found metric {self.metric}. "
-                f"Fix: --metric {ranked}"
-            )
+        self.check_metric(kernel)
         self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
@@ -280,129 +342,6 @@ class PqSpec(Quantizer):
     def size_fits(self, dims: int) -> bool:
         """Return whether the sub-quantizers divide the dimensions evenly."""
         return dims % self.n_subquantizers == 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class KpcaPqSpec(Landmarks, Quantizer):
-    """Product quantisation of KPCA's coordinates, plain, rotated or permuted."""
-
-    name: str = "kpca-pq"
-    version: int = 1
-    n_components: int = field(default=Default(128), metadata=COMPONENTS)
-    n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
-    preprocessing: str = field(
-        default="balanced",
-        metadata=option(
-            "preprocessing",
-            "Map of the coordinates before they are quantised.",
-            choices=PREPROCESSING,
-        ),
-    )
-
-    description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
-    source = "Bourrier et al. 2015, §4.2"
-    size = Quantizer.size
-
-    def within(self, rows: int, dims: int) -> Self:
-        """Return the spec with defaults that fit: components are a multiple of sub-quantizers."""
-        spec = super().within(rows, dims)
-        components = spec.n_components
-        whole = components - components % max(1, spec.n_subquantizers)
-        if isinstance(components, Default) and whole:
-            return replace(spec, n_components=Default(whole))
-        return replace(spec, n_subquantizers=spec.divide(components))
-
-    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
-        """Refuse parameters out of range."""
-        self.check_landmarks(vectors.rows)
-        whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
-        self.check_quantizer(self.n_components, fix=f"--components {whole}")
-        check_choice("preprocessing", self.preprocessing, PREPROCESSING)
-
-    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
-        """Return landmarks, eigenvalues, the preprocessed projection, and the codebooks.
-
-        Proofs have a projection in float64, its slack, and cells.
-        """
-        model, components, rng = self.learn_components(vectors, kernel)
-        if self.proves:
-            components = components * (model["eigenvalues"] >= LEAST_EIGENVALUE)
-        projection = self._preprocess(components, rng)
-        embed = in_blocks(Embedding(kernel, model["landmarks"], projection.astype(np.float32)))
-        model = {**model, "codebooks": self.learn(vectors, embed, rng)}
-        if not self.proves:
-            return {**model, "projection": projection.astype(np.float32)}
-        gram = gram_matrix(kernel, model["landmarks"])
-        used = projection[:, projection.any(axis=0)]
-        slack = projection_slack(kernel, gram, used, vectors.dims)
-        books = self.books(model)
-        model |= {"projection": projection, "slack": np.array([slack]), **grid_of(books)}
-        return model | self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
-
-    def encoder(self, kernel: Kernel, model: Model) -> "Pq":
-        """Return the encoder of a model."""
-        embedding = Embedding(kernel, model["landmarks"], model["projection"].astype(np.float32))
-        encoder = Pq(embedding, model["codebooks"], self)
-        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
-
-    def proof_columns(self) -> list[CodeColumn]:
-        """Return the cell, e and R."""
-        return proof_columns("float16", "residual")
-
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
-        """Return the proof of kernel PCA's coordinates, and what a distance says about a score."""
-        slack = float(model["slack"][0])
-        space = KernelSpace(kernel, model["landmarks"], model["projection"], slack)
-        proof = Proof(space=space, kind="float16", model=model)
-        return proof, lambda _: of_features(kernel)
-
-    def memory(self, dims: int, rows: int = 0) -> Memory:
-        """Return the memory that rows of ``dims`` numbers take."""
-        row = 8 * self.n_landmarks + 24 * dims + 8 * self.n_components
-        if self.proves:
-            row += 8 * self.n_landmarks + 40 * self.n_components
-        sample = min(rows, self.n_training) * (
-            8 * dims + 24 * self.n_components
-        )  # prepared block by block
-        return Memory(
-            fit=self.gram_bytes(dims) + sample + self.proof_bytes(rows, dims, self.n_components),
-            shared=self.embedding_bytes(dims, self.n_components)
-            + 8 * CENTROIDS * self.n_components
-            + (16 * self.n_landmarks * (dims + self.n_components) if self.proves else 0),
-            row=row,
-            query=row + self.table_bytes(),
-        )
-
-    def size_fits(self, dims: int) -> bool:
-        """Return whether landmarks are enough, and sub-quantizers divide the components."""
-        return super().size_fits(dims) and self.n_components % self.n_subquantizers == 0
-
-    @classmethod
-    def of_size(cls, value: int, given: Mapping[str, Any]) -> Self:
-        """Return the spec of a size, its components raised to a multiple unless they are given."""
-        spec = super().of_size(value, given)
-        if "n_components" in given:
-            return spec
-        return replace(spec, n_components=Default(-(-FEWEST // value) * value))
-
-    def _preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
-        """Return the components [M, E] as they are, permuted, or rotated.
-
-        Balanced, each sub-quantizer has the s-th greatest, and the s-th least, of each E / D.
-        """
-        e = self.n_components
-        if self.preprocessing == "balanced":
-            order = np.arange(e).reshape(-1, self.n_subquantizers)
-            order[1::2] = order[1::2, ::-1]
-            return components[:, order.T.ravel()]
-        if self.preprocessing == "permutation":
-            return components[:, rng.permutation(e)]
-        if self.preprocessing == "rotation":
-            # zero components come last, and stay: a proof needs an orthonormal basis
-            used = int(components.any(axis=0).sum())
-            rotated = components[:, :used] @ random_rotation(rng, used)
-            return np.hstack([rotated, components[:, used:]])
-        return components
 
 
 class Pq(BoundEncoder):

@@ -4,6 +4,7 @@ threads and the parts."""
 import json
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PqSpec, Quantizer
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import read_hits
@@ -40,16 +43,15 @@ BOUNDS: dict[str, tuple[object, ...]] = {
         *("--subquantizers", 48),
     ),
 }
-PQ: dict[str, tuple[object, ...]] = {
-    "": ("--encoder", "pq", "--subquantizers", 12),
-    "inner_product": ("--encoder", "pq", "--subquantizers", 12, "--metric", "product"),
-}
+PQ = ("--encoder", "pq", "--subquantizers", 8)
+PCA_PQ = ("--encoder", "pca-pq", "--components", 12, "--subquantizers", 6)
 GIVEN = {
     "bound": ("chi2", "cosine", "rbf", *RAW),  # which bound is chosen is tested for itself
     "kpca-bound": KERNELS,
     "bin-bound": (*ADDITIVE, "exp_chi2"),
     "kpca-pq": KERNELS,
     "pq": ("cosine", "hellinger", "rbf", *RAW),
+    "pca-pq": ("cosine", "hellinger", "rbf", *RAW),
     "pca-bound": RAW,
 }
 OF_RAW: dict[str, tuple[object, ...]] = {
@@ -62,6 +64,7 @@ SMALL: dict[str, EncoderSpec] = {
     "bin-bound": BinBoundSpec(n_groups=16),
     "kpca-pq": KpcaPqSpec(n_landmarks=48, n_components=24, n_subquantizers=12),
     "pq": PqSpec(n_subquantizers=1),
+    "pca-pq": PcaPqSpec(n_components=4, n_subquantizers=4),
 }
 
 Ids = NDArray[np.int64]
@@ -129,7 +132,9 @@ def test_ids_are_the_true_ones_by_every_bound_and_by_none(
     ids, report = exact(folder / "vectors", queries, *kernel_options(kernel))
     np.testing.assert_array_equal(ids, true)
     bounds = OF_RAW if kernel in RAW else BOUNDS
-    for name, options in (bounds | {"pq": PQ.get(kernel, PQ[""])}).items():
+    product = ("--metric", "product") if kernel == "inner_product" else ()
+    quantisers = {"pq": (*PQ, *product), "pca-pq": (*PCA_PQ, *product)}
+    for name, options in (bounds | quantisers).items():
         if kernel in GIVEN[name]:
             encode(
                 folder / "vectors",
@@ -176,12 +181,12 @@ def test_ids_of_adversarial_rows_under_every_kernel(made: str, tmp_path: Path) -
         true = nearest(kernel, data.rows, data.queries, K, gamma=GAMMA.get(kernel, 1.0))
         ids, _ = exact(tmp_path / "vectors", tmp_path / "queries.npy", *kernel_options(kernel))
         np.testing.assert_array_equal(ids, true, err_msg=kernel)
-        general = ("pca-bound", "pq") if kernel in RAW else ("kpca-bound", "kpca-pq")
+        general = ("pca-bound", "pq", "pca-pq") if kernel in RAW else ("kpca-bound", "kpca-pq")
         for name in (*general, *(("bin-bound",) if kernel in ADDITIVE else ())):
             bounds = tmp_path / f"{name}-{kernel}"
             true_kernel, spec = make_kernel(kernel, gamma=GAMMA.get(kernel)), SMALL[name]
-            if (name, kernel) == ("pq", "inner_product"):
-                spec = PqSpec(n_subquantizers=1, metric="product")
+            if isinstance(spec, Quantizer) and kernel == "inner_product":
+                spec = replace(spec, metric="product")
             make_codes(bounds, vectors, true_kernel, spec, part_rows=40)
             ids, _ = exact(bounds, tmp_path / "queries.npy")
             np.testing.assert_array_equal(ids, true, err_msg=str(bounds))

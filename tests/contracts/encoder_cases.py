@@ -18,7 +18,9 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.sparse import float32_weights
 from tests.independent import reference
@@ -87,6 +89,14 @@ def pq_truth(
 ) -> Floats:
     books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
     return reference.pq_scores(reference.prepare(kernel, queries), code["code"], books, spec.metric)
+
+
+def pca_pq_truth(
+    kernel: str, spec: PcaPqSpec, code: Arrays, model: Arrays, queries: NDArray[Any]
+) -> Floats:
+    books = model["codebooks"].reshape(spec.n_subquantizers, 256, -1)
+    centred = reference.prepare(kernel, queries) - model["mean"]
+    return reference.pq_scores(centred @ model["projection"], code["code"], books, spec.metric)
 
 
 def signs_truth(
@@ -250,6 +260,20 @@ CASES = {
             PqSpec(n_subquantizers=2, n_training=200, metric="product"),
             make_kernel("cosine"),
             pq_truth,
+        ),
+    ],
+    "pca-pq": [
+        Case(
+            PcaPqSpec(n_components=6, n_subquantizers=3, n_training=200),
+            make_kernel("hellinger"),
+            pca_pq_truth,
+        ),
+        Case(
+            PcaPqSpec(
+                n_components=4, n_subquantizers=4, metric="product", preprocessing="rotation"
+            ),
+            make_kernel("cosine"),
+            pca_pq_truth,
         ),
     ],
     "kpca-lsh": [

@@ -18,7 +18,9 @@ from mercore.pipeline.encoders.bounds.cells import OUTSIDE
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
 from mercore.pipeline.encoders.encoder import BoundEncoder
-from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.decimals import decimal_score
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
@@ -94,6 +96,15 @@ def quantised(metric: str) -> Callable[[int, int, int], EncoderSpec]:
     return spec
 
 
+def quantised_axes(metric: str) -> Callable[[int, int, int], EncoderSpec]:
+    def spec(size: int, n: int, d: int) -> EncoderSpec:
+        count = min(size, d)
+        subquantizers = count // (2 - count % 2)
+        return PcaPqSpec(n_components=count, n_subquantizers=subquantizers, metric=metric)
+
+    return spec
+
+
 MADE = {name: make_kernel(name, **options) for name, options in KERNELS.items()}
 CASES = [
     pytest.param(Bound(kernel, components), id=f"kpca-bound-{name}")
@@ -112,7 +123,8 @@ CASES += [
     ).items()
 ]
 CASES += [
-    pytest.param(Bound(kernel, quantised(metric)), id=f"pq-{metric}-{kernel.name}")
+    pytest.param(Bound(kernel, of_metric(metric)), id=f"{name}-{metric}-{kernel.name}")
+    for name, of_metric in (("pq", quantised), ("pca-pq", quantised_axes))
     for kernel in (*MADE.values(), *map(make_kernel, RAW))
     for metric in kernel.raw_metrics
 ]
@@ -239,6 +251,13 @@ EXCESS = {  # what was measured: bounds less scores, on average
         "euclidean": 0.0051,
         "inner_product": 0.0177,
     },
+    "pca-pq": {
+        "hellinger": 0.038,
+        "cosine": 0.0637,
+        "rbf": 0.0173,
+        "euclidean": 0.0842,
+        "inner_product": 0.296,
+    },
     "pca-bound": {"euclidean": 0.0126, "inner_product": 0.0438},  # shares of the mean |score|
     "bin-bound": {
         "chi2": 0.172,
@@ -297,6 +316,12 @@ def test_pairs_that_reach_are_listed_and_a_query_of_too_many_is_given_up() -> No
         ("chi2", KpcaPqSpec(n_landmarks=120, n_components=32, n_subquantizers=16), 0.6),
         ("euclidean", PqSpec(n_subquantizers=8), 1.0),
         ("inner_product", PqSpec(n_subquantizers=4, metric="product"), 1.0),
+        ("euclidean", PcaPqSpec(n_components=12, n_subquantizers=6), 1.0),
+        (
+            "inner_product",
+            PcaPqSpec(n_components=12, n_subquantizers=6, metric="product"),
+            1.0,
+        ),
     ],
 )
 def test_codes_list_all_pairs_that_reach(kernel: str, spec: Any, beta: float) -> None:

@@ -266,7 +266,7 @@ def test_an_unknown_encoder_is_refused() -> None:
         encoder_spec({"name": "itq", "version": 1}, "codes.zarr")
     assert str(refusal.value) == (
         "codes.zarr: its encoder is 'itq', expected one of aska, kpca-aska, kpca-pq, pq, "
-        "kpca-lsh, klsh, nystrom-lsh, rmmh, rff, kpca-jl, kpca, kpca-bound, pca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or "
+        "pca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, rff, kpca-jl, kpca, kpca-bound, pca-bound, bin-bound. Fix: read it with the version of mercore that wrote it, or "
         "write it anew."
     )
 

@@ -27,6 +27,7 @@ def test_encoders_are_listed_with_the_kernels_that_each_serves() -> None:
     assert [encoder["name"] for encoder in listed] == list(ENCODERS)
     serves = {encoder["name"]: encoder["kernels"] for encoder in listed}
     assert serves["pq"] == ["cosine", "hellinger", "rbf", "euclidean", "inner_product"]
+    assert serves["pca-pq"] == serves["pq"]
     assert serves["pca-bound"] == ["euclidean", "inner_product"]
     assert serves["rff"] == ["rbf"]
     assert "exp_chi2" in serves["bin-bound"]

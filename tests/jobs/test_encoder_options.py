@@ -35,7 +35,9 @@ from mercore.pipeline.encoders.hashing.rmmh import RmmhSpec
 from mercore.pipeline.encoders.kpca import KpcaSpec
 from mercore.pipeline.encoders.kpca_aska import KpcaAskaSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
 from mercore.stores.errors import InputError
 
 
@@ -207,6 +209,26 @@ GIVEN: dict[str, tuple[dict[str, Any], EncoderSpec]] = {
         },
         PqSpec(n_subquantizers=4, metric="product", proof="none", n_training=99, random_state=5),
     ),
+    "pca-pq": (
+        {
+            "components": 8,
+            "subquantizers": 4,
+            "preprocessing": "rotation",
+            "proof": "none",
+            "metric": "product",
+            "training_rows": 99,
+            "random_state": 5,
+        },
+        PcaPqSpec(
+            n_components=8,
+            n_subquantizers=4,
+            preprocessing="rotation",
+            proof="none",
+            metric="product",
+            n_training=99,
+            random_state=5,
+        ),
+    ),
     "kpca-lsh": (
         {"landmarks": 50, "components": 8, "bits": 40, "random_state": 5},
         KpcaLshSpec(n_landmarks=50, n_components=8, n_bits=40, random_state=5),
@@ -289,12 +311,12 @@ USERS = {
     "pursuit": "aska, kpca-aska",
     "weights": "aska, kpca-aska",
     "landmarks": "kpca-aska, kpca-pq, kpca-lsh, klsh, nystrom-lsh, rmmh, kpca-jl, kpca, kpca-bound",
-    "components": "kpca-aska, kpca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
-    "subquantizers": "kpca-pq, pq",
-    "preprocessing": "kpca-pq",
-    "proof": "kpca-pq, pq",
-    "metric": "aska, kpca-aska, kpca-pq, pq, kpca-jl",
-    "training_rows": "kpca-pq, pq, pca-bound, bin-bound",
+    "components": "kpca-aska, kpca-pq, pca-pq, kpca-lsh, kpca-jl, kpca, kpca-bound, pca-bound",
+    "subquantizers": "kpca-pq, pq, pca-pq",
+    "preprocessing": "kpca-pq, pca-pq",
+    "proof": "kpca-pq, pq, pca-pq",
+    "metric": "aska, kpca-aska, kpca-pq, pq, pca-pq, kpca-jl",
+    "training_rows": "kpca-pq, pq, pca-pq, pca-bound, bin-bound",
     "groups": "bin-bound",
     "bits": "kpca-lsh, klsh, nystrom-lsh, rmmh, rff",
     "subset": "klsh, nystrom-lsh",

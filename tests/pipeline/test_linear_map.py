@@ -17,7 +17,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.linear_map import LinearMap, MappedSource, MappedVectors, map_of
 from mercore.stores.codes import CodeStore, open_code_store

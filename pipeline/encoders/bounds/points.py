@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float64
 from mercore.pipeline.encoders.bounds.kpca_bound import projected, projection_panels
 from mercore.pipeline.encoders.bounds.rounding import norms_above
+from mercore.pipeline.encoders.encoder import Model
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.sums import SumKernel
 
@@ -20,21 +21,24 @@ UNIT_ERROR = 1e-12  # more than float64 can round in a prepared row of norm 1
 
 
 class Points(NamedTuple):
-    """Points float64[b, E] and, for each, what it leaves out: R, a norm, or 0, float64[b]."""
+    """Points float64[b, E] and, for each, what it leaves out: R, a norm, or 0, float64[b].
+
+    ``error`` float64[b] bounds the distance of a point from the true one: ∞ if nothing does.
+    """
 
     coordinates: Float64
     apart: Float64
+    error: Float64
 
 
 class Space(Protocol):
     """The map of raw rows to points.
 
-    ``error`` bounds the distance of a point from the true one, ``apart_error`` the error of R.
-    ``form`` says what R is: see ``GridBounds``.
+    ``apart_error`` bounds the error of R where that of the point is finite. ``form`` says what R
+    is: see ``GridBounds``.
     """
 
     form: str
-    error: float
     apart_error: float
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
@@ -57,7 +61,7 @@ class KernelSpace:
     def __init__(
         self, kernel: Kernel, landmarks: NDArray[Any], projection: Float64, slack: float
     ) -> None:
-        self.kernel, self.error, self.apart_error = kernel, slack, math.sqrt(slack)
+        self.kernel, self.apart_error, self._error = kernel, math.sqrt(slack), slack
         self._landmarks = np.ascontiguousarray(kernel.prepare(landmarks, label="landmark").T)
         self._panels, self._width = projection_panels(projection), projection.shape[1]
 
@@ -67,7 +71,7 @@ class KernelSpace:
         values = self.kernel.landmark_values(prepared, self._landmarks)
         points = projected(values, self._panels)[:, : self._width]
         left = np.maximum(1 - np.square(points).sum(axis=1), 0)
-        return Points(points, np.sqrt(left))
+        return Points(points, np.sqrt(left), np.full(len(points), self._error))
 
 
 class RowSpace:
@@ -78,9 +82,45 @@ class RowSpace:
     def __init__(self, kernel: Kernel, form: str) -> None:
         self.kernel, self.form = kernel, form
         as_it_is = isinstance(kernel, SumKernel) and kernel.scaling == "AS_IT_IS"
-        self.error = 0.0 if as_it_is else UNIT_ERROR
+        self._error = 0.0 if as_it_is else UNIT_ERROR
 
     def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
         """Return the prepared rows."""
         points = self.kernel.prepare(rows, first=first, label=label)
-        return Points(points, norms_above(points) if self.form == "norm" else np.zeros(len(points)))
+        apart = norms_above(points) if self.form == "norm" else np.zeros(len(points))
+        return Points(points, apart, np.full(len(points), self._error))
+
+
+class PcaSpace:
+    """Principal components of prepared rows, a = Pᵀ(x − c), and R = √(‖x − c‖² − ‖a‖²).
+
+    Errors grow with ‖x − c‖. So rows with a greater one than ``largest`` have no bound; for the
+    others, the errors are those of a row as large as that.
+
+    Parameters
+    ----------
+    model : ``mean`` float64[d], c; ``projection`` float64[d, E], P; ``largest`` float64[1];
+        ``slack`` float64[1], the error of R², and more than that of a, as a share of ‖x − c‖² and
+        of ‖x − c‖ (``pca_bound.projection_slack``)
+    form : "residual", or "norm" if R is to be the norm of the row, rounded up; c is then 0
+    """
+
+    def __init__(self, kernel: Kernel, model: Model, form: str) -> None:
+        self.kernel, self.form = kernel, form
+        slack, self._largest = float(model["slack"][0]), float(model["largest"][0])
+        self.apart_error = math.sqrt(slack) * self._largest + UNIT_ERROR
+        self._error = slack * self._largest + UNIT_ERROR
+        self._mean, projection = model["mean"], model["projection"]
+        self._panels, self._width = projection_panels(projection), projection.shape[1]
+
+    def __call__(self, rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Points:
+        """Return a and R of raw rows."""
+        centred = self.kernel.prepare(rows, first=first, label=label) - self._mean
+        points = projected(centred, self._panels)[:, : self._width]
+        squared = np.square(centred).sum(axis=1)
+        if self.form == "norm":
+            apart = norms_above(centred)
+        else:
+            apart = np.sqrt(np.maximum(squared - np.square(points).sum(axis=1), 0))
+        error = np.where(squared <= self._largest**2, self._error, np.inf)
+        return Points(points, apart, error)

@@ -77,7 +77,7 @@ class Proof:
 
     def numbers(self, points: Points, code: NDArray[np.uint8]) -> NDArray[Any]:
         """Return e, rounded up, and R, rounded to the nearest, or the norm, rounded up."""
-        errors = self.errors(points.coordinates, code)
+        errors = self.errors(points, code)
         if self.kind == "float16":
             assert errors.max(initial=0) < LARGEST_FLOAT16
         above = float16_above if self.kind == "float16" else float32_above
@@ -88,10 +88,10 @@ class Proof:
             return np.column_stack([above(errors), above(second)])
         return np.column_stack([above(errors), second.astype(self.kind)])
 
-    def errors(self, coordinates: Float64, code: NDArray[np.uint8]) -> Float64:
+    def errors(self, points: Points, code: NDArray[np.uint8]) -> Float64:
         """Return bounds of ‖ỹ − ŷ‖, float64[b]."""
         with np.errstate(over="ignore"):
-            return norms_above(coordinates - self.grid.decoded(code)) + self.space.error
+            return norms_above(points.coordinates - self.grid.decoded(code)) + points.error
 
     def scanner(
         self, points: Points, similarity: "ScoreByDistance", *, beta: float = 1.0
@@ -107,10 +107,10 @@ class Proof:
         queries = GridQueries(
             points=whole,
             fine=fine,
-            moved=moved + self.space.error,
-            margin=left + self.space.error,
+            moved=moved + points.error,
+            margin=left + points.error,
             apart=points.apart,
-            spread=np.full(len(whole), 2 * self.space.apart_error + LEAST[self.kind]),
+            spread=2 * self.space.apart_error + LEAST[self.kind] + points.error,
             rounding=ROUNDING[self.kind],
             crossed=1 - beta,
         )
@@ -151,25 +151,24 @@ def learn_proof(
     """
     size = BLOCK_ROWS
     blocks = [sample.rows[start : start + size] for start in range(0, len(sample.rows), size)]
-    points = [proof.space(block) for block in blocks]
-    coordinates = np.concatenate([block.coordinates for block in points])
-    points_of_all = Points(coordinates, np.concatenate([block.apart for block in points]))
-    code = assigned(coordinates, codebooks)
-    numbers = proof.numbers(points_of_all, code).astype(np.float64)
+    made = [proof.space(block) for block in blocks]
+    points = Points(*map(np.concatenate, zip(*made, strict=True)))
+    code = assigned(points.coordinates, codebooks)
+    numbers = proof.numbers(points, code).astype(np.float64)
     apart = None if proof.space.form == "none" else numbers[:, 1]
     cells = learn_cells(numbers[:, 0], apart)
     proof = replace(proof, model={**proof.model, **cells})
-    columns = {"code": code, **proof.columns(points_of_all, code)}
+    columns = {"code": code, **proof.columns(points, code)}
     count = min(QUERIES, max(1, len(code) // 8))
     first = min(count, len(code) - 1)  # the only row of a store is query and row
-    queries = Points(coordinates[:count], points_of_all.apart[:count])
+    queries = Points(*(values[:count] for values in points))
     scanner = proof.scanner(queries, similarity(queries))
     bounds = scanner.bounds({name: values[first:] for name, values in columns.items()})
     learned = {**cells, "shares": measured_shares(bounds.T, sample.scores[:count, first:])}
     if kernel is not None:
         scores = kernel.from_ranking(sample.scores.copy())
-        residual = np.maximum(points_of_all.apart, proof.space.apart_error)
-        learned["cosines"] = near_cosines(coordinates, residual, scores)
+        residual = np.maximum(points.apart, proof.space.apart_error)
+        learned["cosines"] = near_cosines(points.coordinates, residual, scores)
     return learned
 
 

@@ -102,10 +102,13 @@ def squared_norms(points: Bytes, rows: int, width: int, out: Whole) -> None:
 def possible(
     form: int, squared: float, query: int, tests: Tests, error: float, own: float
 ) -> float:
-    """Return the least squared distance of a pair, given that of u + w / 254 and v."""
+    """Return the least squared distance of a pair, given that of u + w / 254 and v.
+
+    A row whose e is ∞ may be anywhere.
+    """
     left = max(0.0, np.sqrt(squared) - error - tests.margin[query])
     least = left * left * SHRINK
-    if form == RESIDUAL:
+    if form == RESIDUAL and error < np.inf:
         gap = max(0.0, abs(tests.apart[query] - own) - tests.spread[query] - own * tests.rounding)
         least += (gap * gap + tests.crossed[query] * own * (1 - tests.rounding)) * SHRINK
     elif form == NORM:

@@ -11,7 +11,8 @@ from sklearn.metrics.pairwise import additive_chi2_kernel
 from threadpoolctl import threadpool_limits
 
 from mercore.pipeline.encoders.kpca import Embedding
-from mercore.pipeline.encoders.pq import KpcaPqSpec, Pq
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pq import Pq
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.formats import open_source
 from mercore.stores.rows import SourceVectors

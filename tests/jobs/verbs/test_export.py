@@ -10,7 +10,9 @@ import pytest
 from mercore.jobs import api
 from mercore.jobs.verbs import export as exporting
 from mercore.pipeline.encoders.aska import AskaSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec, PqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pca_pq import PcaPqSpec
+from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import ExistsError, InputError, StorageError
 from tests.support.making import histograms, make_codes, make_vectors
@@ -29,6 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_codes(folder / "raw", whole, make_kernel("rbf", gamma=0.5), PqSpec(n_subquantizers=6))
     product = PqSpec(n_subquantizers=3, metric="product")
     make_codes(folder / "product", whole, make_kernel("hellinger"), product)
+    axes = PcaPqSpec(n_components=10, n_subquantizers=5)
+    make_codes(folder / "axes", whole, make_kernel("hellinger"), axes)
     make_codes(
         folder / "aska", vectors, make_kernel("chi2"), AskaSpec(n_atoms=8, n_nonzero_coefs=2)
     )
@@ -36,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["chi2", "raw", "product"])
+@pytest.mark.parametrize("name", ["chi2", "raw", "product", "axes"])
 def test_faiss_finds_what_we_find(folder: Path, name: str) -> None:
     index, points, queries = (
         folder / f"{name}.faiss",
@@ -64,7 +68,8 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match="--queries and --points go together: found one of them"):
         api.export(str(folder / "chi2"), str(target), queries=str(folder / "queries.npy"))
     with pytest.raises(
-        InputError, match=r"holds codes of aska: expected kpca-pq or pq, which faiss knows\. Fix:"
+        InputError,
+        match=r"holds codes of aska: expected kpca-pq, pca-pq or pq, which faiss knows\. Fix:",
     ):
         api.export(str(folder / "aska"), str(target))
     with pytest.raises(ExistsError):

@@ -19,14 +19,8 @@ from mercore.pipeline.encode import encode_part, plan_encode
 from mercore.pipeline.encoders.codebooks import learn_codebooks
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
-from mercore.pipeline.encoders.pq import (
-    PREPROCESSING,
-    KpcaPqSpec,
-    Pq,
-    PqSpec,
-    greatest_divisor,
-    prepared_rows,
-)
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
+from mercore.pipeline.encoders.pq import PREPROCESSING, Pq, PqSpec, greatest_divisor, prepared_rows
 from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
 from mercore.pipeline.scanners.bounds.grid import GridBounds
@@ -269,7 +263,7 @@ def test_the_sample_is_drawn_from_the_store_and_no_larger_than_it(rows: NDArray[
 FRESH = """
 import sys
 from mercore.pipeline.encode import plan_encode
-from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
 from tests.support.making import Rows, histograms

@@ -11,7 +11,7 @@ from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.hashing.klsh import KlshSpec
 from mercore.pipeline.encoders.kpca_jl import KpcaJlSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.search import choose_transform as choosing
 from mercore.pipeline.search.batch_search import SearchSettings, search_code_store

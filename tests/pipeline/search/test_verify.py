@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
-from mercore.pipeline.encoders.pq import KpcaPqSpec
+from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.kernels.sums import Chi2
 from mercore.pipeline.search.exact import ExactSearch

@@ -1,0 +1,143 @@
+"""Product quantisation of the principal components of rows."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mercore.pipeline.arrays import Float32
+from mercore.pipeline.encoders.bounds.by_distance import of_rows
+from mercore.pipeline.encoders.bounds.pca_bound import principal_axes, projection_slack
+from mercore.pipeline.encoders.bounds.points import PcaSpace
+from mercore.pipeline.encoders.bounds.proof import Proof, SimilarityOf, grid_of, proof_columns
+from mercore.pipeline.encoders.codebooks import CENTROIDS, learn_codebooks
+from mercore.pipeline.encoders.encoder import (
+    CodeColumn,
+    Default,
+    Memory,
+    Model,
+    check_range,
+    draw_rows,
+    read_rows,
+    shrunk,
+)
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embed
+from mercore.pipeline.encoders.pq import (
+    SUBQUANTIZERS,
+    ComponentQuantizer,
+    Pq,
+    Quantizer,
+    RowQuantizer,
+)
+from mercore.pipeline.kernels import Kernel
+
+if TYPE_CHECKING:
+    from mercore.stores.vectors import Vectors
+
+LARGER = 16  # rows may be larger than those of the sample by this factor, and still have a bound
+LARGEST = 1e38  # norm of a row with a bound: R is stored as float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class PcaPqSpec(RowQuantizer, ComponentQuantizer):
+    """Product quantisation of principal components, as by faiss' ``PCA64,PQ32``.
+
+    Scores are those of ``pq``, of the components alone. For the metric ``product`` the mean is not
+    taken away, so that ⟨a, q(b)⟩ estimates ⟨x, y⟩.
+    """
+
+    name: str = "pca-pq"
+    version: int = 1
+    n_components: int = field(default=Default(96), metadata=COMPONENTS)
+    n_subquantizers: int = field(default=Default(48), metadata=SUBQUANTIZERS)
+
+    description = "A code holds D bytes: the row's principal components, product-quantised."
+    source = "Jégou, Douze & Schmid 2011; PCA as by faiss"
+    size = Quantizer.size
+
+    def within(self, rows: int, dims: int) -> Self:
+        """Return the spec with defaults that fit (see the EncoderSpec contract)."""
+        return replace(self, n_components=shrunk(self.n_components, dims)).divided()
+
+    def size_fits(self, dims: int) -> bool:
+        """Return whether the dimensions are enough, and sub-quantizers divide the components."""
+        return super().size_fits(dims) and self.n_subquantizers <= dims
+
+    def check(self, vectors: "Vectors", kernel: Kernel) -> None:
+        """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
+        self.check_metric(kernel)
+        most = f"--components {min(64, vectors.dims)}"
+        check_range(
+            "components", self.n_components, (1, vectors.dims), most, why=", the dimensions"
+        )
+        self.check_component_quantizer()
+
+    def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
+        """Return the mean, the preprocessed projection, the codebooks, and what proofs need."""
+        rng = np.random.default_rng(self.random_state)
+        drawn = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
+        rows = read_rows(vectors, drawn)
+        prepared = kernel.prepare(rows)
+        mean = prepared.mean(axis=0) * (self.metric == "distance")
+        centred = prepared - mean
+        projection = self.preprocess(principal_axes(centred, self.n_components), rng)
+        largest = LARGER * float(np.sqrt(np.square(centred).sum(axis=1).max()))
+        model: dict[str, NDArray[Any]] = {
+            "mean": mean,
+            "projection": projection,
+            "slack": np.array([projection_slack(projection)]),
+            "largest": np.array([min(largest, LARGEST)]),
+        }
+        components = embedded(self.space(kernel, model))(rows)
+        model["codebooks"] = learn_codebooks(components, self.n_subquantizers, self.random_state)
+        if self.proves:
+            books = self.books(model)
+            model |= grid_of(books)
+            model |= self.learn_proof(vectors, kernel, books, *self._proof(kernel, model))
+        return model
+
+    def encoder(self, kernel: Kernel, model: Model) -> Pq:
+        """Return the encoder of a model."""
+        embed = embedded(self.space(kernel, model))
+        encoder = Pq(embed, model["codebooks"], self, raw=not kernel.normalised)
+        return encoder.proving(*self._proof(kernel, model)) if self.proves else encoder
+
+    def space(self, kernel: Kernel, model: Model) -> PcaSpace:
+        """Return the map of raw rows to components."""
+        return PcaSpace(kernel, model, self._form)
+
+    def proof_columns(self) -> list[CodeColumn]:
+        """Return the cell, and e with R or, for products, the norm."""
+        return proof_columns("float32", self._form)
+
+    @property
+    def _form(self) -> str:
+        """What the second number of a row is."""
+        return "norm" if self.metric == "product" else "residual"
+
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+        """Return the proof of components, and what a distance says about a score."""
+        proof = Proof(space=self.space(kernel, model), kind="float32", model=model)
+        norms = self._form == "norm"
+        return proof, lambda points: of_rows(kernel, points.apart if norms else None)
+
+    def memory(self, dims: int, rows: int = 0) -> Memory:
+        """Return the memory that rows of ``dims`` numbers take."""
+        row = 40 * dims + 48 * self.n_components
+        learning = self.learning_bytes(rows, dims, self.n_components)
+        return Memory(
+            fit=learning + 40 * dims**2 + self.proof_bytes(rows, dims, self.n_components),
+            shared=16 * dims * (self.n_components + 32) + 8 * CENTROIDS * self.n_components,
+            row=row,
+            query=row + self.table_bytes(),
+        )
+
+
+def embedded(space: PcaSpace) -> Embed:
+    """Return the function from raw rows to components in float32."""
+
+    def embed(rows: NDArray[Any], *, first: int = 0, label: str = "row") -> Float32:
+        return space(rows, first=first, label=label).coordinates.astype(np.float32)
+
+    return embed
