@@ -25,8 +25,9 @@ from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.verify import verify
 from mercore.stores.codes import open_code_store
 from mercore.stores.part_store.part_reader import PartCache
+from mercore.stores.part_store.sizes import chunk_files, forget
 from mercore.stores.rows import open_rows, open_vectors
-from mercore.stores.vectors import Vectors
+from mercore.stores.vectors import Vectors, store_of
 from tests.benchmarks.measurements.timing import interleaved
 from tests.benchmarks.reporting.tables import Row
 
@@ -78,12 +79,19 @@ def proving(
 
 
 def beside(
-    searches: Mapping[str, Bounded], queries: Queries, k: int, *, alone: bool = True
+    searches: Mapping[str, Bounded],
+    queries: Queries,
+    k: int,
+    *,
+    alone: bool = True,
+    streamed: bool = False,
+    repeats: int = REPEATS,
 ) -> list[Row]:
     """Return, for each search, the share of rows scored, and nanoseconds per row and query.
 
-    Medians of interleaved repeats: for all queries together, and for three ``alone``. All searches
-    must find the same ids. Under ``euclidean`` the last row is faiss' flat index.
+    Medians of interleaved repeats: for all queries together, for three ``alone``, and for all
+    together ``streamed`` from the disk. All searches must find the same ids. Under ``euclidean``
+    the last row is faiss' flat index.
     """
     first = next(iter(searches.values())).search
     rows, kernel = first.scorer.vectors, first.scorer.kernel
@@ -95,10 +103,12 @@ def beside(
             tasks[name] = partial(search.prove, queries, k)
             if alone:
                 tasks[f"{name}, alone"] = partial(_one_by_one, search, single, k)
+            if streamed:
+                tasks[f"{name}, from disk"] = partial(_from_disk, search, queries, k)
         tasks["every row"] = partial(search_vectors, rows, kernel, queries, k, threads=1)
         if kernel.name == "euclidean":
             tasks["faiss"] = _flat_index(rows, queries, k)
-        seconds = interleaved(tasks, REPEATS)
+        seconds = interleaved(tasks, repeats)
     assert all((one.ids == found[next(iter(found))].ids).all() for one in found.values())
     pairs = rows.rows * len(queries)
     lines: list[Row] = [
@@ -114,6 +124,7 @@ def beside(
             if alone
             else {}
         )
+        | ({"from disk, ns": seconds[f"{name}, from disk"] / pairs * 1e9} if streamed else {})
         for name, search in searches.items()
     ]
     if "faiss" in seconds:
@@ -126,6 +137,16 @@ def beside(
 def _one_by_one(search: ExactSearch, queries: Queries, k: int) -> None:
     for row in range(len(queries)):
         search.prove(queries[row : row + 1], k)
+
+
+def _from_disk(search: ExactSearch, queries: Queries, k: int) -> None:
+    """Search after the files of both stores were dropped from the memory of the system."""
+    stored = store_of(search.scorer.vectors)
+    assert search.bounds is not None
+    assert stored is not None
+    for store in (search.bounds.store.store, stored.store):
+        forget(chunk_files(store, range(store.layout.parts)))
+    search.prove(queries, k)
 
 
 def _flat_index(rows: Vectors, queries: Queries, k: int) -> Callable[[], object]:
