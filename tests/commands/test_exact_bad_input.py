@@ -91,7 +91,7 @@ def verify(
 # --- search
 
 BOUND_NOTHING = (
-    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq or pq "
+    "{}/codes holds codes of aska, which bound no score: expected codes of kpca-pq, pca-pq or pq "
     "with proofs, a store of bounds, or vectors. "
     "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
 )
