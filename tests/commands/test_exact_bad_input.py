@@ -203,7 +203,7 @@ def exact_with_a_folder_where_the_certificate_goes(folder: Path) -> Words:
 # --- encode
 
 
-@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, kpca-lsh, kpca-jl, "
+@case(2, "--components has no use here: it belongs to kpca-aska, kpca-pq, pca-pq, kpca-lsh, kpca-jl, "
           "kpca, kpca-bound, pca-bound, "
          "found --encoder bound. Fix: leave --components out.")  # fmt: skip
 def components_of_a_bound_to_be_chosen(folder: Path) -> Words:

@@ -15,6 +15,7 @@ from tests.support.running import histograms, invoke, succeed
 
 KERNELS = {
     "pq": ("hellinger",),
+    "pca-pq": ("euclidean",),
     "rff": ("rbf", "--gamma", "0.001"),
     "pca-bound": ("euclidean",),
 }
