@@ -41,7 +41,7 @@ LARGEST = 1e38  # norm of a row with a bound: R is stored as float32
 
 @dataclass(frozen=True, kw_only=True)
 class PcaPqSpec(RowQuantizer, ComponentQuantizer):
-    """Product quantisation of principal components, as by faiss' ``PCA64,PQ32``.
+    """Product quantisation of principal components, as by faiss' ``PCA96,PQ48``.
 
     Scores are those of ``pq``, of the components alone. For the metric ``product`` the mean is not
     taken away, so that ⟨a, q(b)⟩ estimates ⟨x, y⟩.
