@@ -22,7 +22,7 @@ from mercore.pipeline.encoders.encoder import (
     read_rows,
     shrunk,
 )
-from mercore.pipeline.encoders.kpca import COMPONENTS, Embed
+from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, in_blocks
 from mercore.pipeline.encoders.pq import (
     SUBQUANTIZERS,
     ComponentQuantizer,
@@ -78,9 +78,9 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
         rng = np.random.default_rng(self.random_state)
         drawn = draw_rows(rng, vectors.rows, min(self.n_training, vectors.rows))
         rows = read_rows(vectors, drawn)
-        prepared = kernel.prepare(rows)
-        mean = prepared.mean(axis=0) * (self.metric == "distance")
-        centred = prepared - mean
+        centred = kernel.prepare(rows)
+        mean = centred.mean(axis=0) if self.metric == "distance" else np.zeros(vectors.dims)
+        centred -= mean
         projection = self.preprocess(principal_axes(centred, self.n_components), rng)
         largest = LARGER * float(np.sqrt(np.square(centred).sum(axis=1).max()))
         model: dict[str, NDArray[Any]] = {
@@ -89,7 +89,8 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
             "slack": np.array([projection_slack(projection)]),
             "largest": np.array([min(largest, LARGEST)]),
         }
-        components = embedded(self.space(kernel, model))(rows)
+        del centred
+        components = in_blocks(embedded(self.space(kernel, model)))(rows)
         model["codebooks"] = learn_codebooks(components, self.n_subquantizers, self.random_state)
         if self.proves:
             books = self.books(model)

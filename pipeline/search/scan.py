@@ -23,7 +23,7 @@ from mercore.stores.part_store.part_reader import PartCache, PartReader
 
 FIRST_PARTS = 16  # the sample is taken from at least 16 parts, and from at least one part in 16
 DEVIATIONS = 4  # standard deviations by which the sample may hold more of the best rows
-FEWEST = 64  # rows per k: in smaller stores the sample costs more than it saves
+FEWEST = 64  # rows per entry of a list: in smaller stores the sample costs more than it saves
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ BOUNDS: dict[str, tuple[object, ...]] = {
         *("--subquantizers", 48),
     ),
 }
-PQ = ("--encoder", "pq", "--subquantizers", 8)
+PQ = ("--encoder", "pq", "--subquantizers", 12)
 PCA_PQ = ("--encoder", "pca-pq", "--components", 12, "--subquantizers", 6)
 GIVEN = {
     "bound": ("chi2", "cosine", "rbf", *RAW),  # which bound is chosen is tested for itself

@@ -33,6 +33,7 @@ from tests.benchmarks.reporting.tables import Row
 
 BATCH, NEIGHBOURS, REPEATS = 100, (1, 10), 9
 FAINT = np.float32(1e-30)
+FLAT = ("faiss IndexFlatL2, in memory", "faiss IndexFlatL2, matrix products")
 Queries = NDArray[Any]
 
 
@@ -91,7 +92,7 @@ def beside(
 
     Medians of interleaved repeats: for all queries together, for three ``alone``, and for all
     together ``streamed`` from the disk. All searches must find the same ids. Under ``euclidean``
-    the last row is faiss' flat index.
+    the last rows are faiss' flat index as it is, and with matrix products for any batch.
     """
     first = next(iter(searches.values())).search
     rows, kernel = first.scorer.vectors, first.scorer.kernel
@@ -107,7 +108,7 @@ def beside(
                 tasks[f"{name}, from disk"] = partial(_from_disk, search, queries, k)
         tasks["every row"] = partial(search_vectors, rows, kernel, queries, k, threads=1)
         if kernel.name == "euclidean":
-            tasks["faiss"] = _flat_index(rows, queries, k)
+            tasks |= _flat_index(rows, queries, k)
         seconds = interleaved(tasks, repeats)
     assert all((one.ids == found[next(iter(found))].ids).all() for one in found.values())
     pairs = rows.rows * len(queries)
@@ -127,10 +128,10 @@ def beside(
         | ({"from disk, ns": seconds[f"{name}, from disk"] / pairs * 1e9} if streamed else {})
         for name, search in searches.items()
     ]
-    if "faiss" in seconds:
-        time = seconds["faiss"]
+    for name in filter(seconds.__contains__, FLAT):
+        time = seconds[name]
         speed = {"ns": time / pairs * 1e9, "× every row": seconds["every row"] / time}
-        lines.append({"codes": "faiss IndexFlatL2, in memory", **speed})
+        lines.append({"codes": name, **speed})
     return lines
 
 
@@ -149,7 +150,8 @@ def _from_disk(search: ExactSearch, queries: Queries, k: int) -> None:
     search.prove(queries, k)
 
 
-def _flat_index(rows: Vectors, queries: Queries, k: int) -> Callable[[], object]:
+def _flat_index(rows: Vectors, queries: Queries, k: int) -> dict[str, Callable[[], object]]:
+    """Return searches of faiss' flat index: as it is, and by matrix products for any batch."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -157,7 +159,13 @@ def _flat_index(rows: Vectors, queries: Queries, k: int) -> Callable[[], object]
     for part in range(rows.parts):
         index.add(rows.read_part(part).astype(np.float32))
     asked = np.ascontiguousarray(queries, np.float32)
-    return lambda: index.search(asked, k)
+    usual = faiss.cvar.distance_compute_blas_threshold
+
+    def search(least: int) -> None:
+        faiss.cvar.distance_compute_blas_threshold = least
+        index.search(asked, k)
+
+    return {name: partial(search, least) for name, least in zip(FLAT, (usual, 1), strict=True)}
 
 
 def spread_queries(queries: str, count: int) -> Queries:
