@@ -206,15 +206,15 @@ class Embedding:
         return products(self.kernel.block(prepared, self._landmarks), self._projection)
 
 
-def in_blocks(embedding: Embedding, size: int = 4096) -> Embed:
+def in_blocks(embed: Embed, size: int = 4096) -> Embed:
     """Return the embedding of any number of rows, computed block by block."""
 
-    def embed(rows: NDArray[Any]) -> Float32:
+    def blocks(rows: NDArray[Any]) -> Float32:
         return np.concatenate(
-            [embedding(rows[at : at + size], first=at) for at in range(0, len(rows), size)]
+            [embed(rows[at : at + size], first=at) for at in range(0, len(rows), size)]
         )
 
-    return embed
+    return blocks
 
 
 class Kpca(Encoder):
