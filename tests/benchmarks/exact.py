@@ -310,8 +310,7 @@ searches are timed with more queries too. *Matrix products* is the same index af
             text="""
 SIFT rows, jittered into distinct rows. *ns* is the time per row and query with both stores in the
 memory of the system; *from disk* is the time of dropping both from it, and of the search. faiss'
-flat index holds its rows as float32 in memory, and is as it is: by matrix products (see above) it
-is about ten times as fast.
+flat index holds its rows as float32 in memory. *Matrix products* is as in the section above.
 """,
             measure=_large,
         ),
