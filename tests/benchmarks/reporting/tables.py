@@ -96,7 +96,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def side_by_side(tables: Mapping[str, Table], *, labelled: bool) -> list[Row]:
-    """Return the rows of one table as measured on several processors.
+    """Return the rows of one table as measured on several processors, in the longest table's order.
 
     A column that depends on the processor becomes one column per processor. Of the other columns
     the last processor's figures are shown.
@@ -110,7 +110,8 @@ def side_by_side(tables: Mapping[str, Table], *, labelled: bool) -> list[Row]:
     recent = list(tables.values())[-1]
     columns = list(dict.fromkeys(column for each in tables.values() for column in each.columns))
     by_key = {label: _by_key(table) for label, table in tables.items()}
-    for key in dict.fromkeys(key for rows in by_key.values() for key in rows):
+    longest_first = sorted(by_key.values(), key=len, reverse=True)
+    for key in dict.fromkeys(key for rows in longest_first for key in rows):
         found = {label: rows.get(key, {}) for label, rows in by_key.items()}
         row = merged.setdefault(key, {})
         for column in columns:
