@@ -384,7 +384,9 @@ class Pq(BoundEncoder):
             assign(self.embed(rows, first=first), self._books, code)
             return {"code": code}
         points = self.proof.space(rows, first=first)
-        assign(points.coordinates.astype(np.float32), self._books, code)
+        with np.errstate(over="ignore"):  # such rows have no bound
+            coordinates = points.coordinates.astype(np.float32)
+        assign(coordinates, self._books, code)
         return {"code": code, **self.proof.columns(points, code)}
 
     def scanner(self, queries: NDArray[Any]) -> "PqScanner":

@@ -224,6 +224,31 @@ class TestBounds:
             np.testing.assert_array_equal(alone[0], whole[query, ::-1][:7])
 
 
+@pytest.mark.parametrize("name", ["euclidean", "inner_product", "rbf"])
+def test_of_rows_beyond_those_that_a_model_of_axes_bounds(name: str) -> None:
+    """Rows 2¹⁴ times as large as the sample, in its span and near each other: the rounding of their
+    R is more than what is between them. R of the last rows is no float32."""
+    rng = np.random.default_rng(22)
+    basis = rng.integers(-9, 10, (4, 16))
+    basis[:, -1] = 0
+    learned = (rng.integers(-9, 10, (300, 4)) @ basis).astype(np.float32)
+    large = np.repeat(np.ldexp(learned[:20], 14), 6, axis=0)
+    large[:, -1] = rng.normal(size=len(large))
+    kernel = make_kernel(name, gamma=1e-3) if name == "rbf" else make_kernel(name)
+    encoder = Bound(kernel, quantised_axes(kernel.raw_metrics[0])).encoder(learned, 4)
+    queries = np.concatenate([large, learned[:5]])
+    check(kernel, encoder, large, queries)
+    if name != "euclidean":
+        return
+    huge = np.full((3, 16), 3e38, np.float32)
+    scanner = encoder.bound_scanner(np.concatenate([huge, queries]))
+    assert isinstance(scanner, GridBounds)
+    pairs, _ = scanner.collect(
+        encoder.encode(huge), 0, np.zeros(len(queries) + 3, np.float32), never
+    )
+    assert np.bincount(pairs.rows).tolist() == [len(queries) + 3] * 3
+
+
 EXCESS = {  # what was measured: bounds less scores, on average
     "kpca-bound": {
         "chi2": 0.111,

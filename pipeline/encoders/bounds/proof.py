@@ -83,10 +83,10 @@ class Proof:
         above = float16_above if self.kind == "float16" else float32_above
         if self.space.form == "none":
             return np.asarray(above(errors)[:, None])
-        second = points.apart
-        if self.space.form == "norm":
-            return np.column_stack([above(errors), above(second)])
-        return np.column_stack([above(errors), second.astype(self.kind)])
+        with np.errstate(over="ignore"):  # such rows have no bound
+            norms = self.space.form == "norm"
+            second = above(points.apart) if norms else points.apart.astype(self.kind)
+        return np.column_stack([above(errors), second])
 
     def errors(self, points: Points, code: NDArray[np.uint8]) -> Float64:
         """Return bounds of ‖ỹ − ŷ‖, float64[b]."""
