@@ -2,7 +2,10 @@
 
 import errno
 import logging
+import os
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -81,8 +84,15 @@ class Verbs(VerbGroup):
                 "--out.",
                 err=True,
             )
+            _discard_rest_of_stdout()
             ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
             again = AFTER_INTERRUPT.get(str(ctx.invoked_subcommand), BEGINS_ANEW)
             click.echo(f"mercore: interrupted. Fix: {again}.", err=True)
             ctx.exit(INTERRUPTED)
+
+
+def _discard_rest_of_stdout() -> None:
+    """Send what is still buffered nowhere: Python writes it at its end, and would fail again."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

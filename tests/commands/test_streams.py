@@ -45,14 +45,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_full_stdout_is_said_in_one_paragraph(folder: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -> None:
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     for words in (
         ("info", folder / "codes"),
         ("search", folder / "codes", folder / "queries.npy", *K, "--json"),
     ):
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
-                command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+                command(*words),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env=environment,
+                text=True,
+                check=False,
             )
         assert ended.returncode == 1
         assert ended.stderr.splitlines()[-1].startswith(
