@@ -1,7 +1,7 @@
 """Vector stores, and the original ids of rows where ingest dropped others."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -13,6 +13,7 @@ from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import Header, open_header
+from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
 from mercore.stores.spec import ABSENT, from_json
@@ -103,6 +104,9 @@ class Vectors(ABC):
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d], checked if it has a receipt."""
 
+    def read_soon(self, parts: Iterable[int]) -> None:  # noqa: B027 - foreign files need not do it
+        """Ask the system to read parts in the background, so that ``read_part`` waits less."""
+
 
 class WrappedVectors(Vectors):
     """Vectors that read their parts from other vectors."""
@@ -114,6 +118,10 @@ class WrappedVectors(Vectors):
         self.part_rows, self.dropped = vectors.part_rows, vectors.dropped
         self.history = vectors.history
         self.open_bytes, self.read_bytes = vectors.open_bytes, vectors.read_bytes
+
+    def read_soon(self, parts: Iterable[int]) -> None:
+        """Ask the system to read parts in the background."""
+        self.vectors.read_soon(parts)
 
 
 class EarlierVectors(WrappedVectors):
@@ -296,6 +304,10 @@ class VectorStore(Vectors):
         if receipt is None:
             receipt = self._receipts[part] = self.store.done_receipt(part)
         return self.store.read_chunk(receipt, "vectors")
+
+    def read_soon(self, parts: Iterable[int]) -> None:
+        """Ask the system to read parts in the background, if they lie on this machine."""
+        read_soon(chunk_files(self.store, parts))
 
 
 def store_of(vectors: Vectors) -> VectorStore | None:

@@ -29,7 +29,7 @@ from mercore.pipeline.parallel import over_parts
 from mercore.stores.codes import CodeStore, create_or_resume
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.header import Layout
-from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.vectors import Vectors, VectorStore, gather, store_of
 
 SECONDS = 0.6  # per repeat of a measurement

@@ -27,8 +27,9 @@ from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.part_store.part_reader import PartCache
-from mercore.stores.part_store.sizes import chunk_files, forget, free_memory
+from mercore.stores.part_store.sizes import free_memory
 from mercore.stores.vectors import store_of
 
 SECONDS = 0.5  # per repeat of a measurement

@@ -24,6 +24,7 @@ from mercore.pipeline.topk import TopK
 from mercore.stores.vectors import VectorCache, Vectors, WatchedVectors
 
 PART_CACHE_BYTES = 1 << 24  # of vectors, kept per batch: a small store is read once per batch
+AHEAD_BYTES = 1 << 28  # of vectors, at most, that the system reads while codes are scanned
 
 
 def shares(batches: int, threads: int) -> list[int]:
@@ -104,6 +105,7 @@ class ThreadBatch:
     def __init__(self, executor: ThreadExecutor, queries: NDArray[Any], beta: float | None) -> None:
         self.executor, self.queries, self.beta = executor, queries, beta
         self._lock = Lock()  # for the threads of a Dask worker, which share the batch
+        self._fetches_most = False  # whether the last rows were of most parts in their range
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
@@ -115,6 +117,8 @@ class ThreadBatch:
     def collect(self, parts: Sequence[int], least: Float32, budget: PairBudget) -> Collected:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         bounds = cast(Bounds, self.scanner)
+        if self._fetches_most:
+            self._read_vectors_soon(parts)
         return collect(self._codes, bounds, parts, (least, budget), threads=self.executor.threads)
 
     def nearest(self, k: int) -> TopK:
@@ -144,6 +148,10 @@ class ThreadBatch:
         Return a function that scores pairs of them (see ``QueryBatch``).
         """
         values = fetch(self._part_cache, rows, threads=self.executor.threads)
+        if len(rows):
+            parts = rows // self._vectors.part_rows
+            fetched = 1 + np.count_nonzero(np.diff(parts))
+            self._fetches_most = bool(2 * fetched > parts[-1] - parts[0] + 1)
 
         def scores(positions: Ids, queries: Ids, threshold: Threshold) -> Float64:
             result = self.scores_of(values, positions, queries, threshold)
@@ -168,6 +176,13 @@ class ThreadBatch:
         """Return the true scores of pairs (values[position], query), −inf below the threshold."""
         pairs = positions, queries.astype(np.int64, copy=False)
         return pair_scores(self.prepared, values, pairs, threshold, threads=self.executor.threads)
+
+    def _read_vectors_soon(self, parts: Sequence[int]) -> None:
+        """Ask the system to read the vectors of consecutive parts of the codes."""
+        vectors, of_part = self._vectors, self._codes.store.store.bounds
+        first, end = of_part(parts[0])[0], of_part(parts[-1])[1]
+        end = min(end, first + AHEAD_BYTES // (vectors.dims * vectors.dtype.itemsize))
+        vectors.read_soon(range(first // vectors.part_rows, -(-end // vectors.part_rows)))
 
     @property
     def scanner(self) -> Scanner:

@@ -1,13 +1,9 @@
 """Sizes of stores on disk, and of memory."""
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
-from mercore.stores.location.local import LocalLocation
 from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import Header, Layout, model_column
-from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import RECEIPT_BYTES
 from mercore.stores.part_store.skeleton import metadata_files
 
@@ -42,23 +38,6 @@ def skeleton_bytes(header: Header) -> dict[str, int]:
         "receipts": layout.parts * (RECEIPT_BYTES + CHECKSUM_BYTES),
         "metadata": sum(len(data) for _, data in metadata_files(header)),
     }
-
-
-def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
-    """Return those files of some parts that lie on this machine."""
-    columns = [store.layout.column(name) for name in store.layout.column_names]
-    files = (store.chunk_file(column, part) for part in parts for column in columns)
-    return [file.path for file in files if isinstance(file, LocalLocation)]
-
-
-def forget(files: Iterable[Path]) -> None:
-    """Drop files from the page cache, so that they are read from the disk again."""
-    for path in files:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(handle)
 
 
 def free_memory() -> int:

@@ -11,8 +11,8 @@ import numpy as np
 from mercore.jobs.resources.execution import available_cores
 from mercore.stores.codes import CodeStore, create_or_resume, open_code_store
 from mercore.stores.part_store.header import open_header
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.sizes import chunk_files, forget
 from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.measurements.repeated import repeated_codes, repeated_vectors, whole_rows

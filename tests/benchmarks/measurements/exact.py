@@ -24,8 +24,8 @@ from mercore.pipeline.search.exhaustive import search_vectors
 from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.verify import verify
 from mercore.stores.codes import open_code_store
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.part_store.part_reader import PartCache
-from mercore.stores.part_store.sizes import chunk_files, forget
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors, store_of
 from tests.benchmarks.measurements.timing import interleaved

@@ -14,7 +14,7 @@ from mercore.jobs.cluster.client import SETTINGS
 from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import create_or_resume, open_code_store
-from mercore.stores.part_store.sizes import chunk_files, forget
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.vectors import open_vector_store
 from tests.benchmarks.reporting.tables import Row
 

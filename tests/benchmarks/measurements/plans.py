@@ -9,8 +9,8 @@ from typing import NamedTuple
 import click
 
 from mercore.stores.part_store.header import open_header
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.sizes import chunk_files, forget
 from tests.benchmarks.reporting.tables import Row
 from tests.support.peaks import measured
 

@@ -16,9 +16,10 @@ from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.kernels import Kernel, make_kernel
 from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
-from mercore.pipeline.search import bounded
+from mercore.pipeline.search import bounded, thread_executor
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.bounded import Bounded
+from mercore.pipeline.search.collect import PairBudget
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
@@ -112,6 +113,27 @@ def test_the_true_neighbours_are_found_by_few_scores(made: Made, queries: NDArra
     assert np.median(answers.evaluated) < N / 10
     assert answers.evaluated.min() >= K
     assert (np.diff(answers.scores, axis=1) <= 0).all()
+
+
+def test_vectors_are_read_soon_if_the_last_window_had_rows_of_most_parts(
+    made: Made, queries: NDArray[Any]
+) -> None:
+    """Parts of vectors have 128 rows, those of codes 64."""
+    asked: list[range] = []
+    batch = made.search().executor.batch(queries, beta=1.0)
+    none, budget = np.full(NQ, np.inf, np.float32), PairBudget.of(K, roomy=True)
+    with patch.object(VectorStore, "read_soon", lambda _, parts: asked.append(parts)):
+        batch.collect(range(3), none, budget)
+        batch.fetch_to_score(np.array([5, 600]))
+        batch.collect(range(3), none, budget)
+        assert asked == []
+        batch.fetch_to_score(np.array([5, 130, 131, 400]))
+        batch.collect(range(4, 7), none, budget)
+        assert asked == [range(2, 4)]
+        row_bytes = made.vectors.dims * made.vectors.dtype.itemsize
+        with patch.object(thread_executor, "AHEAD_BYTES", 258 * row_bytes):
+            batch.collect(range(4, 31), none, budget)
+        assert asked[1:] == [range(2, 5)]
 
 
 @loop_over("k", [1, K])
