@@ -32,6 +32,7 @@ from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
+from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures.recognition import recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import InputError
@@ -204,9 +205,10 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
         codes = str(scratch / "codes")
         encoded = open_encode(setup.vectors, codes, options).run()
         _search(setup, codes, _few(setup.queries, scratch / "few.npy"))
-        recalls_by_way = {"search": _recall(setup, codes, truth)}
+        recalls_by_way = {"search": _recall(setup, codes, truth, kernel.kernel)}
         if setup.rerank:
-            recalls_by_way["reranked"] = _recall(setup, codes, truth, rerank=setup.rerank)
+            reranked = _recall(setup, codes, truth, kernel.kernel, rerank=setup.rerank)
+            recalls_by_way["reranked"] = reranked
     return {
         "key": setup.run_key(kernel.kernel, spec),
         "vectors": setup.fingerprint,
@@ -235,10 +237,12 @@ def _search(
     ).run()
 
 
-def _recall(setup: Setup, codes: str, truth: Hits, *, rerank: int | None = None) -> Report:
+def _recall(
+    setup: Setup, codes: str, truth: Hits, kernel: Kernel, *, rerank: int | None = None
+) -> Report:
     """Search codes for all queries; return the time, every definition of recall, the accuracy."""
     figures, hits = _search(setup, codes, setup.queries, rerank)
-    recall = recalls(hits, truth, setup.recorded, exact_scores=rerank is not None)
+    recall = recalls(hits, truth, setup.recorded, kernel=kernel if rerank else None)
     kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
     if setup.classifier is not None:
         kept["accuracy"] = recognition_rate(hits.ids, setup.classifier, 1)

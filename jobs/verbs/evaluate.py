@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mercore.jobs.options import Report, check_whole, parse_counts, parse_ranks, refuse_unused
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, VerbTask
 from mercore.jobs.verbs.labels import LabelOptions
 from mercore.jobs.verbs.rescoring import Rescoring, open_near_pairs, open_rescoring
+from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures import recall as definitions
 from mercore.pipeline.measures.checks import checked_pair
 from mercore.pipeline.measures.coverage import coverages
@@ -79,8 +82,8 @@ class EvaluateTask(VerbTask):
         returned, truth = self.returned, self.truth
         if self.rescoring is not None:
             returned = Hits(scores=self.rescoring.scores(), ids=returned.ids)
-            truth = self.rescoring.descending(truth)
-        recall = recalls(returned, truth, self.ranks, exact_scores=self.rescoring is not None)
+        kernel = None if self.rescoring is None else self.rescoring.kernel
+        recall = recalls(returned, truth, self.ranks, kernel=kernel)
         recall += [vars(row) for row in [*self._coverages(), *self._recognition_rates()]]
         if self.near is not None:
             recall.append(vars(overlap(returned, self.near)))
@@ -129,11 +132,21 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
 
 
 def recalls(
-    returned: Hits, truth: Hits, ranks: list[int] | None = None, *, exact_scores: bool = False
+    returned: Hits, truth: Hits, ranks: list[int] | None = None, *, kernel: Kernel | None = None
 ) -> list[Report]:
-    """Return one mapping per definition of recall and rank."""
-    result = definitions.evaluate(returned, truth, ranks, exact_scores=exact_scores)
+    """Return one mapping per definition of recall and rank.
+
+    With ``kernel``, the scores of both are those that its users see: its values, or distances.
+    """
+    if kernel is not None and kernel.ascending:
+        returned, truth = _negative(returned), _negative(truth)
+    result = definitions.evaluate(returned, truth, ranks, exact_scores=kernel is not None)
     return [vars(row) for row in result.recalls]
+
+
+def _negative(hits: Hits) -> Hits:
+    """Return hits with their distances negated, so that the larger score is the nearer row."""
+    return hits if hits.scores is None else Hits(scores=np.negative(hits.scores), ids=hits.ids)
 
 
 def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring | None:

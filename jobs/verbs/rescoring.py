@@ -35,7 +35,7 @@ class Rescoring:
     rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
     def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the true scores, float64[nq, k]; distances are negative, so that they descend."""
+        """Return the true scores as users see them, float64[nq, k]."""
         nq = len(self.rows)
         batches = []
         for start in range(0, nq, BATCH):
@@ -46,14 +46,7 @@ class Rescoring:
             batches.append(
                 true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
             )
-        scores = np.concatenate(batches)
-        return np.negative(self.kernel.shown(scores)) if self.kernel.ascending else scores
-
-    def descending(self, hits: Hits) -> Hits:
-        """Return hits of other scores by the same kernel; distances become negative."""
-        if hits.scores is None or not self.kernel.ascending:
-            return hits
-        return Hits(scores=np.negative(hits.scores), ids=hits.ids)
+        return self.kernel.shown(np.concatenate(batches))
 
 
 def open_rescoring(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import mercore
 from mercore.stores.results.hits import Hits, read_hits, write_hits
 from tests.independent.exact_truth import nearest
 from tests.support.running import invoke, succeed
@@ -111,9 +112,31 @@ def test_hits_hold_distances_and_evaluate_compares_them(folder: Path, tmp_path: 
     assert values["tie-aware", 10] == values["k-recall", 10] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("kernel", "metric"), [("euclidean", "distance"), ("inner_product", "product")]
-)
+RANKED_BY = [("euclidean", "distance"), ("inner_product", "product")]
+
+
+@pytest.mark.parametrize(("kernel", "metric"), RANKED_BY)
+def test_compare_counts_ties_by_distances_or_products(
+    kernel: str, metric: str, folder: Path, tmp_path: Path
+) -> None:
+    inputs, spec = (folder / "base", folder / "queries.npy"), f"pq:subquantizers=1,metric={metric}"
+    words = ("--kernel", kernel, "--encoder", spec, "--ranks", f"1,{K}", "--rerank", K)
+    (run,) = json.loads(succeed("compare", *inputs, *words, "--json"))["runs"]
+    given: dict[str, Any] = {"kernels": kernel, "encoders": spec, "ranks": [1, K], "rerank": K}
+    (same,) = mercore.compare(*inputs, **given)["runs"]
+    for way in ("search", "reranked"):
+        assert run[way]["recall"] == same[way]["recall"]
+    mercore.encode(inputs[0], tmp_path / "codes", kernel=kernel, encoder=spec)
+    ids = search(folder, tmp_path / "codes", "--rerank", K)["ids"]
+    nearness = scores_of(kernel, *loaded(folder)) * (-1 if kernel == "euclidean" else 1)
+    kth = np.sort(nearness, axis=1)[:, -K, None]
+    expected = (np.take_along_axis(nearness, np.array(ids), axis=1) >= kth).mean()
+    values = {(row["definition"], row["rank"]): row["value"] for row in run["reranked"]["recall"]}
+    assert values["tie-aware", K] == pytest.approx(expected)
+    assert values["k-recall", K] <= expected < 1
+
+
+@pytest.mark.parametrize(("kernel", "metric"), RANKED_BY)
 def test_pq_ranks_by_distances_or_products_of_its_points(
     kernel: str, metric: str, folder: Path, tmp_path: Path
 ) -> None:
