@@ -22,7 +22,7 @@ from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, open_encode
 from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
 from mercore.jobs.verbs.export import ExportOptions, open_export
 from mercore.jobs.verbs.index import IndexOptions, open_index
-from mercore.jobs.verbs.info import open_info
+from mercore.jobs.verbs.info import InfoOptions, open_info
 from mercore.jobs.verbs.ingest import AppendOptions, IngestOptions, open_append, open_ingest
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.labels import LabelOptions
@@ -232,11 +232,13 @@ def search(
     scheduler: str | None = None,
     memory: Size = None,
     out: StrPath | None = None,
+    hits_format: str | None = SearchOptions.hits_format,
     force: bool = SearchOptions.force,
 ) -> tuple[Report, Hits]:
     """Search for the k nearest rows of each query; return a report, and ids and scores [nq, k].
 
-    ``out`` gets the hits as a file; ``force`` lets it replace one.
+    ``out`` gets the hits as a file; ``force`` lets it replace one. ``hits_format`` names the format
+    of the file, such as ``"ibin"``, whatever its suffix.
 
     Raises
     ------
@@ -261,6 +263,7 @@ def search(
         batch=batch,
         execution=execution_options(threads, processes, scheduler, memory),
         out=plain_path(out),
+        hits_format=hits_format,
         force=force,
     )
     return open_search(file_path(store), plain_path(queries), options).run()
@@ -337,7 +340,8 @@ def evaluate(
 
     ``hits_format`` and ``truth_format`` name the formats of files, such as ``"ibin"``, whatever
     their suffixes.
-    ``vectors``, ``queries`` and ``kernel`` are given to score the hits again by the true kernel.
+    ``vectors``, ``queries`` and ``kernel`` are given to score both again by the true kernel, so
+    that ties count.
     ``labels`` and ``query_labels``, ``coverage``, and ``overlap`` with ``codes`` add the measures
     of the papers.
 
@@ -374,8 +378,10 @@ def evaluate(
     return open_evaluate(plain_path(hits), plain_path(truth), options).run()
 
 
-def info(store: StrPath) -> Report:
+def info(store: StrPath, *, format: str | None = InfoOptions.format) -> Report:  # noqa: A002 - the option's name
     """Return the description of a store, or of a file of another format.
+
+    ``format`` names the format of a file, such as ``"ibin"``, whatever its suffix.
 
     Examples
     --------
@@ -383,7 +389,7 @@ def info(store: StrPath) -> Report:
     >>> mercore.info("base.zarr")["dims"]
     16
     """
-    return open_info(file_path(store)).run()
+    return open_info(file_path(store), InfoOptions(format=format)).run()
 
 
 def check(store: StrPath) -> Report:

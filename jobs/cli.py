@@ -329,6 +329,7 @@ def index(*, json: bool, **values: object) -> None:
     help="Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids "
     "only) file, not to stdout.",
 )
+@_format_of("HITS")
 @FORCE
 @as_json
 def search(*, json: bool, **values: object) -> None:
@@ -409,7 +410,7 @@ def verify(*, json: bool, **values: object) -> None:
     "--vectors",
     type=READ,
     metavar="STORE",
-    help="Score the hits again by the true kernel of these rows.",
+    help="Score hits and truth again by the true kernel of these rows.",
 )
 @click.option(
     "--queries", type=READ, metavar="FILE", help="The queries of the hits, for --vectors."
@@ -456,9 +457,16 @@ def evaluate(*, json: bool, **values: object) -> None:
     examples=(
         "mercore info base.zarr",
         "mercore info query.bvecs --json",
+        "mercore info bigann-1B --format ibin",
     ),
 )
 @click.argument("store", type=READ)
+@click.option(
+    "--format",
+    metavar="NAME",
+    help="The format of a file, whatever its suffix: ibin, or another that mercore ingest or "
+    "verify reads.",
+)
 @as_json
 def info(*, json: bool, **values: object) -> None:
     """Describe STORE: a vector store, a code store, hits, a certificate, or a file of vectors."""

@@ -25,7 +25,7 @@ TRUTH = "recognition-of-truth"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(VerbOptions):
-    """Options of evaluate; ``vectors``, ``queries`` and ``kernel`` score the hits again."""
+    """Options of evaluate; ``vectors``, ``queries`` and ``kernel`` score both sides again."""
 
     hits_format: str | None = None
     truth_format: str | None = None
@@ -81,7 +81,7 @@ class EvaluateTask(VerbTask):
         """Return every definition of recall at every rank, and the measures that were asked for."""
         returned, truth = self.returned, self.truth
         if self.rescoring is not None:
-            returned = Hits(scores=self.rescoring.scores(), ids=returned.ids)
+            returned, truth = self.rescoring.scored()
         kernel = None if self.rescoring is None else self.rescoring.kernel
         recall = recalls(returned, truth, self.ranks, kernel=kernel)
         recall += [vars(row) for row in [*self._coverages(), *self._recognition_rates()]]
@@ -117,7 +117,7 @@ def open_evaluate(hits: AnyHits, truth: AnyHits, options: EvaluateOptions) -> Ev
     true = open_hits(truth, options.truth_format)
     checked_pair(returned.ids, true.ids)
     ranks = None if options.ranks is None else parse_ranks(options.ranks)
-    rescoring = _open_rescoring(returned, options)
+    rescoring = _open_rescoring(returned, true, options)
     named = {"hits": hits, "truth": truth}
     return EvaluateTask(
         returned=returned,
@@ -149,13 +149,12 @@ def _negative(hits: Hits) -> Hits:
     return hits if hits.scores is None else Hits(scores=np.negative(hits.scores), ids=hits.ids)
 
 
-def _open_rescoring(hits: Hits, options: EvaluateOptions) -> Rescoring | None:
-    """Open the inputs that score hits again, if there are any."""
-    if options.vectors is None or options.queries is None:
+def _open_rescoring(hits: Hits, truth: Hits, options: EvaluateOptions) -> Rescoring | None:
+    """Open the inputs that score hits and truth again, if there are any."""
+    vectors, queries = options.vectors, options.queries
+    if vectors is None or queries is None:
         return None
-    return open_rescoring(
-        hits, vectors=options.vectors, queries=options.queries, kernel=options.kernel
-    )
+    return open_rescoring(hits, truth, vectors=vectors, queries=queries, kernel=options.kernel)
 
 
 def _open_classifier(

@@ -40,7 +40,7 @@ from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.certificates import write_certificate
-from mercore.stores.results.hits import Hits, certificate_path, check_id, write_hits
+from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
 
@@ -108,12 +108,12 @@ class ExactTask(SearchTask):
         out = self.out
         if out:
             last = np.array([self.vectors.rows - 1])
-            check_id(out, int(original_ids(last, self.vectors.dropped)[0]))
+            check_id(out, int(original_ids(last, self.vectors.dropped)[0]), self.hits_format)
         with exclusive(Path(out)) if out else nullcontext() as lease:
             proved = prove(self, out, lease)
             scores = self.kernel.shown(self.kernel.from_ranking(proved.scores.copy()))
             hits = Hits(scores=scores, ids=original_ids(proved.ids, self.vectors.dropped))
-            written = [*write_hits(out, hits), _write_certificate(out, proved, self)] if out else []
+            written = [*self.write(hits), _write_certificate(out, proved, self)] if out else []
             if out:
                 _kept_answers(self, out).clear()
         report = self.report(time.perf_counter() - began) | summary(proved, self)
@@ -177,6 +177,7 @@ def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> Exa
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,
         out=options.out,
+        hits_format=options.hits_format,
         relaxed=options.relaxed,
     )
     return fit_exact(task, batch=options.batch)

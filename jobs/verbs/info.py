@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from mercore.jobs.options import Report
-from mercore.jobs.verbs.inputs import VerbTask, kind_of
+from mercore.jobs.options import Report, refuse_unused
+from mercore.jobs.verbs.inputs import VerbOptions, VerbTask, kind_of
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.formats import open_source
+from mercore.stores.formats import check_format, open_source
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.orders import OrderStore, open_order_store
 from mercore.stores.results.hdf5 import split_dataset
@@ -17,11 +17,23 @@ from mercore.stores.vectors import VectorStore, open_vector_store
 
 
 @dataclass(frozen=True, kw_only=True)
+class InfoOptions(VerbOptions):
+    """The option of info: the format of a file whose suffix does not say it."""
+
+    format: str | None = None
+
+    def check(self, target: str | None = None) -> None:
+        """Refuse an unknown format."""
+        check_format(self.format)
+
+
+@dataclass(frozen=True, kw_only=True)
 class InfoTask(VerbTask):
-    """A store or file, and its kind."""
+    """A store or file, its kind, and the name of a file's format if the user gave one."""
 
     path: str
     kind: str
+    format: str | None
 
     def run(self) -> Report:
         """Return the description."""
@@ -31,10 +43,10 @@ class InfoTask(VerbTask):
             return describe_orders(open_order_store(self.path))
         if self.kind == VECTORS:
             return describe_vectors(open_vector_store(self.path))
-        results = describe_results(self.path)
+        results = describe_results(self.path, self.format)
         if results is not None:
             return results
-        source = open_source(self.path)
+        source = open_source(self.path, form=self.format)
         rows, dims = source.shape
         return {
             "kind": "foreign",
@@ -45,9 +57,19 @@ class InfoTask(VerbTask):
         }
 
 
-def open_info(store: str) -> InfoTask:
-    """Determine the kind of a store or file; ``file.h5::name`` is a dataset in a file."""
-    return InfoTask(path=store, kind=kind_of(split_dataset(store)[0]))
+def open_info(store: str, options: InfoOptions = InfoOptions()) -> InfoTask:
+    """Determine the kind of a store or file; ``file.h5::name`` is a dataset in a file.
+
+    Raises
+    ------
+    MercoreError
+        If there is nothing, or the format is unknown or of no use.
+    """
+    options.check()
+    kind = kind_of(split_dataset(store)[0])
+    if kind != "foreign":
+        refuse_unused(f"{store} is a store of {kind}", format=options.format)
+    return InfoTask(path=store, kind=kind, format=options.format)
 
 
 def describe_vectors(vectors: VectorStore) -> Report:

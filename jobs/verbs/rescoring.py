@@ -1,4 +1,4 @@
-"""Hits that evaluate scores again by the true kernel, and their Hamming distances."""
+"""Hits and truth that evaluate scores again by the true kernel, and Hamming distances of hits."""
 
 from dataclasses import dataclass
 
@@ -27,32 +27,47 @@ BATCH = 4096  # queries that are scored at once
 
 @dataclass(frozen=True, kw_only=True)
 class Rescoring:
-    """Hits to be scored by the true kernel: stored ``rows`` int64[nq, k] of the vectors."""
+    """Hits and their truth, to be scored by the true kernel of the vectors.
+
+    Scores of a file decide nothing: they may be distances, or the squares of distances.
+    """
 
     vectors: Vectors
     queries: Source
     kernel: Kernel
-    rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+    returned: Hits
+    truth: Hits
 
-    def scores(self) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Return the true scores as users see them, float64[nq, k]."""
-        nq = len(self.rows)
-        batches = []
-        for start in range(0, nq, BATCH):
-            queries, rows = (
-                self.queries.read(start, min(start + BATCH, nq)),
-                self.rows[start : start + BATCH],
-            )
-            batches.append(
-                true_scores(self.vectors, self.kernel, queries, rows, threads=available_cores())
-            )
-        return self.kernel.shown(np.concatenate(batches))
+    def scored(self) -> tuple[Hits, Hits]:
+        """Return hits and truth with true scores as users see them, float64[nq, k].
+
+        The score of a true neighbour is the least down to its rank: another program may have
+        ranked by rounded scores.
+        """
+        ids = np.concatenate([self.returned.ids, self.truth.ids], axis=1)
+        rows, nq, width = stored_rows(ids, self.vectors.dropped), *self.returned.ids.shape
+        scores = np.concatenate(
+            [
+                true_scores(
+                    self.vectors,
+                    self.kernel,
+                    self.queries.read(start, min(start + BATCH, nq)),
+                    rows[start : start + BATCH],
+                    threads=available_cores(),
+                )
+                for start in range(0, nq, BATCH)
+            ]
+        )
+        true = np.where(self.truth.ids < 0, np.inf, scores[:, width:])
+        scores[:, width:] = np.minimum.accumulate(true, axis=1)
+        returned, true = np.split(self.kernel.shown(scores), [width], axis=1)
+        return Hits(scores=returned, ids=self.returned.ids), Hits(scores=true, ids=self.truth.ids)
 
 
 def open_rescoring(
-    hits: Hits, *, vectors: str, queries: str | Sliced, kernel: KernelOptions
+    hits: Hits, truth: Hits, *, vectors: str, queries: str | Sliced, kernel: KernelOptions
 ) -> Rescoring:
-    """Open the vectors and queries of hits; refuse those of other hits."""
+    """Open the vectors and queries of hits and their truth; refuse those of other hits."""
     linear_map = kernel.open_map()
     store = mapped_vectors(open_vectors(vectors), linear_map)
     rows = mapped_source(open_rows(queries), linear_map)
@@ -62,15 +77,15 @@ def open_rescoring(
             f"{rows.name} holds {counted(nq, 'query', 'queries')}: expected {len(hits.ids)}, as "
             "the hits have. Fix: name their queries."
         )
-    stored = stored_rows(hits.ids, store.dropped)
-    if stored.max(initial=-1) >= store.rows:
-        last = original_ids(np.array([store.rows - 1]), store.dropped)[0]
-        raise InputError(
-            f"the hits name row {hits.ids.max()}: expected at most {last}, the last row of "
-            f"{vectors}. Fix: name the vectors that were searched."
-        )
+    for name, ids in (("hits", hits.ids), ("true neighbours", truth.ids)):
+        if stored_rows(ids, store.dropped).max(initial=-1) >= store.rows:
+            last = original_ids(np.array([store.rows - 1]), store.dropped)[0]
+            raise InputError(
+                f"the {name} name row {ids.max()}: expected at most {last}, the last row of "
+                f"{vectors}. Fix: name the vectors that were searched."
+            )
     check_queries(rows, opened, store.dims, vectors)
-    return Rescoring(vectors=store, queries=rows, kernel=opened, rows=stored)
+    return Rescoring(vectors=store, queries=rows, kernel=opened, returned=hits, truth=truth)
 
 
 def open_near_pairs(

@@ -28,7 +28,7 @@ from mercore.pipeline.search.batch_search import (
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.orders import KIND as ORDERS
-from mercore.stores.results.hits import Hits, write_hits
+from mercore.stores.results.hits import Hits
 from mercore.stores.rows import is_store
 
 
@@ -65,7 +65,7 @@ class ScanTask(SearchTask):
                 )
         report = self.report(time.perf_counter() - began)
         if self.out:
-            report["written"] = write_hits(self.out, hits)
+            report["written"] = self.write(hits)
         return report, hits
 
 
@@ -108,6 +108,7 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
         custom_file=options.kernel.file,
         map_file=options.kernel.linear_map,
         out=options.out,
+        hits_format=options.hits_format,
     )
     task.settings.check(task.scanned.rows)
     check_queries(task.queries, kernel, task.dims, store)

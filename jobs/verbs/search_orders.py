@@ -21,7 +21,7 @@ from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
 from mercore.stores.formats import Sliced
 from mercore.stores.orders import OrderStore, open_order_store
-from mercore.stores.results.hits import Hits, write_hits
+from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import Vectors
 
@@ -86,7 +86,7 @@ class OrderTask(SearchTask):
             "share_of_rows": mean / self.orders.rows,
         }
         if self.out:
-            report["written"] = write_hits(self.out, found.hits)
+            report["written"] = self.write(found.hits)
         return report, found.hits
 
 
@@ -123,6 +123,7 @@ def open_order_search(store: str, queries: str | Sliced, options: SearchOptions)
         execution=options.execution,
         custom_file=options.kernel.file,
         out=options.out,
+        hits_format=options.hits_format,
     )
     task.settings.check(orders.rows)
     check_queries(task.queries, kernel, orders.spec.dims, store)

@@ -24,7 +24,7 @@ from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import open_header
-from mercore.stores.results.hits import Hits, certificate_path, check_hits_path
+from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors
@@ -48,12 +48,14 @@ class SearchOptions(VerbOptions):
     batch: int | None = None
     execution: Execution = Execution()  # noqa: RUF009
     out: str | None = None
+    hits_format: str | None = None
     force: bool = False
 
     def check(self, target: str | None = None) -> None:
         """Refuse contradictions, and a file of hits that cannot be written."""
         if not self.out:
-            refuse_unused("without --out no file is written", force=self.force or None)
+            unused = {"hits_format": self.hits_format, "force": self.force or None}
+            refuse_unused("without --out no file is written", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
         if self.neighbours is not None:
             check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), "--neighbours 4")
@@ -67,7 +69,7 @@ class SearchOptions(VerbOptions):
         """
         if self.out:
             replace = self.force or (self.with_bounds and is_unfinished(self.out))
-            check_hits_path(self.out, read=read, replace=replace)
+            check_hits_path(self.out, self.hits_format, read=read, replace=replace)
             if self.with_bounds:
                 check_hits_path(certificate_path(self.out), read=read, replace=replace)
 
@@ -235,6 +237,7 @@ class SearchTask(ABC):
     custom_file: str | None = None
     map_file: str | None = None
     out: str | None = None
+    hits_format: str | None = None
     needed: int = field(default=0)
 
     @abstractmethod
@@ -244,6 +247,11 @@ class SearchTask(ABC):
     @abstractmethod
     def run(self) -> tuple[Report, Hits]:
         """Search; return a report and the hits, which ``out`` gets too if it is given."""
+
+    def write(self, hits: Hits) -> list[str]:
+        """Write the hits to ``out``, which must be given; return the paths written."""
+        assert self.out
+        return write_hits(self.out, hits, self.hits_format, distances=self.kernel.ascending)
 
     def fit(self, *, batch: int | None) -> Self:
         """Return the task with settings that fit the memory; codes are cached in the rest of it.

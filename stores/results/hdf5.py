@@ -58,11 +58,13 @@ def has_hits(path: str) -> bool:
     return dataset == NEIGHBOURS or ROWS not in ids.names
 
 
-def hdf5_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None) -> bytes:
+def hdf5_bytes(
+    ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None, *, distances: bool
+) -> bytes:
     """Return the HDF5 file of ``ids`` and ``scores``, both [nq, k].
 
-    ``neighbors`` are the ids. ``distances`` are 1 − score, or the scores themselves if these ascend
-    as distances do. ``scores`` are the scores, which reading prefers.
+    ``neighbors`` are the ids. ``distances`` are 1 − score, or the scores themselves if they are
+    ``distances``. ``scores`` are the scores, which reading prefers.
     """
     import h5py
 
@@ -70,7 +72,6 @@ def hdf5_bytes(ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None)
     with h5py.File(stream, "w") as file:
         file.create_dataset(NEIGHBOURS, data=ids)
         if scores is not None:
-            ascend = bool((scores[:, 1:] > scores[:, :-1]).any())
-            file.create_dataset("distances", data=scores if ascend else 1 - scores)
+            file.create_dataset("distances", data=scores if distances else 1 - scores)
             file.create_dataset("scores", data=scores)
     return stream.getvalue()

@@ -106,18 +106,21 @@ def found_certificate(path: str) -> str | None:
         return str(old) if old.is_file() and not any(map(Path.is_file, unproved)) else None
 
 
-def check_hits_path(path: str, *, read: Iterable[object] = (), replace: bool = True) -> None:
+def check_hits_path(
+    path: str, called: str | None = None, *, read: Iterable[object] = (), replace: bool = True
+) -> None:
     """Refuse a path that ``write_hits`` could not write to, before any work is done.
 
     Parameters
     ----------
+    called : the name of the format; without it the suffix decides
     read : the inputs of the work; a path among them must not be overwritten
     replace : whether an existing file may be replaced
 
     Raises
     ------
     InputError
-        If the suffix is unknown.
+        If the suffix or the name of the format is unknown.
     NotFoundError
         If the folder does not exist.
     ExistsError
@@ -127,7 +130,7 @@ def check_hits_path(path: str, *, read: Iterable[object] = (), replace: bool = T
         If the folder cannot be written.
     """
     refuse_url(path, "hits")
-    suffix = _suffix(path)
+    suffix = _suffix(path, called)
     with storage_errors("write", path):
         _check_target(path, Path(path))
         if any(_is_file(path, other) for other in read):
@@ -144,15 +147,15 @@ def check_hits_path(path: str, *, read: Iterable[object] = (), replace: bool = T
             check_beside(path)
 
 
-def check_id(path: str, greatest: int) -> None:
-    """Refuse a path whose format cannot hold the id ``greatest``.
+def check_id(path: str, greatest: int, called: str | None = None) -> None:
+    """Refuse a path whose format, by its suffix or as ``called``, cannot hold the id ``greatest``.
 
     Raises
     ------
     InputError
         If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
-    if _suffix(path) in (".ivecs", ".ibin") and greatest > MAX_INT32:
+    if _suffix(path, called) in (".ivecs", ".ibin") and greatest > MAX_INT32:
         message = (
             f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as "
             ".npz or .parquet."
@@ -160,35 +163,49 @@ def check_id(path: str, greatest: int) -> None:
         raise InputError(message)
 
 
-def write_hits(path: str, hits: Hits) -> list[str]:
-    """Write ``hits`` in the format of the suffix, over earlier files; return the paths written.
+def write_hits(
+    path: str, hits: Hits, called: str | None = None, *, distances: bool = False
+) -> list[str]:
+    """Write ``hits`` over earlier files; return the paths written.
 
     ``.ivecs`` holds int32 ids, and the ``.fvecs`` of the same stem float32 scores. ``.ibin`` is
-    big-ann's ground truth, int32 ids and float32 scores. ``.npz`` holds ``ids`` and ``scores``
-    unchanged, and so does ``.parquet``, one row per query, in columns of lists. ``.npy`` holds the
-    ids alone. ``.h5`` holds ``neighbors``, ``distances`` and ``scores``: see ``hdf5_bytes``.
+    big-ann's ground truth, int32 ids and float32 scores, which are the squares of ``distances``.
+    ``.npz`` holds ``ids`` and ``scores`` unchanged, and so does ``.parquet``, one row per query, in
+    columns of lists. ``.npy`` holds the ids alone. ``.h5`` holds ``neighbors``, ``distances`` and
+    ``scores``: see ``hdf5_bytes``.
+
+    Parameters
+    ----------
+    called : the name of the format, such as ``ibin``; without it the suffix decides
+    distances : whether the scores are Euclidean distances
 
     Raises
     ------
     InputError
-        If the suffix is unknown, or an id is above int32 in ``.ivecs`` or ``.ibin``.
+        If the suffix or the name of the format is unknown, or an id is above int32 in ``.ivecs`` or
+        ``.ibin``.
     ShapeError
         If there are no hits and the suffix is ``.ivecs`` or ``.ibin``.
     NotFoundError, ExistsError, StorageError
         If the path cannot be written; see ``check_hits_path``.
     """
-    check_hits_path(path)
+    check_hits_path(path, called)
     sweep(Path(path).parent, Path(path).name)
     with storage_errors("write", path):
         stale = found_certificate(path)  # of the hits that are replaced
         if Path(path).exists() and stale:
             Path(stale).unlink()
-    suffix = _suffix(path)
+    suffix = _suffix(path, called)
     if suffix in WHOLE:
         WHOLE[suffix](Path(path), hits)
         return [path]
-    ids = _int32_ids(path, hits.ids)
-    scores = None if hits.scores is None else hits.scores.astype(np.float32)
+    if suffix in SUFFIXES:
+        publish(Path(path), hdf5_bytes(hits.ids, hits.scores, distances=distances))
+        return [path]
+    ids, scores = _int32_ids(path, hits.ids, called), hits.scores
+    if scores is not None and distances and suffix == ".ibin":
+        scores = np.square(scores, dtype=np.float64)
+    scores = None if scores is None else scores.astype(np.float32)
     if suffix == ".ibin":
         publish(Path(path), truth_bytes(ids, scores))
         return [path]
@@ -218,8 +235,7 @@ def read_hits(path: str, called: str | None = None) -> Hits:
     """
     refuse_url(path, "hits")
     file, _ = split_dataset(path)
-    fix = "name its format, as --hits-format ibin, or rename the file."
-    reader = READERS[_suffix(file, fix) if called is None else _suffix_called(called)]
+    reader = READERS[_suffix(file, called)]
     if not stat.S_ISREG(path_status(file).st_mode):
         message = f"{path}: not a regular file, expected hits. Fix: name the file."
         raise FormatError(message)
@@ -266,7 +282,7 @@ def open_hits(hits: AnyHits, called: str | None = None) -> Hits:
 def check_format(called: str | None) -> None:
     """Refuse the name of a format that holds no hits; None names none."""
     if called is not None:
-        _suffix_called(called)
+        _suffix("", called)
 
 
 def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -294,26 +310,20 @@ def _is_file(path: str, other: object) -> bool:
     )
 
 
-def _suffix(path: str, fix: str = "rename the file.") -> str:
-    """Return the suffix in lower case, or refuse one of no format of hits."""
-    suffix = Path(path).suffix
-    if suffix.lower() not in READERS:
-        message = (
-            f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: {fix}"
-        )
-        raise InputError(message)
-    return suffix.lower()
-
-
-def _suffix_called(name: str) -> str:
-    """Return the suffix of a format of hits by its name."""
-    suffix = f".{name.lower()}"
-    if suffix not in READERS:
-        names = " ".join(FORMATS)
+def _suffix(path: str, called: str | None) -> str:
+    """Return the suffix of the format ``called``, or of ``path``; refuse one of no such format."""
+    suffix = Path(path).suffix if called is None else f".{called}"
+    if suffix.lower() in READERS:
+        return suffix.lower()
+    if called is None:
         raise InputError(
-            f"unknown format of hits: found {name!r}, expected {names}. Fix: name one of them."
+            f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: name "
+            "its format, as --hits-format ibin, or rename the file."
         )
-    return suffix
+    raise InputError(
+        f"unknown format of hits: found {called!r}, expected {' '.join(FORMATS)}. Fix: name one "
+        "of them."
+    )
 
 
 def _check_target(path: str, target: Path) -> None:
@@ -335,7 +345,7 @@ def _check_target(path: str, target: Path) -> None:
         raise ExistsError(message)
 
 
-def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+def _int32_ids(path: str, ids: NDArray[np.int64], called: str | None) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
         message = (
@@ -343,7 +353,7 @@ def _int32_ids(path: str, ids: NDArray[np.int64]) -> NDArray[np.int32]:
             "them as .npz or .parquet."
         )
         raise ShapeError(message)
-    check_id(path, int(ids.max()))
+    check_id(path, int(ids.max()), called)
     return ids.astype(np.int32)
 
 
@@ -352,10 +362,6 @@ def _write_npz(path: Path, hits: Hits) -> None:
     if hits.scores is not None:
         arrays["scores"] = hits.scores
     publish(path, npz_bytes(arrays))
-
-
-def _write_hdf5(path: Path, hits: Hits) -> None:
-    publish(path, hdf5_bytes(hits.ids, hits.scores))
 
 
 READERS: dict[str, Callable[[str], IdsAndScores]] = {
@@ -367,10 +373,9 @@ READERS: dict[str, Callable[[str], IdsAndScores]] = {
     **dict.fromkeys(SUFFIXES, read_hdf5_hits),
 }
 FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)
-# Formats that hold ids of int64 and any number of hits.
+# Formats that hold ids and scores unchanged.
 WHOLE: dict[str, Callable[[Path, Hits], None]] = {
     ".npy": lambda path, hits: write_npy(path, hits.ids),
     ".npz": _write_npz,
     ".parquet": lambda path, hits: publish(path, parquet_bytes(hits.ids, hits.scores)),
-    **dict.fromkeys(SUFFIXES, _write_hdf5),
 }

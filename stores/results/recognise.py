@@ -21,15 +21,19 @@ LOOKED_AT = 1000  # rows of a file that may hold ids or vectors
 SHARED = (".ivecs", ".ibin", ".npy")  # suffixes of ids and of vectors
 
 
-def describe_results(path: str) -> Report | None:
+def describe_results(path: str, called: str | None = None) -> Report | None:
     """Return the description of a file of hits or of a certificate, or None for another file.
+
+    Parameters
+    ----------
+    called : the name of the file's format; without it the suffix decides
 
     Raises
     ------
     MercoreError
         If it is such a file, and damaged.
     """
-    suffix = Path(split_dataset(path)[0]).suffix.lower()
+    suffix = (Path(split_dataset(path)[0]).suffix if called is None else f".{called}").lower()
     if suffix == ".npz" and ABOUT in _members(path):
         return _describe_certificate(path)
     names = {pair[0] for pair in NAMES}
@@ -39,11 +43,11 @@ def describe_results(path: str) -> Report | None:
         or (suffix in SUFFIXES and has_hits(path))
         or (suffix in SHARED and _looks_like_ids(path, suffix))
     )
-    return _describe_hits(path) if holds_hits else None
+    return _describe_hits(path, called) if holds_hits else None
 
 
-def _describe_hits(path: str) -> Report:
-    hits = read_hits(path)
+def _describe_hits(path: str, called: str | None) -> Report:
+    hits = read_hits(path, called)
     queries, k = hits.ids.shape
     scores = None if hits.scores is None else hits.scores.dtype.name
     proof = found_certificate(path)
@@ -80,7 +84,7 @@ def _columns(path: str) -> list[str]:
 def _looks_like_ids(path: str, suffix: str) -> bool:
     """Return whether the first rows are ids: signed, from -1 on, each one once in a row."""
     try:
-        source = open_source(path)
+        source = open_source(path, form=suffix)
     except MercoreError:  # as of a big-ann file with ids and scores
         return suffix == ".ibin" and _is_truth(path)
     return isinstance(source, BinarySource) and _distinct(source)
@@ -96,7 +100,7 @@ def _distinct(source: BinarySource) -> bool:
 
 def _is_truth(path: str) -> bool:
     try:
-        read_hits(path)
+        read_hits(path, "ibin")
     except MercoreError:
         return False
     return True

@@ -133,6 +133,53 @@ def test_truth_of_bigann_under_another_name_to_a_verdict(folder: Path, tmp_path:
     assert "Fix: " in refused.err
 
 
+def test_a_truth_is_written_as_bigann_has_it(folder: Path, tmp_path: Path) -> None:
+    """Squared distances, which faiss computes, under a name without a suffix."""
+    path, words = tmp_path / "GT_300", ("--kernel", "euclidean", "-k", K, "--exact")
+    named = ("--out", path, "--hits-format", "ibin")
+    succeed("search", folder / "base.zarr", folder / "q.npy", *words, *named)
+    squares = np.frombuffer(path.read_bytes()[-4 * K * len(QUERIES) :], "<f4").reshape(-1, K)
+    np.testing.assert_array_equal(squares, np.load(folder / "D.npy"))
+    assert verify(folder, path, "--hits-format", "ibin", code=0)["refuted"] == 0
+    described = json.loads(succeed("info", path, "--format", "ibin", "--json"))
+    assert (described["kind"], described["queries"], described["k"]) == ("hits", len(QUERIES), K)
+    outcome = invoke("info", path)
+    assert outcome.code == 2
+    assert outcome.err.endswith("Fix: name the true format with --format, or convert the file.\n")
+    refused = invoke("info", folder / "base.zarr", "--format", "ibin")
+    assert refused.err == (
+        f"mercore: --format has no use here: {folder}/base.zarr is a store of vectors. Fix: leave "
+        "--format out.\n"
+    )
+    refused = invoke("search", folder / "base.zarr", folder / "q.npy", "--hits-format", "ibin")
+    assert refused.err == (
+        "mercore: --hits-format has no use here: without --out no file is written. Fix: leave "
+        "--hits-format out.\n"
+    )
+
+
+def test_ties_count_whatever_numbers_a_truth_holds(folder: Path, tmp_path: Path) -> None:
+    """Distances, their squares as faiss and big-ann have them, or other numbers, or none."""
+    inputs: dict[str, Any] = {"vectors": folder / "base.zarr", "queries": folder / "q.npy"}
+    _, found = mercore.search(*inputs.values(), kernel="euclidean", k=2 * K)
+    returned, ids = found.ids[:, ::2], np.load(folder / "I.npy")
+    squared = np.square(QUERIES.astype(int)[:, None] - BASE.astype(int)).sum(axis=2)
+    reached = np.take_along_axis(squared, returned, axis=1) <= np.sort(squared, axis=1)[:, [K - 1]]
+    assert 0.3 < reached.mean() < 0.7
+    distances = np.load(folder / "D.npy")
+    for name, numbers in {
+        "squares": distances,
+        "distances": np.sqrt(distances),
+        "rounded": np.rint(distances / 64)[:, ::-1],
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(bigann(ids.astype("<i4")) + numbers.astype("<f4").tobytes())
+    for truth, form in [(str(each), "ibin") for each in tmp_path.iterdir()] + [(ids, None)]:
+        report = mercore.evaluate(returned, truth, truth_format=form, kernel="l2", **inputs)
+        values = {(row["definition"], row["rank"]): row["value"] for row in report["recall"]}
+        assert values["tie-aware", K] == pytest.approx(reached.mean()), truth
+
+
 def made_for_ann_benchmarks(path: Path, distance: str) -> NDArray[np.int64]:
     """Write a data set as ann-benchmarks has it; return the true ids, int64[nq, K]."""
     rng = np.random.default_rng(0)

@@ -7,8 +7,6 @@ from pathlib import Path
 from mercore.jobs import api
 from mercore.jobs.encoder_options import spec_of_options
 from mercore.jobs.resources.execution import available_cores
-from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate, recalls
-from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import open_vector_store
@@ -62,16 +60,10 @@ def found(
     _, hits = api.search(
         codes, data.queries, k=FOUND, rerank=rerank or None, threads=available_cores()
     )
-    scoring = EvaluateOptions(
-        vectors=data.store, queries=data.queries, kernel=KernelOptions(name=kernel)
+    report = api.evaluate(
+        hits, truth(data, kernel), vectors=data.store, queries=data.queries, kernel=kernel
     )
-    task = open_evaluate(hits, truth(data, kernel), scoring)
-    assert task.rescoring is not None
-    scored = Hits(scores=task.rescoring.scores(), ids=hits.ids)
-    recall = {
-        f"{row['definition']}@{row['rank']}": float(row["value"])
-        for row in recalls(scored, truth(data, kernel), exact_scores=True)
-    }
+    recall = {f"{row['definition']}@{row['rank']}": float(row["value"]) for row in report["recall"]}
     return Found(code_bytes=made["bytes"], bytes_per_row=made["bytes_per_row"], recall=recall)
 
 

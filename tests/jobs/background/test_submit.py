@@ -96,7 +96,7 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     "a suffix of no hits": (
         ("search", "aska", "q.npy", "-k", 3, "--out", "h.txt"),
         "h.txt: unknown suffix '.txt' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
-        ".hdf5. Fix: rename the file.",
+        ".hdf5. Fix: name its format, as --hits-format ibin, or rename the file.",
     ),
     "a folder for vectors that is missing": (
         ("ingest", "base.npy", "no/x"),

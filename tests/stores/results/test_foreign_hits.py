@@ -69,9 +69,10 @@ def test_the_truth_of_ann_benchmarks_is_read_beside_its_vectors(tmp_path: Path) 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_format_that_is_named_needs_no_suffix(form: str, tmp_path: Path) -> None:
+    path, scores = tmp_path / "bigann-10M", None if form == "npy" else SCORES
+    write_hits(str(path), Hits(scores=SCORES, ids=IDS), form.upper())
     write_hits(str(tmp_path / f"a.{form}"), Hits(scores=SCORES, ids=IDS))
-    path = (tmp_path / f"a.{form}").rename(tmp_path / "bigann-10M")
-    scores = None if form in ("npy", "ivecs") else SCORES  # an .ivecs has its scores beside it
+    assert path.read_bytes() == (tmp_path / f"a.{form}").read_bytes()
     same(read_hits(str(path), form), scores, IDS)
     same(open_hits(str(path), form.upper()), scores, IDS)
     with pytest.raises(InputError, match=r"^unknown format of hits: found 'csv', expected ivecs "):
@@ -93,18 +94,21 @@ def test_ids_alone_are_written_for_numpy(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), IDS, strict=True)
 
 
-@pytest.mark.parametrize("ascending", [False, True])
-def test_hdf5_is_as_ann_benchmarks_reads_it(ascending: bool, tmp_path: Path) -> None:
-    path, scores = str(tmp_path / "a.h5"), SCORES[:, ::-1].copy() if ascending else SCORES
-    write_hits(path, Hits(scores=scores, ids=IDS))
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("euclidean", [False, True])
+def test_hdf5_is_as_ann_benchmarks_reads_it(euclidean: bool, k: int, tmp_path: Path) -> None:
+    path, scores = str(tmp_path / "a.h5"), SCORES[:, :k]
+    if euclidean:
+        scores = 1 - scores
+    hits = Hits(scores=scores, ids=IDS[:, :k])
+    write_hits(path, hits, distances=euclidean)
     with h5py.File(path) as file:
-        np.testing.assert_array_equal(file["neighbors"], IDS)
+        np.testing.assert_array_equal(file["neighbors"], hits.ids)
         distances = np.asarray(file["distances"])
-    np.testing.assert_array_equal(distances, scores if ascending else 1 - scores)
-    assert (np.diff(distances, axis=1) >= 0).all()
-    same(read_hits(path), scores, IDS)
+    np.testing.assert_array_equal(distances, scores if euclidean else 1 - scores)
+    same(read_hits(path), scores, hits.ids)
     first = Path(path).read_bytes()
-    write_hits(path, Hits(scores=scores, ids=IDS))
+    write_hits(path, hits, distances=euclidean)
     assert Path(path).read_bytes() == first
 
 

@@ -158,6 +158,9 @@ def test_bytes_are_those_of_the_formats(tmp_path: Path) -> None:
     assert (tmp_path / "a.ivecs").read_bytes() == head + ids[0] + head + ids[1]
     assert (tmp_path / "a.fvecs").read_bytes() == head + scores[0] + head + scores[1]
     assert (tmp_path / "a.ibin").read_bytes() == struct.pack("<II", 2, 3) + b"".join(ids + scores)
+    write_hits(str(tmp_path / "a.ibin"), hits, distances=True)
+    scores = [struct.pack("<3f", *row) for row in np.square(SCORES)]
+    assert (tmp_path / "a.ibin").read_bytes() == struct.pack("<II", 2, 3) + b"".join(ids + scores)
 
 
 def test_reads_the_truths_of_other_tools(tmp_path: Path) -> None:
@@ -252,13 +255,10 @@ def test_old_scores_never_stay_beside_new_ids(
 
 
 def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for action, fix in (
-        (check_hits_path, "rename the file."),
-        (read_hits, "name its format, as --hits-format ibin, or rename the file."),
-    ):
+    for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
             "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
-            f".hdf5. Fix: {fix}"
+            ".hdf5. Fix: name its format, as --hits-format ibin, or rename the file."
         )
     with pytest.raises(
         NotFoundError,
