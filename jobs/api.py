@@ -450,7 +450,7 @@ def compare(
     operations: int | None = CompareOptions.operations,
     seeds: int = CompareOptions.seeds,
     ranks: str | Iterable[int] | None = CompareOptions.ranks,
-    rerank: int | None = CompareOptions.rerank,
+    rerank: int | str | Sequence[int] | None = CompareOptions.rerank,
     workers: int | None = CompareOptions.workers,
     threads: int | None = CompareOptions.threads,
     memory: Size = None,
@@ -462,6 +462,7 @@ def compare(
     """Compare encoders by recall, bytes and time; return the runs and their summary.
 
     ``out`` is a folder that keeps the runs; ``force`` lets its pictures replace other files.
+    ``rerank`` is a number of hits, or several, which give a curve of recall and speed per encoder.
 
     ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
 

@@ -575,9 +575,9 @@ def export(*, json: bool, **values: object) -> None:
 )
 @click.option(
     "--rerank",
-    type=int,
-    metavar="R",
-    help="Also measure searches that score the R best codes again.",
+    metavar="R,R,…",
+    help="Also measure searches that score the R best codes again. Several numbers, such as "
+    "50,200,1000, give a curve of recall and speed per encoder.",
 )
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Threads that encode. [default: one per core]"

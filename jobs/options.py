@@ -3,7 +3,7 @@
 import json as json_module
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias, TypeVar
 
@@ -194,6 +194,26 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
     return numbers
 
 
+def parse_reranks(reranks: int | str | Sequence[int] | None) -> list[int]:
+    """Return the ascending numbers above 0 of a number, a list, or a text such as 0,50,200.
+
+    Raises
+    ------
+    InputError
+        If one is no whole number, or below 0.
+    """
+    if reranks is None:
+        return []
+    text = _joined(reranks if isinstance(reranks, str | Sequence) else [reranks])
+    numbers = _numbers(text, None, least=0)
+    if numbers is None:
+        raise InputError(
+            f"rerank takes whole numbers from 0 on, with commas: found {text!r}. Fix: --rerank "
+            "0,100,1000"
+        )
+    return [number for number in numbers if number]
+
+
 def parse_counts(option: str, counts: str | Iterable[int], *, most: int, why: str) -> list[int]:
     """Return the ascending counts of a list or a text such as 10,20,30; ``why`` explains ``most``.
 
@@ -217,10 +237,10 @@ def _joined(given: str | Iterable[int]) -> str:
     return given if isinstance(given, str) else ",".join(map(str, given))
 
 
-def _numbers(text: str, most: int | None) -> list[int] | None:
-    """Return the ascending numbers of a text; None if one is no number from 1 to ``most``."""
+def _numbers(text: str, most: int | None, least: int = 1) -> list[int] | None:
+    """Return the ascending numbers of a text; None if one is not from ``least`` to ``most``."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= (most or int(word)) for word in words):
+    if not all(word.isdecimal() and least <= int(word) <= (most or int(word)) for word in words):
         return None
     return sorted({int(word) for word in words})
 

@@ -13,8 +13,9 @@ from mercore.stores.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """An encoder as the user named it, and its spec, without the seed."""
+    """An encoder: the user's ``text``, its name or this text as a label, its spec without seed."""
 
+    text: str
     label: str
     spec: EncoderSpec
 
@@ -100,7 +101,7 @@ def parse_encoders(
         if twin != text:
             raise InputError(f"--encoder {text} is the same as {twin}. Fix: name it once.")
     return [
-        Candidate(label=text if names.count(spec.name) > 1 else spec.name, spec=spec)
+        Candidate(text=text, label=text if names.count(spec.name) > 1 else spec.name, spec=spec)
         for text, spec in specs.items()
     ]
 

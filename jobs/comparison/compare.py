@@ -17,6 +17,7 @@ from mercore.jobs.comparison.setup import (
     RECORDS,
     CompareOptions,
     Setup,
+    one_or_all,
     open_setup,
     read_records,
 )
@@ -107,9 +108,7 @@ class CompareTask:
                 "query_count": setup.query_count,
                 "ranks": setup.ranks,
                 **self.options.protocol(),
-                "summary": summarise(
-                    runs, [way for way in ("search", "reranked") if way in runs[0]]
-                ),
+                "summary": summarise(runs),
                 "runs": runs,
             }
             if out:
@@ -129,7 +128,7 @@ class CompareTask:
                 known = next(
                     (record for record in read_records(path) if record["key"] == key), None
                 )
-                record = known or _measure(setup, kernel, spec, folder)
+                record = known or _measure(setup, kernel, spec, folder) | {"text": candidate.text}
                 if lease:
                     lease.check()
                 if not known:
@@ -205,10 +204,14 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
         codes = str(scratch / "codes")
         encoded = open_encode(setup.vectors, codes, options).run()
         _search(setup, codes, _few(setup.queries, scratch / "few.npy"))
-        recalls_by_way = {"search": _recall(setup, codes, truth, kernel.kernel)}
-        if setup.rerank:
-            reranked = _recall(setup, codes, truth, kernel.kernel, rerank=setup.rerank)
-            recalls_by_way["reranked"] = reranked
+        searches: Report = {"search": _recall(setup, codes, truth, kernel.kernel)}
+        if setup.reranks:
+            searches["reranked"] = one_or_all(
+                [
+                    _recall(setup, codes, truth, kernel.kernel, rerank=rerank)
+                    for rerank in setup.reranks
+                ]
+            )
     return {
         "key": setup.run_key(kernel.kernel, spec),
         "vectors": setup.fingerprint,
@@ -224,7 +227,7 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
         "workers": setup.encode.thread_count,
         "encode_seconds": encoded["seconds"],
         "encode_us_per_row": round(encoded["seconds"] / setup.rows * 1e6, 3),
-        **recalls_by_way,
+        **searches,
     }
 
 

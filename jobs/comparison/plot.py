@@ -38,13 +38,15 @@ COLOURS = (
 MARKS = "os^Dvp*"
 COMPARED_RANK = 10  # R at most, of recall against speed and bytes
 CAPTION_INCHES = 0.25
+SAMPLE_INCHES = (0.4, 0.12)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
     """Recall at each rank: its mean and its standard deviation over seeds, 0 for a single seed.
 
-    ``speed`` is in queries per second, ``size`` in bytes per row; None draws no panels of them.
+    ``speed`` is in queries per second, ``size`` in bytes per row; None draws no panels of them. A
+    curve ``between`` others of its encoder is drawn as a point of recall and speed alone.
     """
 
     label: str
@@ -54,14 +56,24 @@ class Curve:
     speed: float | None = None
     size: float | None = None
     dashed: bool = False
+    between: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The curves of a kernel; an encoder's dashed curve follows its solid one, in its colour."""
+    """The curves of a kernel; an encoder's dashed curves follow its solid one, in its colour."""
 
     title: str
     curves: Sequence[Curve]
+
+    def looks(self) -> list[tuple[Curve, dict[str, Any]]]:
+        """Return each curve that is drawn against rank, with the look of its line."""
+        return [
+            (curve, _look(curve, *colour_and_mark))
+            for curves, *colour_and_mark in _encoders(self)
+            for curve in curves
+            if not curve.between
+        ]
 
 
 def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
@@ -76,7 +88,7 @@ def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
     rows = ceil(len(cells) / columns)
     width = columns * PANEL_INCHES[0]
     height = rows * PANEL_INCHES[1] + (CAPTION_INCHES if caption else 0)
-    abreast, lines = _legend_shape([curve.label for curve in panels[0].curves], width)
+    abreast, lines = _legend_shape([curve.label for curve, _ in panels[0].looks()], width)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height + lines * LEGEND_LINE_INCHES), layout="constrained")
         axes = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -95,8 +107,8 @@ def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
         return picture_of(figure, form)
 
 
-def draw_each(panel: Panel, form: str) -> list[bytes]:
-    """Return the pictures of one kernel one by one, each with its legend.
+def draw_each(panel: Panel, form: str, *, legend: bool = True) -> list[bytes]:
+    """Return the pictures of one kernel one by one, each with its legend if it is to have one.
 
     They are recall by rank, and by speed and bytes per row if these are known.
     """
@@ -104,16 +116,33 @@ def draw_each(panel: Panel, form: str) -> list[bytes]:
     from matplotlib.figure import Figure
 
     width, height = PANEL_INCHES
-    abreast, lines = _legend_shape([curve.label for curve in panel.curves], width)
+    handles = _handles(panel) if legend else []
+    abreast, lines = _legend_shape([curve.label for curve, _ in panel.looks()], width)
     pictures = []
     for draw in _cells(panel):
         with mpl.rc_context(STYLE):
-            size = width, height + lines * LEGEND_LINE_INCHES
+            size = width, height + legend * lines * LEGEND_LINE_INCHES
             figure = Figure(figsize=size, layout="constrained")
             draw(figure.subplots())
-            figure.legend(
-                handles=_handles(panel), loc="outside lower center", ncols=abreast, frameon=False
-            )
+            if legend:
+                figure.legend(
+                    handles=handles, loc="outside lower center", ncols=abreast, frameon=False
+                )
+            pictures.append(picture_of(figure, form))
+    return pictures
+
+
+def draw_samples(panel: Panel, form: str) -> list[bytes]:
+    """Return a short piece of each curve that is drawn against rank, for a legend elsewhere."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    pictures = []
+    for _, look in panel.looks():
+        with mpl.rc_context({**STYLE, "savefig.facecolor": "none"}):
+            figure = Figure(figsize=SAMPLE_INCHES)
+            figure.add_artist(Line2D([0, 0.5, 1], [0.5] * 3, markevery=[1], **look))
             pictures.append(picture_of(figure, form))
     return pictures
 
@@ -130,20 +159,7 @@ def _handles(panel: Panel) -> list["Line2D"]:
     """Return the entries of a legend: line and mark of each curve."""
     from matplotlib.lines import Line2D
 
-    return [
-        Line2D(
-            [],
-            [],
-            color=colour,
-            marker=mark,
-            markersize=3.5,
-            linewidth=1.2,
-            linestyle="--" if curve.dashed else "-",
-            markerfacecolor="white" if curve.dashed else colour,
-            label=curve.label,
-        )
-        for curve, (colour, mark) in zip(panel.curves, _looks(panel), strict=True)
-    ]
+    return [Line2D([], [], label=curve.label, **look) for curve, look in panel.looks()]
 
 
 def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:
@@ -151,12 +167,10 @@ def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:
 
     Each function draws into its own axes.
     """
-    speeds = [curve.speed for curve in panel.curves if curve.speed is not None]
-    sizes = [curve.size for curve in panel.curves if curve.size is not None]
     cells: list[Callable[[Axes], None]] = [partial(_draw_panel, panel=panel)]
-    for places, label in ((speeds, "queries per second"), (sizes, "bytes per row")):
-        if places:
-            cells.append(partial(_draw_points, panel=panel, places=places, label=label))
+    for name, label in (("speed", "queries per second"), ("size", "bytes per row")):
+        if getattr(panel.curves[0], name) is not None:
+            cells.append(partial(_draw_points, panel=panel, name=name, label=label))
     return cells
 
 
@@ -170,19 +184,16 @@ def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
     """Draw the curves of one kernel with a band of one standard deviation to either side."""
-    for curve, (colour, mark) in zip(panel.curves, _looks(panel), strict=True):
+    lows = list[float]()
+    for curve, look in panel.looks():
         means, deviations = np.asarray(curve.means), np.asarray(curve.deviations)
-        (line,) = ax.plot(
-            curve.ranks, means, color=colour, marker=mark, markersize=3.5, linewidth=1.2
-        )
-        line.set(label=curve.label, linestyle="--" if curve.dashed else "-")
-        if curve.dashed:
-            line.set_markerfacecolor("white")
+        lows += (means - deviations).tolist()
+        ax.plot(curve.ranks, means, label=curve.label, **look)
         ax.fill_between(
             curve.ranks,
             means - deviations,
             means + deviations,
-            color=colour,
+            color=look["color"],
             alpha=0.2,
             linewidth=0,
         )
@@ -190,7 +201,7 @@ def _draw_panel(ax: "Axes", panel: Panel) -> None:
     ax.set_title(panel.title)
     ax.set_xscale("log")
     ax.set_xlim(ranks[0] * 0.93, max(2, ranks[-1]) * 1.08)
-    ax.set_ylim(0, 1.02)
+    ax.set_ylim(_limits(lows))
     ax.set_xticks([10**power for power in range(5) if 10**power <= ranks[-1]])
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlabel("rank R")
@@ -198,27 +209,30 @@ def _draw_panel(ax: "Axes", panel: Panel) -> None:
     ax.grid(visible=True, linewidth=0.4, alpha=0.5)
 
 
-def _draw_points(ax: "Axes", panel: Panel, places: Sequence[float], label: str) -> None:
-    """Draw one point per curve, its recall over its place on a logarithmic axis."""
+def _draw_points(ax: "Axes", panel: Panel, name: str, label: str) -> None:
+    """Draw one point per curve, its recall over its ``speed`` or ``size``, on a logarithmic axis.
+
+    A line joins the speeds of an encoder, from codes alone to the most reranked hits.
+    """
     from matplotlib.ticker import LogLocator, NullLocator
 
-    at = _compared_rank(panel)
-    for curve, place, (colour, mark) in zip(panel.curves, places, _looks(panel), strict=True):
-        rank = list(curve.ranks).index(at)
-        ax.errorbar(
-            [place],
-            [curve.means[rank]],
-            yerr=[curve.deviations[rank]],
-            color=colour,
-            marker=mark,
-            markersize=6,
-            linestyle="",
-            markerfacecolor="white" if curve.dashed else colour,
-        )
+    at, taken, lows = _compared_rank(panel), list[float](), list[float]()
+    for curves, colour, mark in _encoders(panel):
+        shown = [curve for curve in curves if name == "speed" or not curve.between]
+        ranks = [list(curve.ranks).index(at) for curve in shown]
+        places = [getattr(curve, name) for curve in shown]
+        means = [curve.means[rank] for curve, rank in zip(shown, ranks, strict=True)]
+        if name == "speed":
+            ax.plot(places, means, color=colour, linewidth=1)
+        for curve, rank, place, mean in zip(shown, ranks, places, means, strict=True):
+            look = {**_look(curve, colour, mark), "linestyle": "", "markersize": 6}
+            ax.errorbar([place], [mean], yerr=[curve.deviations[rank]], **look)
+            lows.append(mean - curve.deviations[rank])
+        taken += places
     ax.set_title(panel.title)
     ax.set_xscale("log")
-    ax.set_xlim(min(places) / 1.5, max(places) * 1.5)
-    ax.set_ylim(0, 1.02)
+    ax.set_xlim(min(taken) / 1.5, max(taken) * 1.5)
+    ax.set_ylim(_limits(lows))
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     ax.xaxis.set_minor_locator(NullLocator())
@@ -227,13 +241,35 @@ def _draw_points(ax: "Axes", panel: Panel, places: Sequence[float], label: str) 
     ax.grid(visible=True, linewidth=0.4, alpha=0.5)
 
 
-def _looks(panel: Panel) -> list[tuple[str, str]]:
-    """Return colour and mark of each curve; a dashed one has those of the one before it."""
-    drawn, looks = -1, []
+def _limits(recalls: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis of recall: below the least one, but not below 0, and above 1."""
+    span = min(1.0, 1.1 * max(0.05, 1 - min(recalls)))
+    return 1 - span, 1 + 0.02 * span
+
+
+def _encoders(panel: Panel) -> list[tuple[list[Curve], str, str]]:
+    """Return the curves of each encoder, their colour and their mark."""
+    encoders: list[list[Curve]] = []
     for curve in panel.curves:
-        drawn += not curve.dashed
-        looks.append((COLOURS[drawn % len(COLOURS)], MARKS[drawn % len(MARKS)]))
-    return looks
+        if not curve.dashed or not encoders:
+            encoders.append([])
+        encoders[-1].append(curve)
+    return [
+        (curves, COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)])
+        for place, curves in enumerate(encoders)
+    ]
+
+
+def _look(curve: Curve, colour: str, mark: str) -> dict[str, Any]:
+    """Return how matplotlib draws the line of a curve."""
+    return {
+        "color": colour,
+        "marker": mark,
+        "markersize": 3.5,
+        "markerfacecolor": "white" if curve.dashed else colour,
+        "linewidth": 1.2,
+        "linestyle": "--" if curve.dashed else "-",
+    }
 
 
 def _compared_rank(panel: Panel) -> int:

@@ -2,15 +2,16 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mercore.jobs.comparison.candidates import Similarity, parse_kernels
-from mercore.jobs.options import Report, check_whole, parse_ranks, refuse_unused
+from mercore.jobs.options import Report, check_whole, parse_ranks, parse_reranks, refuse_unused
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.jobs.verbs.labels import LabelOptions
@@ -50,7 +51,7 @@ class CompareOptions(VerbOptions):
     operations: int | None = None
     seeds: int = 1
     ranks: str | Iterable[int] | None = None
-    rerank: int | None = None
+    rerank: int | str | Sequence[int] | None = None
     workers: int | None = None
     threads: int | None = None
     memory: int | None = None
@@ -60,9 +61,8 @@ class CompareOptions(VerbOptions):
 
     def check(self, target: str | None = None) -> None:
         """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
-        check_whole(
-            bytes=self.bytes, operations=self.operations, seeds=self.seeds, rerank=self.rerank
-        )
+        check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds)
+        parse_reranks(self.rerank)
         self.labelling.check()
         self.similarities()
         self.search_execution().check()
@@ -103,7 +103,7 @@ class Setup:
     query_count: int
     fingerprint: str
     ranks: list[int]
-    rerank: int | None
+    reranks: list[int]
     seeds: int
     search: Execution
     encode: Execution
@@ -130,7 +130,7 @@ class Setup:
 
     def run_key(self, kernel: Kernel, spec: EncoderSpec) -> str:
         """Return the digest of the inputs of a run, on which its recall depends."""
-        searched: Report = {"ranks": self.recorded, "rerank": self.rerank}
+        searched: Report = {"ranks": self.recorded, "rerank": one_or_all(self.reranks)}
         if self.classifier is not None:
             searched["labels"] = self.classifier.fingerprint()
         return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
@@ -194,6 +194,11 @@ def _refuse_pictures(folder: Path) -> None:
             )
 
 
+def one_or_all(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a value of a record
+    """Return the only value, or all of several, or None: records state reranking in this way."""
+    return list(values) if len(values) > 1 else next(iter(values), None)
+
+
 def read_records(path: Path) -> list[Report]:
     """Return the recorded runs of the file ``compare.json``; none if it does not exist.
 
@@ -226,9 +231,10 @@ def open_setup(vectors: str, queries: str, store: Vectors, options: CompareOptio
     if options.ranks is not None:
         ranks = parse_ranks(options.ranks, store.rows)
     search, encode = options.search_execution(), options.encode_execution()
-    SearchSettings(k=ranks[-1], rerank=options.rerank, threads=search.thread_count).check(
-        store.rows
-    )
+    reranks = parse_reranks(options.rerank)
+    for rerank in [None, *reranks]:
+        settings = SearchSettings(k=ranks[-1], rerank=rerank, threads=search.thread_count)
+        settings.check(store.rows)
     query_count = open_rows(queries).shape[0]
     return Setup(
         vectors=vectors,
@@ -237,7 +243,7 @@ def open_setup(vectors: str, queries: str, store: Vectors, options: CompareOptio
         query_count=query_count,
         fingerprint=store.fingerprint,
         ranks=ranks,
-        rerank=options.rerank,
+        reranks=reranks,
         seeds=options.seeds,
         search=replace(search, threads=search.thread_count),
         encode=replace(encode, threads=encode.thread_count),

@@ -9,15 +9,22 @@ from mercore.jobs.options import Report
 from mercore.jobs.printing import encoder_label
 
 
-def summarise(runs: Sequence[Report], ways: Sequence[str]) -> list[Report]:
-    """Return means and deviations over the seeds per kernel, encoder and way of searching.
-
-    ``ways`` are ``search``, and ``reranked`` if the hits were also reranked.
-    """
+def summarise(runs: Sequence[Report]) -> list[Report]:
+    """Return means and deviations over the seeds per kernel, encoder and search."""
     groups: dict[tuple[str, str], list[Report]] = {}
     for record in runs:
         groups.setdefault((record["kernel_label"], record["label"]), []).append(record)
-    return [_summary(group, way) for group in groups.values() for way in ways]
+    return [
+        _summary(group, searches)
+        for group in groups.values()
+        for searches in zip(*map(searches_of, group), strict=True)
+    ]
+
+
+def searches_of(record: Report) -> list[Report]:
+    """Return the searches of a run: of the codes alone, then with more and more hits reranked."""
+    reranked = record.get("reranked", [])
+    return [record["search"], *(reranked if isinstance(reranked, list) else [reranked])]
 
 
 def recall_at(search: Report) -> dict[int, float]:
@@ -28,7 +35,7 @@ def recall_at(search: Report) -> dict[int, float]:
 def recall_panels(summary: Sequence[Report], rows: int) -> list[Panel]:
     """Return one panel per kernel, with one curve per line of its table; the store has ``rows``."""
     curves: dict[str, list[Curve]] = {}
-    for entry in summary:
+    for entry, following in zip(summary, [*summary[1:], {"reranked": None}], strict=True):
         curve = Curve(
             label=f"{encoder_label(entry)} ({entry['bytes_per_row']} bytes)",
             ranks=entry["ranks"],
@@ -37,30 +44,34 @@ def recall_panels(summary: Sequence[Report], rows: int) -> list[Panel]:
             speed=1e9 / (entry["search_ns_per_row_and_query"] * rows),
             size=entry["bytes_per_row"],
             dashed=bool(entry["reranked"]),
+            between=bool(entry["reranked"] and following["reranked"]),
         )
         curves.setdefault(entry["kernel"], []).append(curve)
     return [Panel(title=kernel, curves=drawn) for kernel, drawn in curves.items()]
 
 
-def _summary(runs: Sequence[Report], way: str) -> Report:
-    """Return the means of an encoder's runs, and the sample standard deviation of R@r."""
+def _summary(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
+    """Return the means of an encoder's runs, and the sample standard deviation of R@r.
+
+    ``searches`` holds one search per run, all with the same number of reranked hits.
+    """
     first = runs[0]
-    recalls = [recall_at(record[way]) for record in runs]
+    recalls = [recall_at(search) for search in searches]
     values = np.array([list(recall.values()) for recall in recalls])
     deviations = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(values.shape[1])
     return {
         "kernel": first["kernel_label"],
         "encoder": first["label"],
-        "reranked": first[way].get("rerank"),
+        "reranked": searches[0].get("rerank"),
         "seeds": len(runs),
         "bytes_per_row": first["bytes_per_row"],
         "operations": first["operations"],
         "ranks": list(recalls[0]),
         "recall_mean": values.mean(axis=0).tolist(),
         "recall_std": deviations.tolist(),
-        **_accuracy([record[way] for record in runs]),
+        **_accuracy(searches),
         "search_ns_per_row_and_query": float(
-            np.mean([record[way]["ns_per_row_and_query"] for record in runs])
+            np.mean([search["ns_per_row_and_query"] for search in searches])
         ),
         "encode_us_per_row": float(np.mean([record["encode_us_per_row"] for record in runs])),
     }

@@ -88,6 +88,22 @@ def check_rules(html: str) -> ParsedPage:
     return page
 
 
+TEXT = re.compile(r'<!-- (.*?) -->\s*<g [^>]*"translate\(([-\d.]+) [-\d.]+\) scale\(([\d.]+) ')
+LETTER_UNITS = 60  # of the width of a letter, of which a text has 100 units per em
+
+
+def texts_outside(svg: str) -> list[str]:
+    """The level texts of a picture of matplotlib that reach beyond its left or right side."""
+    outside, width = [], float(re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0])
+    for found in TEXT.finditer(svg):
+        letters = svg[found.end() : svg.index("</g>", found.end())]
+        last = max(map(float, re.findall(r'<use [^>]*"translate\(([\d.]+)', letters)), default=0)
+        left, scale = float(found[2]), float(found[3])
+        if left < 0 or left + (last + LETTER_UNITS) * scale > width:
+            outside.append(found[1])
+    return outside
+
+
 def luminance(colour: str) -> float:
     """The relative luminance of a colour (WCAG 2.2)."""
     values = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255

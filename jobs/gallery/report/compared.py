@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mercore.jobs.comparison.plot import COMPARED_RANK, Panel, draw_each
+from mercore.jobs.comparison.plot import COMPARED_RANK, Panel, draw_each, draw_samples
 from mercore.jobs.comparison.setup import RECORDED, read_records
-from mercore.jobs.comparison.summary import recall_panels, summarise
+from mercore.jobs.comparison.summary import recall_panels, searches_of, summarise
 from mercore.jobs.encoder_options import fields_of
 from mercore.jobs.gallery.page import Table
 from mercore.jobs.gallery.report.document import Document, Plot, Section, render_document
@@ -19,7 +19,6 @@ from mercore.stores.errors import FormatError, NotFoundError, counted
 from mercore.stores.location.publish import publish
 from mercore.stores.spec import in_words
 
-SEED = "random_state"
 MOST_RANKS = 4  # of a table
 DEFINITION = (
     "R@R is the share of queries whose true nearest row is among the first R found. The true rows "
@@ -94,12 +93,12 @@ def _group_key(record: Report) -> str:
     """Return what runs in one table have in common."""
     ranks = [row["rank"] for row in record["search"]["recall"]]
     common = (record[name] for name in ("kernel", "vectors", "queries"))
-    return repr([*common, ranks, record.get("reranked", {}).get("rerank")])
+    return repr([*common, ranks, [search.get("rerank") for search in searches_of(record)]])
 
 
 def _labelled(group: Sequence[Report], where: str) -> list[Report]:
     """Return runs with the labels of kernel and encoder that ``summarise`` needs."""
-    labels = _labels([record["encoder"] for record in group], where)
+    labels = _labels(group, where)
     kernel = in_words(group[0]["kernel"])
     return [
         {**record, "kernel_label": kernel, "label": label}
@@ -107,35 +106,46 @@ def _labelled(group: Sequence[Report], where: str) -> list[Report]:
     ]
 
 
-def _labels(specs: Sequence[Report], where: str) -> list[str]:
-    """Return the name of each encoder, with the options in which those of its name differ."""
+def _labels(group: Sequence[Report], where: str) -> list[str]:
+    """Return the name of the encoder of each run.
+
+    Encoders of one name are called as the user called them. Where that tells no two apart, as in
+    runs of older versions, they are called by the options in which they differ.
+    """
+    specs = [replace(encoder_spec(each["encoder"], where), random_state=0) for each in group]
+    texts = {spec: record.get("text") for spec, record in zip(specs, group, strict=True)}
     labels = []
     for spec in specs:
-        name = spec["name"]
-        alike = [encoder_spec(each, where) for each in specs if each["name"] == name]
+        alike = {each: text for each, text in texts.items() if each.name == spec.name}
         differing = {
-            option: getattr(encoder_spec(spec, where), field)
-            for option, field in fields_of(name).items()
-            if field != SEED and len({getattr(each, field) for each in alike}) > 1
+            option: getattr(spec, field)
+            for option, field in fields_of(spec.name).items()
+            if len({getattr(each, field) for each in alike}) > 1
         }
         options = ",".join(f"{option}={value}" for option, value in differing.items())
-        labels.append(f"{name}:{options}" if options else name)
+        told = f"{spec.name}:{options}" if options else spec.name
+        unique = differing and list(alike.values()).count(texts[spec]) == 1
+        labels.append((texts[spec] if unique else None) or told)
     return labels
 
 
 def _section(group: Sequence[Report]) -> Section:
     """Return the tables and pictures of the runs under one kernel."""
-    first, ways = group[0], [way for way in ("search", "reranked") if way in group[0]]
-    summary = summarise(group, ways)
+    first, summary = group[0], summarise(group)
     rows = first.get("rows")
     (panel,) = recall_panels(summary, rows or 1)
     panel = replace(panel, title="")  # the heading of the section says it
     if rows is None:  # runs of an older version do not say how many rows they searched
         unclocked = [replace(curve, speed=None) for curve in panel.curves]
         panel = replace(panel, curves=unclocked)
+    samples = map(themed, draw_samples(panel, "svg"))
     return Section(
         title=in_words(first["kernel"]),
         plots=_plots(panel, summary),
+        legend=tuple(
+            Plot(svg=svg, alt="dashed line" if curve.dashed else "line", caption=curve.label)
+            for svg, (curve, _) in zip(samples, panel.looks(), strict=True)
+        ),
         tables=(_table(summary),),
         facts=(_measured(group),),
     )
@@ -183,14 +193,26 @@ def _plots(panel: Panel, summary: Sequence[Report]) -> tuple[Plot, ...]:
     }
     captions = {
         TITLES[0]: "Recall by rank; the band is one standard deviation over the random states.",
-        TITLES[1]: "Recall and queries per second: up and to the right is better.",
+        TITLES[1]: "Recall and queries per second: up and to the right is better."
+        + _sweep(summary),
         TITLES[2]: "Recall and bytes per row: up and to the left is better.",
     }
     speeds = all(curve.speed is not None for curve in panel.curves)
     titles = TITLES if speeds else (TITLES[0], TITLES[2])
     return tuple(
         Plot(svg=themed(svg), alt=told[title], caption=captions[title])
-        for title, svg in zip(titles, draw_each(panel, "svg"), strict=True)
+        for title, svg in zip(titles, draw_each(panel, "svg", legend=False), strict=True)
+    )
+
+
+def _sweep(summary: Sequence[Report]) -> str:
+    """Return the sentence on curves of several numbers of reranked hits, if there are several."""
+    numbers = sorted({entry["reranked"] for entry in summary if entry["reranked"]})
+    if len(numbers) < 2:
+        return ""
+    return (
+        " A curve goes from codes alone (filled) to "
+        f"{', '.join(f'{number:,}' for number in numbers)} hits reranked."
     )
 
 

@@ -24,6 +24,7 @@ class Plot:
 class Section:
     """A section: paragraphs, tables of words, pictures, tables of figures, rows of a gallery.
 
+    ``legend`` has a sample of each curve in the pictures, whose caption is the name of the curve.
     ``true_neighbours`` is the number of true neighbours that the gallery marks.
     """
 
@@ -31,6 +32,7 @@ class Section:
     paragraphs: tuple[str, ...] = ()
     facts: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
+    legend: tuple[Plot, ...] = ()
     tables: tuple[Table, ...] = ()
     rows: tuple[GalleryRow, ...] = ()
     true_neighbours: int | None = None

@@ -3,6 +3,7 @@ is not redone."""
 
 import io
 import json
+import re
 import shutil
 import statistics
 from collections.abc import Callable
@@ -38,8 +39,9 @@ from mercore.stores.location.local import LocalLocation
 from mercore.stores.results.hits import Hits, read_hits
 from mercore.stores.vectors import open_vector_store
 from tests.independent import measures, reference
-from tests.support.cases import loop_over
+from tests.support.cases import in_case, loop_over
 from tests.support.making import Rows, histograms, make_codes, make_vectors
+from tests.support.pages import texts_outside
 
 ROWS, QUERIES, DIMS = 600, 40, 12
 ASKA, LSH = "aska:atoms=64,sparsity=3", "kpca-lsh:landmarks=64,bits=48"
@@ -331,6 +333,30 @@ def test_other_ranks_and_another_rerank_are_another_run(
         assert without_times(report) == without_times(run(encoders=[LSH], **options))
 
 
+def test_several_numbers_of_reranked_hits_are_a_curve_per_encoder(
+    run: Run, whole: tuple[Path, dict[str, Any]], tmp_path: Path, encoded: list[tuple[str, int]]
+) -> None:
+    given: dict[str, Any] = {"seeds": 2, "out": str(tmp_path / "out")}
+    report = run(rerank="120,0,60", **given)
+    for record, single in zip(report["runs"], whole[1]["runs"], strict=True):
+        assert [search["rerank"] for search in record["reranked"]] == [60, 120]
+        assert record["search"]["recall"] == single["search"]["recall"]
+        assert record["reranked"][0]["recall"] == single["reranked"]["recall"]
+    ways = [(entry["encoder"], entry["reranked"]) for entry in report["summary"]]
+    assert ways == [(name, way) for name in ("aska", "kpca-lsh") for way in (None, 60, 120)]
+    (panel,) = recall_panels(report["summary"], ROWS)
+    assert [curve.between for curve in panel.curves] == [False, True, False] * 2
+    assert [curve.label for curve, _ in panel.looks()] == [
+        f"{name}{way} ({size} bytes)"
+        for name, size in (("aska", 13), ("kpca-lsh", 6))
+        for way in ("", ", 120 reranked")
+    ]
+    assert len(encoded) == 4
+    assert run(rerank=[60, 120], **given)["runs"] == report["runs"]
+    assert len(encoded) == 4
+    assert run(rerank=0, encoders=[LSH])["summary"][0]["reranked"] is None
+
+
 def test_without_a_folder_nothing_stays(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -479,6 +505,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"ranks": "1,601"},
         "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. "
         "Fix: --ranks 1,10,100",
+    ),
+    "no numbers to rerank": (
+        {"rerank": "0,x"},
+        "rerank takes whole numbers from 0 on, with commas: found '0,x'. Fix: --rerank 0,100,1000",
     ),
     "rerank": (
         {"rerank": 20},
@@ -694,6 +724,31 @@ def test_recall_is_drawn_against_rank_speed_and_bytes(whole: tuple[Path, dict[st
     for curve, entry in zip(panel.curves, report["summary"], strict=False):
         assert curve.speed == pytest.approx(1e9 / entry["search_ns_per_row_and_query"] / ROWS)
         assert curve.size == entry["bytes_per_row"]
+
+
+def test_an_axis_of_recall_begins_below_the_least_one() -> None:
+    """The labels of the ticks, and all letters inside the picture."""
+    for least, lowest in ((0.95, 0.945), (0.05, 0)):
+        label = (
+            "pca-pq:components=128,subquantizers=64,preprocessing=none, 1000 reranked (64 bytes)"
+        )
+        curves = [
+            Curve(
+                label=label,
+                ranks=[1, 10],
+                means=[least, 0.99],
+                deviations=[0, 0],
+                speed=speed,
+                dashed=dashed,
+            )
+            for speed, dashed in ((900.0, False), (90.0, True))
+        ]
+        svg = draw_recall([Panel(title="", curves=curves)], "svg").decode()
+        ticks = [float(tick) for tick in re.findall(r"<!-- ([01]\.\d+) -->", svg)]
+        with in_case(least=least):
+            assert lowest - 1e-9 <= min(ticks) < (lowest + 1) / 2
+            assert max(ticks) <= 1
+            assert texts_outside(svg) == []
 
 
 @pytest.mark.parametrize("form", ["png", "svg"])

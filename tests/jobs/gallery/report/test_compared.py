@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import mercore
+from mercore.jobs.printing import encoder_label
 from mercore.stores.errors import FormatError, InputError, NotFoundError
-from tests.support.pages import ParsedPage, check_rules
+from tests.support.pages import ParsedPage, check_rules, texts_outside
 from tests.support.running import histograms
 
-ENCODERS = ["aska:atoms=32,sparsity=4", "aska:atoms=16,sparsity=4"]
+ENCODERS = ["aska:atoms=32,sparsity=4,weights=float16,pursuit=omp", "aska:atoms=16,sparsity=4"]
+OPTIONS = ["aska:atoms=32,pursuit=omp,weights=float16", "aska:atoms=16,pursuit=ormp,weights=int8"]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
         encoders=ENCODERS,
         ranks=[1, 10],
         seeds=2,
-        rerank=20,
+        rerank="0,20,60",
         out=folder / "out",
     )
     return folder / "out", report
@@ -51,8 +53,7 @@ def test_figures_are_those_of_the_comparison(
     assert page.row("rows") == ["300"]
     assert page.row("queries") == ["20"]
     assert page.row("runs per encoder") == ["random states 0, 1"]
-    labels = ["aska:atoms=32", "aska:atoms=16"]
-    labels = [name for each in labels for name in (each, f"{each}, 20 reranked")]
+    labels = [each + way for each in ENCODERS for way in ("", ", 20 reranked", ", 60 reranked")]
     for label, entry in zip(labels, comparison["summary"], strict=True):
         places = [entry["ranks"].index(rank) for rank in (1, 10)]
         recalls = [
@@ -62,8 +63,14 @@ def test_figures_are_those_of_the_comparison(
         times = [entry["search_ns_per_row_and_query"], entry["encode_us_per_row"]]
         expected = [str(entry["bytes_per_row"]), *recalls, *(f"{each:.2f}" for each in times), "2"]
         assert page.row(label) == expected
-    assert len(page.svgs()) == 3
-    assert "queries per second" in page.all("img")[1]["alt"]
+    samples, pictures = page.svgs()[:4], page.svgs()[4:]
+    assert len(pictures) == 3
+    assert [texts_outside(svg) for svg in [*samples, *pictures]] == [[]] * 7
+    for entry in comparison["summary"]:
+        label = encoder_label(entry) + f" ({entry['bytes_per_row']} bytes)"
+        assert page.text.count(label) == (entry["reranked"] != 20)  # in the legend, once
+    assert "queries per second" in page.all("img")[5]["alt"]
+    assert "A curve goes from codes alone (filled) to 20, 60 hits reranked." in page.text
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -74,13 +81,16 @@ def test_runs_of_several_data_have_sections_of_their_own(
     written = json.loads((compared[0] / "compare.json").read_text())
     others = [{**run, "vectors": "other"} for run in written["runs"]]
     for run in others:
-        del run["rows"], run["query_count"]
+        del run["rows"], run["query_count"], run["text"]
+        run["reranked"] = run["reranked"][0]
     written["runs"] += others
     (tmp_path / "compare.json").write_text(json.dumps(written))
     report, page = page_of(tmp_path, tmp_path / "page.html")
     assert page.titles() == ["chi2", "chi2"]
     assert [row[1] for row in page.rows if row[0] == "rows"] == ["300", "not recorded"]
-    assert len(page.svgs()) == 3 + 2
+    assert len(page.svgs()) == (4 + 3) + (4 + 2)
+    shown = [row[0] for row in page.rows if row[0].startswith("aska")][6:]
+    assert shown == [each + way for each in OPTIONS for way in ("", ", 20 reranked")]
     assert report["runs"] == 8
 
 
