@@ -289,7 +289,11 @@ def _recall_table(recall: list[Report], against: str) -> Table:
         (words.format(*"RRR"), *(values.get((name, rank), "–") for rank in ranks))
         for name, words in DEFINITIONS.items()
     )
-    return Table(title="Recall", header=(against, *(f"R = {rank}" for rank in ranks)), rows=rows)
+    return Table(
+        title="",
+        header=(against, *(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{rank}" for rank in ranks)),
+        rows=rows,
+    )
 
 
 def _processor() -> str:

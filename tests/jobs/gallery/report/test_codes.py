@@ -180,6 +180,8 @@ def test_every_sort_of_codes_has_its_sections(store: str, folder: Path) -> None:
         "bounds": ["Bounds and true scores"],
     }.get(store, ["Scores of codes and true scores"])
     assert page.titles() == ["What the store holds", "Recall", "Speed of a scan", *titles]
+    headings = [text for _, text in page.headings]
+    assert len(set(headings)) == len(headings)
     described = mercore.info(folder / store)
     assert page.row("fingerprint of the vectors") == [mercore.info(folder / "base")["fingerprint"]]
     assert page.row("kernel") == ["chi2"]
