@@ -107,27 +107,6 @@ def default_part_rows(rows: int, row_bytes: int) -> int:
     return small_part_rows(rows, row_bytes, most)
 
 
-def plan_encode(
-    vectors: Vectors,
-    kernel: Kernel,
-    encoder: EncoderSpec,
-    *,
-    part_rows: int | None = None,
-    compressor: str = "none",
-) -> EncodePlan:
-    """Check the parameters and every row against the store, and lay the code store out.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range, or the store holds rows outside the kernel's domain.
-    """
-    plan = lay_out(vectors, kernel, encoder, part_rows=part_rows, compressor=compressor)
-    if not isinstance(vectors, VectorStore):
-        check_every_row(vectors, kernel)
-    return plan
-
-
 def lay_out(
     vectors: Vectors,
     kernel: Kernel,

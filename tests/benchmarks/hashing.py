@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from mercore.jobs import api
 from mercore.jobs.encoder_options import spec_of_text
 from mercore.jobs.resources.execution import available_cores
-from mercore.pipeline.encoders.hashing.normality import hyperplane_normality
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.measures.coverage import coverage
 from mercore.pipeline.measures.recognition import Classifier, recognition_rate
@@ -30,6 +29,7 @@ from tests.benchmarks.reporting.tables import (
     Table,
     timed_table,
 )
+from tests.independent.normality import hyperplane_normality
 
 JIANG = "landmarks=1000,subset=50,bits=256"  # Jiang, Que & Kulis 2014, §5
 RANKS = (16, 32, 64, 128, 256, 512)

@@ -15,7 +15,7 @@ from tests.support.making import histograms
 from tests.support.running import invoke, run, succeed
 
 ROWS, DIMS, NQ, K = 2000, 16, 400, 8
-PLANTED = 340  # of each kind
+PLANTED = 340  # of each of the three kinds
 HEADER = "query\tverdict\trank\tclaimed\tbetter\tscore\n"
 FIND = ("--encoder", "kpca-bound", "--landmarks", 512, "--components", 64)
 
@@ -162,10 +162,6 @@ def test_planted_errors_are_refuted_and_nothing_else_is(
             if verdict["verdict"] == "refuted"
         }
         assert refuted == expected
-
-
-def test_there_are_a_thousand_planted_errors() -> None:
-    assert 3 * PLANTED >= 1000
 
 
 @pytest.mark.parametrize("bounds", [True, False])

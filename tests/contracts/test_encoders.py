@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import EncodePlan, encode_part, encoder_of, plan_encode, spec_of
+from mercore.pipeline.encode import EncodePlan, encode_part, encoder_of, spec_of
 from mercore.pipeline.encoders import ENCODERS, Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.pipeline.topk import TopK
@@ -27,7 +27,7 @@ from mercore.stores.vectors import VectorStore
 from tests.contracts.encoder_cases import CASES, Arrays, Case
 from tests.independent import reference
 from tests.support.cases import loop_over
-from tests.support.making import histograms, make_codes, make_vectors
+from tests.support.making import histograms, make_codes, make_vectors, plan_encode
 
 ROWS, DIMS, COPIES, NQ = 300, 20, 40, 9
 

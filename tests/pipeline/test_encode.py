@@ -17,7 +17,6 @@ from mercore.pipeline.encode import (
     default_part_rows,
     encode_bytes,
     encode_part,
-    plan_encode,
     spec_of,
 )
 from mercore.pipeline.encoders.aska import PURSUITS, WEIGHTS, Aska, AskaSpec, int8_scales
@@ -31,7 +30,7 @@ from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorStore
 from tests.independent import reference
 from tests.support.cases import loop_over
-from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors
+from tests.support.making import Rows, aska_of, histograms, make_codes, make_vectors, plan_encode
 from tests.support.strategies import steady
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encode_bytes, plan_encode
+from mercore.pipeline.encode import encode_bytes
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
@@ -25,7 +25,7 @@ from mercore.stores.errors import InputError, IntegrityError, ShapeError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import VectorCache, VectorStore, WatchedVectors, gather, store_of
 from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors
+from tests.support.making import Rows, histograms, make_codes, make_vectors, plan_encode
 from tests.support.strategies import steady
 
 N, D, MAPPED = 300, 19, 7

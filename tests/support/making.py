@@ -11,7 +11,13 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encode_part, encoder_of, plan_encode
+from mercore.pipeline.encode import (
+    EncodePlan,
+    check_every_row,
+    encode_part,
+    encoder_of,
+    lay_out,
+)
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.ingest import Drop, ingest
@@ -71,6 +77,27 @@ def make_vectors(
     ):
         assert writer.part_rows == part_rows
         return ingest(Rows(rows, name), writer, counter, drop=Drop(zero=drop_zero_rows))
+
+
+def plan_encode(
+    vectors: Vectors,
+    kernel: Kernel,
+    encoder: EncoderSpec,
+    *,
+    part_rows: int | None = None,
+    compressor: str = "none",
+) -> EncodePlan:
+    """Check the parameters and every row against the store, and lay the code store out.
+
+    Raises
+    ------
+    InputError
+        If a parameter is out of range, or the store holds rows outside the kernel's domain.
+    """
+    plan = lay_out(vectors, kernel, encoder, part_rows=part_rows, compressor=compressor)
+    if not isinstance(vectors, VectorStore):
+        check_every_row(vectors, kernel)
+    return plan
 
 
 def make_codes(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
@@ -27,7 +26,7 @@ from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
 from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms
+from tests.support.making import Rows, histograms, plan_encode
 
 Floats = NDArray[np.float64]
 GAMMA = {"rbf": 0.3, "exp_chi2": 1.5}

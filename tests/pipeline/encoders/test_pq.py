@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import encode_part, plan_encode
+from mercore.pipeline.encode import encode_part
 from mercore.pipeline.encoders.codebooks import learn_codebooks
 from mercore.pipeline.encoders.encoder import METRICS, EncoderSpec
 from mercore.pipeline.encoders.kpca import Embedding, KpcaSpec
@@ -29,7 +29,7 @@ from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
 from tests.independent import reference
 from tests.support.cases import loop_over
-from tests.support.making import Rows, histograms, make_codes, make_vectors
+from tests.support.making import Rows, histograms, make_codes, make_vectors, plan_encode
 from tests.support.strategies import steady
 
 Singles = NDArray[np.float32]
@@ -262,11 +262,10 @@ def test_the_sample_is_drawn_from_the_store_and_no_larger_than_it(rows: NDArray[
 
 FRESH = """
 import sys
-from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.rows import SourceVectors
-from tests.support.making import Rows, histograms
+from tests.support.making import Rows, histograms, plan_encode
 
 loaded = {"sklearn.cluster", "scipy.linalg"} & set(sys.modules)
 spec = KpcaPqSpec(n_landmarks=100, n_components=16, n_subquantizers=4)

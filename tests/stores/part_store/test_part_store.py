@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import plan_encode
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.codes import create_or_resume
@@ -49,7 +48,7 @@ from mercore.stores.part_store.receipts import (
 )
 from mercore.stores.vectors import VectorStore
 from tests.support.cases import loop_over
-from tests.support.making import histograms, make_codes, make_vectors
+from tests.support.making import histograms, make_codes, make_vectors, plan_encode
 
 MEND = "Fix: restore the file from a copy, or write the store anew."
 MODEL: dict[str, NDArray[Any]] = {

@@ -1,4 +1,4 @@
-"""The model of what an exact search costs, on numbers small enough to be worked out by hand."""
+"""The share of rows whose bounds reach the best score, on numbers worked out by hand."""
 
 import numpy as np
 import pytest

