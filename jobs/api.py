@@ -94,17 +94,21 @@ def append(
     *,
     drop_zero_rows: bool = AppendOptions.drop_zero_rows,
     drop_bad_rows: bool = AppendOptions.drop_bad_rows,
+    again: bool = AppendOptions.again,
 ) -> Report:
     """Append the rows of files or arrays [n, d] to a vector store; return its description.
 
     Ids go on behind those of the store. A killed append leaves the store with its old rows or with
-    all new ones. Searches that run meanwhile keep the rows that they began with.
+    all new ones. The same append once more adds no rows: sources are known by their fingerprints,
+    which cover the shape and 64 rows of each. Searches that run meanwhile keep the rows that they
+    began with.
 
     Parameters
     ----------
     source : a path, an array [n, d], or a list of these, of the dimension and dtype of the store
     drop_zero_rows : leave rows out that are all zero; the others keep their ids
     drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
+    again : append the rows although an earlier append did; every such call adds them
 
     Raises
     ------
@@ -119,7 +123,7 @@ def append(
     >>> mercore.append("query.npy", "grown.zarr")["rows"]
     205
     """
-    options = AppendOptions(drop_zero_rows=drop_zero_rows, drop_bad_rows=drop_bad_rows)
+    options = AppendOptions(drop_zero_rows=drop_zero_rows, drop_bad_rows=drop_bad_rows, again=again)
     return open_append(source, file_path(store), options).run()
 
 

@@ -190,14 +190,22 @@ def ingest(*, json: bool, **values: object) -> None:
 @click.argument("store", type=GROWN)
 @DROP_ZERO_ROWS
 @DROP_BAD_ROWS
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Append the rows although an earlier append did. Every run adds them: look at mercore "
+    "info before you repeat one that failed.",
+)
 @as_json
 def append(*, json: bool, **values: object) -> None:
     """Append the rows of SOURCE to the vector store STORE.
 
     SOURCE is what mercore ingest reads, but no stream. The rows have the dimension and the dtype of
     the store, and their ids follow those of the store. Then run the mercore encode of the old rows
-    once more: it encodes the new rows alone. If an append is killed, STORE has its old rows or all
-    new ones; run the same command again.
+    once more: it encodes the new rows alone. If an append fails or is killed, STORE has its old
+    rows or all new ones; run the same command again. It adds no row twice: an append of the same
+    sources in the same order is known by their fingerprints (the shape and 64 rows of each),
+    whatever the names of the sources are and whichever rows are left out.
     """
     _report("append", values, json=json)
 

@@ -292,13 +292,10 @@ class VectorAppender(RowWriter):
             (self._old.store.location / key).publish(data)
 
 
-def ready_to_grow(where: Where) -> tuple[VectorStore, bool]:
-    """Open a store whose lease is held, and clear up what a killed append left.
+def ready_to_grow(where: Where) -> VectorStore:
+    """Open a store whose lease is held; finish or undo the append that was killed, if one was.
 
-    Returns
-    -------
-    store : with its old rows if the append was killed before the store had grown
-    finished_now : whether the last append of the store was killed right after that
+    The store has its old rows if the append was killed before the new header.
 
     Raises
     ------
@@ -309,9 +306,9 @@ def ready_to_grow(where: Where) -> tuple[VectorStore, bool]:
     store.store.sweep()
     if not is_finished(store.store):
         finish_growth(store.store)
-        return open_vector_store(where), True
-    _undo(store)
-    return store, False
+    else:
+        _undo(store)
+    return store
 
 
 def _undo(store: VectorStore) -> None:

@@ -287,6 +287,12 @@ class VectorStore(Vectors):
             return self.parts * (column.chunk_bytes + CHECKSUM_BYTES)
         return self.store.column_bytes(self.store.receipts())["vectors"]
 
+    def find_append(self, fingerprints: list[str]) -> int | None:
+        """Return the number of the last append of sources with these fingerprints, or None."""
+        known = [[each["fingerprint"] for each in sources] for sources in self.spec.appended]
+        numbers = [number for number, each in enumerate(known) if each == fingerprints]
+        return max(numbers, default=None)
+
     @property
     def source(self) -> str:
         """The name of the ingested source, as the user wrote it."""

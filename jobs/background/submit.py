@@ -144,6 +144,11 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
         raise InputError(
             "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz"
         )
+    if options.get("again"):
+        raise InputError(
+            "append --again cannot be queued: a job that is killed runs once more, and would add "
+            "the rows twice. Fix: run mercore append --again itself."
+        )
     from mercore.jobs.verbs.registry import open_task, options_of
     from mercore.stores.location.resolve import location_of
 

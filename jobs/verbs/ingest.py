@@ -33,14 +33,11 @@ Given = Path | AnyRows  # one source
 
 
 @dataclass(frozen=True, kw_only=True)
-class AppendOptions(VerbOptions):
-    """The options of an append."""
+class DropOptions(VerbOptions):
+    """The rows that an ingest or an append leaves out."""
 
     drop_zero_rows: bool = False
     drop_bad_rows: bool = False
-
-    def check(self, target: Where | None = None) -> None:
-        """Refuse nothing: an append has no option that can be wrong without its store."""
 
     @property
     def drop(self) -> Drop:
@@ -49,7 +46,17 @@ class AppendOptions(VerbOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestOptions(AppendOptions):
+class AppendOptions(DropOptions):
+    """The options of an append."""
+
+    again: bool = False
+
+    def check(self, target: Where | None = None) -> None:
+        """Refuse nothing: an append has no option that can be wrong without its store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(DropOptions):
     """The options of an ingest."""
 
     compressor: str = "none"
@@ -131,29 +138,30 @@ class AppendTask:
             check_disk("appending", self.store.where, sum(sizes.values()), "append fewer rows")
 
     def run(self) -> Report:
-        """Append the rows; return the description of the store.
-
-        An append that was killed right after the store had grown is finished, not repeated.
-        """
-        self.check_limits()
+        """Append the rows, unless an append has done so; return the description of the store."""
         began = time.perf_counter()
-        location = self.store.store.location
+        location, sources = self.store.store.location, _described(self.source)
         with exclusive(location) as lease:
-            store, finished_now = ready_to_grow(location)
-            if finished_now and store.spec.appended[-1] == _described(self.source):
-                made, before = store, store.history[-1].rows
+            store = ready_to_grow(location)
+            number = store.find_append([each["fingerprint"] for each in sources])
+            if number is None or self.options.again:
+                self.check_limits()
+                made = self._appended(store, sources, lease)
             else:
-                made, before = self._appended(store, lease), store.rows
+                made = store
+                print_repeated(store, number)
         return {
             **describe_vectors(made),
-            "rows_appended": made.rows - before,
+            "rows_appended": made.rows - store.rows,
             "seconds": round(time.perf_counter() - began, 3),
         }
 
-    def _appended(self, store: VectorStore, lease: LeaseHandle) -> VectorStore:
+    def _appended(
+        self, store: VectorStore, sources: list[dict[str, Any]], lease: LeaseHandle
+    ) -> VectorStore:
         """Write the rows behind those of the store."""
         with (
-            VectorAppender(store, _described(self.source)) as writer,
+            VectorAppender(store, sources) as writer,
             closing(DistinctCounter(store.store.location.spill_folder())) as counter,
             progress("append", self.source.shape[0], "rows") as advance,
         ):
@@ -161,6 +169,19 @@ class AppendTask:
             made = ingest_source(self.source, writer, counter, drop=drop, advance=checked)
         print_bad_rows(made, *(store.spec.kept_rows(kind) for kind in ("nan", "infinite")))
         return made
+
+
+def print_repeated(vectors: VectorStore, number: int) -> None:
+    """Print that a store has the rows of an append already, and under which ids."""
+    sources, before = vectors.spec.appended[number], vectors.history[number]
+    names = ", ".join(each["source"] for each in sources)
+    first = before.rows + before.dropped
+    last = first + sum(each["rows"] for each in sources) - 1
+    click.echo(
+        f"{vectors.where} has these rows already, as ids {first:,} to {last:,} from {names}. "
+        "Nothing is appended; --again appends them once more.",
+        err=True,
+    )
 
 
 def print_bad_rows(vectors: VectorStore, nan_before: int, infinite_before: int) -> None:

@@ -1,7 +1,7 @@
 """``append`` by the real command: kill -9, object stores, and the queue."""
 
 import json
-import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +13,16 @@ from tests.support.killing import Killed, killed_at
 from tests.support.making import histograms
 from tests.support.object_server import BUCKET, ObjectServer, object_server
 from tests.support.queueing import Queue
-from tests.support.running import ENCODE, files_of, finish, invoke, run, start, succeed
+from tests.support.running import (
+    ENCODE,
+    command,
+    files_of,
+    finish,
+    invoke,
+    run,
+    start,
+    succeed,
+)
 from tests.support.tiers import slow_then_soak
 
 pytestmark = pytest.mark.slow
@@ -61,11 +70,25 @@ def test_kill_9_leaves_old_rows_or_new_ones(kills: int, sources: Path) -> None:
         if rows_in(store) > ROWS:
             break
     assert done > 0
-    if rows_in(store) == ROWS:
-        succeed("append", sources / "more.npy", store)
-    if process.returncode == -signal.SIGKILL and files_of(store) != files_of(undisturbed):
-        succeed("append", sources / "more.npy", store)
+    succeed("append", sources / "more.npy", store)
     assert files_of(store) == files_of(undisturbed)
+
+
+def test_a_full_stdout_and_the_same_command_again_append_once(sources: Path) -> None:
+    store = ingested(sources, "store")
+    words = ("append", sources / "more.npy", store)
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command(*words), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, rows_in(store)) == (1, ROWS + NEW)
+    again = run(*words, "--json")
+    assert (again.code, json.loads(again.out)["rows_appended"]) == (0, 0)
+    assert again.err == (
+        f"{store} has these rows already, as ids 2,000 to 41,999 from {sources}/more.npy. "
+        "Nothing is appended; --again appends them once more.\n"
+    )
+    assert rows_in(store) == ROWS + NEW
+    succeed(*words, "--again")
+    assert rows_in(store) == ROWS + 2 * NEW
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +108,7 @@ def test_appends_to_an_object_store_publish_the_same_objects(
     succeed("encode", f"{url}/vectors", f"{url}/codes", *OPTIONS)
     succeed("append", sources / "more.npy", vectors)
     succeed("encode", vectors, codes, *OPTIONS)
-    for publication in (1, 2, 3):  # the receipt, the chunk, the header
+    for publication in (1, 2, 3, 4):  # the receipt, the chunk, the header, and what follows it
         with pytest.raises(Killed), killed_at(publication, S3Location):
             invoke("append", sources / "more.npy", f"{url}/vectors")
         assert json.loads(succeed("check", f"{url}/vectors", "--json"))["faults"] == []

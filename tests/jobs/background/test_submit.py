@@ -204,6 +204,11 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
         ("search", "aska", "q.npy"),
         "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz",
     ),
+    "rows that a second run would add twice": (
+        ("append", "--again", "base.npy", "base"),
+        "append --again cannot be queued: a job that is killed runs once more, and would add the "
+        "rows twice. Fix: run mercore append --again itself.",
+    ),
 }
 
 

@@ -1,8 +1,9 @@
 """Appended rows are what one ingest would have stored, and a kill at any moment loses no row."""
 
+import errno
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,11 +17,11 @@ from numpy.typing import NDArray
 
 import mercore
 from mercore.stores import vector_writer
-from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeError
+from mercore.stores.errors import FormatError, InputError, MercoreError, ShapeError, StorageError
 from mercore.stores.location.local import LocalLocation
 from mercore.stores.vectors import VectorStore, open_vector_store, original_ids
 from tests.support.cases import in_case
-from tests.support.killing import kills
+from tests.support.killing import Killed, kills
 from tests.support.running import files_of
 from tests.support.strategies import steady
 
@@ -150,7 +151,7 @@ def test_a_kill_at_any_moment_leaves_old_rows_or_new_ones(base: Path) -> None:
         np.testing.assert_array_equal(array, new[: len(array)])
         seen.append(vectors.rows)
         report = mercore.append(FIRST, store, **OPTIONS)
-        assert report["rows_appended"] == len(new) - len(old)
+        assert report["rows_appended"] == len(new) - vectors.rows
         assert files_of(store) == files_of(undisturbed)
         np.testing.assert_array_equal(stored(readers[number]), old)
     assert sorted(set(seen)) == [len(old), len(new)]
@@ -199,10 +200,83 @@ def test_kills_of_the_append_that_clears_up_after_a_kill_lose_nothing(base: Path
         assert files_of(store) == files_of(only)
 
 
-def test_the_same_source_is_appended_twice_if_nothing_was_killed(base: Path) -> None:
-    first, second = (mercore.append(SECOND, base, **OPTIONS) for _ in range(2))
-    assert second["rows"] - first["rows"] == first["rows_appended"]
-    assert first["duplicate_rows"] == second["duplicate_rows"]  # old rows are not read again
+def append_disturbed(store: Path, failing: int | None, error: BaseException) -> list[str]:
+    """Append the first rows; return the calls for the disk, of which one may fail."""
+    calls: list[str] = []
+
+    def counted(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            calls.append(f"{name} {arguments[-1]}")
+            if len(calls) - 1 == failing:
+                raise error
+            return call(*arguments)
+
+        return run
+
+    with (
+        patch.object(os, "fsync", counted(os.fsync, "fsync")),
+        patch.object(Path, "rename", counted(Path.rename, "rename")),
+    ):
+        mercore.append(FIRST, store, **OPTIONS)
+    return calls
+
+
+def refusal(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Killed("killed"),
+        refusal(errno.EIO),
+        pytest.param(refusal(errno.EACCES), marks=pytest.mark.slow),
+        pytest.param(refusal(errno.ENOSPC), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_whatever_fails_from_the_new_header_on_the_same_append_adds_no_row_twice(
+    base: Path, error: BaseException
+) -> None:
+    undisturbed = copy_of(base, "undisturbed")
+    calls = append_disturbed(undisturbed, None, error)
+    header = calls.index(f"rename {undisturbed / 'zarr.json'}")
+    old = open_vector_store(base).rows
+    seen = []
+    for number in range(header - 1, len(calls)):
+        store = copy_of(base, "disturbed")
+        with pytest.raises((Killed, StorageError)):
+            append_disturbed(store, number, error)
+        seen.append(open_vector_store(store).rows > old)
+        report = mercore.append(FIRST, store, **OPTIONS)
+        assert (report["rows_appended"] == 0) == seen[-1]
+        assert files_of(store) == files_of(undisturbed)
+    assert seen == [False] * 2 + [True] * (len(seen) - 2)
+    assert len(seen) > 8
+
+
+def test_an_append_that_is_repeated_adds_no_row_unless_that_is_asked_for(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("more.npy", "moved.npy"):
+        np.save(tmp_path / name, FIRST)
+    first = mercore.append([tmp_path / "more.npy", SECOND], base, **OPTIONS)
+    files = files_of(base)
+    repeated = mercore.append([tmp_path / "moved.npy", SECOND], base)  # rows are left out or not
+    assert repeated | {"rows_appended": 22, "seconds": 0} == first | {"seconds": 0}
+    assert (repeated["rows_appended"], files_of(base)) == (0, files)
+    told = (
+        f"{base} has these rows already, as ids 21 to 59 from {tmp_path}/more.npy, the array. "
+        "Nothing is appended; --again appends them once more.\n"
+    )
+    assert capsys.readouterr().err == told
+    for sources in ([SECOND, tmp_path / "more.npy"], SECOND):  # another order, and fewer
+        added = mercore.append(sources, base, **OPTIONS)
+        assert added["rows_appended"] > 0
+    mercore.append([tmp_path / "more.npy", SECOND], base)
+    assert capsys.readouterr().err == told
+    again = mercore.append(SECOND, base, **OPTIONS, again=True)
+    assert (again["rows_appended"], again["duplicate_rows"]) == (6, added["duplicate_rows"])
 
 
 def test_an_error_on_the_way_leaves_the_files_as_they_were(base: Path) -> None:
