@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.source import Source, check_row_range
+from mercore.stores.formats.source import Source, check_row_range, spaced_rows
 from mercore.stores.formats.streams import is_open_ended
+from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.publish import storage_errors
 
 SIDE = 32
@@ -80,11 +81,14 @@ class ImageFolder:
         return str(Path(self._files[row]).relative_to(self.name))
 
     def fingerprint(self) -> str:
-        """Return a digest of the names and sizes of the images."""
+        """Return a digest of the names and sizes of the images, and of 64 evenly spaced files."""
         digest = blake2b(digest_size=16)
         for file in self._files:
             name = Path(file).relative_to(self.name)
             digest.update(f"{name}\0{Path(file).stat().st_size}\0".encode())
+        for row in spaced_rows(len(self._files)):
+            image = LocalFile(self._files[row])
+            digest.update(image.read_prefix(image.size))
         return digest.hexdigest()
 
 

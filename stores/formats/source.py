@@ -1,5 +1,6 @@
 """Sources: rows to read in blocks, and a fingerprint, whatever the format of the file."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -132,17 +133,18 @@ def content_digest(rows: Source, *, block_rows: int = 4096) -> str:
     return digest.hexdigest()
 
 
+def spaced_rows(n: int) -> Sequence[int]:
+    """Return the rows that a fingerprint covers: 64 evenly spaced ones, or all of fewer."""
+    if n <= FINGERPRINT_ROWS:
+        return range(n)
+    return [i * (n - 1) // (FINGERPRINT_ROWS - 1) for i in range(FINGERPRINT_ROWS)]
+
+
 def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) -> str:
     """Return the fingerprint of a source: see ``Source.fingerprint``."""
     n, d = source.shape
     digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
-    last = FINGERPRINT_ROWS - 1
-    rows = (
-        range(n)
-        if n <= FINGERPRINT_ROWS
-        else [i * (n - 1) // last for i in range(FINGERPRINT_ROWS)]
-    )
     little = source.dtype.newbyteorder("<")
-    for row in rows:
+    for row in spaced_rows(n):
         digest.update(source.read(row, row + 1).astype(little, copy=False).tobytes())
     return digest.hexdigest()

@@ -48,7 +48,12 @@ def test_a_folder_of_images_is_described(tmp_path: Path) -> None:
     source = open_source(str(folder), ingesting=True)
     assert isinstance(source, Images)
     np.testing.assert_array_equal(source.tiles(0, 30), TILES)
-    assert len(source.fingerprint()) == 32
+    fingerprint = source.fingerprint()
+    assert len(fingerprint) == 32
+    image = (folder / "03.png").read_bytes()
+    (folder / "03.png").write_bytes(image[::-1])  # of the same name and size
+    assert source.fingerprint() != fingerprint
+    (folder / "03.png").write_bytes(image)
     ingest(folder, tmp_path / "store")
     np.testing.assert_array_equal(open_vector_store(tmp_path / "store").read_part(0), gist(TILES))
     with pytest.raises(InputError, match=r"images become vectors \(GIST\) when they are ingested"):
