@@ -270,6 +270,7 @@ def encode_missing(
                     sources = Sources(str(plan.vectors.where), custom_file, store.store.header)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
+                store.store.location.sync_folders()
             return len(parts)
 
         stored = with_states(plan, codes)

@@ -113,6 +113,14 @@ class LocalLocation:
         """Remove the scratch files that killed writers left here and in all folders below."""
         sweep_tree(self.path)
 
+    def sync_folders(self) -> None:
+        """Fsync the folders that hold folders; those of single chunks are synced with these."""
+        with storage_errors("write", self.path):
+            for folder, below, _ in os.walk(self.path):
+                sync_folder(Path(folder))
+                if Path(folder).name == "c":
+                    below.clear()
+
     def resolved(self) -> "LocalLocation":
         """Return the absolute path."""
         return LocalLocation(self.path.resolve())
@@ -152,6 +160,7 @@ class LocalDraft:
 
     def finish(self, root: bytes) -> None:
         """Publish the metadata of the root and rename the folder to the path."""
+        self.location.sync_folders()
         (self.location / ROOT).publish(root)
         with storage_errors("write", self.path):
             try:

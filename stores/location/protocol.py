@@ -86,6 +86,12 @@ class Location(Protocol):
     def sweep(self) -> None:
         """Remove the scratch files that killed writers left in the store at this location."""
 
+    def sync_folders(self) -> None:
+        """Make the folders of the store at this location survive a power cut.
+
+        Publishing a file makes its folder, and syncs that alone: not the folder's name above it.
+        """
+
     def resolved(self) -> "Location":
         """Return the location as a process in another folder would name it."""
 

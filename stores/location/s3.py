@@ -138,6 +138,9 @@ class S3Location:
         """Delete the marker, if the process that made the store was killed right after."""
         self._delete([MARKER])
 
+    def sync_folders(self) -> None:
+        """Do nothing: an object has no folder."""
+
     def resolved(self) -> "S3Location":
         """Return this location: a URL is the same everywhere."""
         return self

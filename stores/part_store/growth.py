@@ -67,6 +67,7 @@ def is_growing_to_another(store: PartStore, header: Header) -> bool:
 def publish_growth(store: PartStore) -> None:
     """Publish the header of a store whose parts have grown, and what follows it."""
     root = dict(metadata_files(store.header))[ROOT]
+    store.location.sync_folders()
     (store.location / ROOT).publish(root)
     finish_growth(store)
 

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -294,6 +295,66 @@ def test_an_error_on_the_way_leaves_the_files_as_they_were(base: Path) -> None:
     ):
         mercore.append(FIRST, base, **OPTIONS)
     assert files_of(base) == before
+
+
+@contextmanager
+def told_by_the_disk() -> Iterator[list[tuple[str, Path]]]:
+    """Yield the list of the folders that are made and synchronised, and of the new names."""
+    told: list[tuple[str, Path]] = []
+    mkdir, rename = os.mkdir, Path.rename
+
+    def made(path: str | Path, *arguments: Any) -> None:
+        mkdir(path, *arguments)
+        told.append(("made", Path(path)))
+
+    def renamed(path: Path, target: Path) -> Path:
+        told.append(("renamed", target))
+        return rename(path, target)
+
+    def synced(descriptor: int) -> None:
+        told.append(("synced", Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    with (
+        patch.object(os, "mkdir", made),
+        patch.object(Path, "rename", renamed),
+        patch.object(os, "fsync", synced),
+    ):
+        yield told
+
+
+def assert_names_last(told: list[tuple[str, Path]]) -> None:
+    """Assert that the names of made folders were synchronised, each in the folder above it."""
+    made = [(number, path) for number, (what, path) in enumerate(told) if what == "made"]
+    of_chunks = {path.parent for _, path in made if path.name.isdecimal()}
+    assert len(of_chunks) >= 2  # of rows or codes, and of receipts
+    assert {told.count(("synced", folder)) for folder in of_chunks} == {1}  # not per chunk
+    for number, path in made:
+        with in_case(folder=path):
+            assert ("synced", path.parent) in told[number:]
+
+
+def test_the_folders_of_a_store_are_durable_before_it_appears_or_grows(tmp_path: Path) -> None:
+    store, rows = tmp_path / "store", rows_of(40, 1)
+    runs = (lambda: mercore.ingest(rows, store), lambda: mercore.append(FIRST, store))
+    for run, appears in zip(runs, (store, store / "zarr.json"), strict=True):
+        with told_by_the_disk() as told:
+            run()
+        end = told.index(("renamed", appears))
+        assert_names_last([*told[:end], ("synced", tmp_path)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["encode", "index"])
+def test_the_folders_of_codes_and_orders_are_durable_at_the_end(verb: str, tmp_path: Path) -> None:
+    vectors, codes = tmp_path / "vectors", tmp_path / "codes"
+    mercore.ingest(rows_of(99, 1) + 1, vectors, drop_bad_rows=True)
+    options: dict[str, Any] = {"kernel": "chi2", "encoder": "kpca-lsh:landmarks=9,bits=8"}
+    with told_by_the_disk() as told:
+        mercore.encode(vectors, codes, **options, part_rows=8)
+    if verb == "index":
+        with told_by_the_disk() as told:
+            mercore.index(codes, tmp_path / "orders", orders=2, part_rows=8)
+    assert_names_last([entry for entry in told if entry[1].is_relative_to(tmp_path)])
 
 
 def refused(sources: Sequence[NDArray[Any]] | NDArray[Any], store: Path) -> MercoreError:
