@@ -12,6 +12,11 @@ from mercore.stores.location.scratch import scratch_file
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "grant access there"),
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+        "name a folder of a local disk, or start the lock service of this file system (lockd of "
+        "NFS)",
+    ),
 }
 
 

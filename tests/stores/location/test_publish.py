@@ -134,6 +134,13 @@ def test_what_is_not_there_is_told_from_what_may_not_be_read(tmp_path: Path) -> 
         "cannot read x: Permission denied. Fix: grant access there, then run the same command "
         "again."
     )
+    with pytest.raises(StorageError) as unlocked, storage_errors("write", ".base.zarr.lease"):
+        raise OSError(errno.ENOLCK, "No locks available")
+    assert str(unlocked.value) == (
+        "cannot write .base.zarr.lease: No locks available. Fix: name a folder of a local disk, or "
+        "start the lock service of this file system (lockd of NFS), then run the same command "
+        "again."
+    )
     with (
         pytest.raises(StorageError, match="free space or grant access"),
         storage_errors("read", "x"),
