@@ -42,7 +42,7 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
 from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import ExistsError, InputError
-from mercore.stores.location.publish import publish, storage_errors
+from mercore.stores.location.publish import publish_output, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
@@ -155,7 +155,7 @@ def run(
     }
     found = {"codes": searches[CODES][1], "reranked": searches[RERANKING][1]}
     gallery = _gallery(held, report, found, truth)
-    publish(folder / PAGE, render_gallery(gallery).encode())
+    publish_output(folder / PAGE, render_gallery(gallery).encode())
     return report
 
 

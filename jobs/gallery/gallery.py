@@ -29,7 +29,7 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.stores.errors import InputError, NotFoundError, ShapeError, counted
 from mercore.stores.formats import TINY_IMAGES, open_source
 from mercore.stores.formats.images import SUFFIXES, Images, image_files
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 from mercore.stores.results.hits import AnyHits, Hits, open_hits
 
 MOST_QUERIES = 1000  # more make a page that browsers open slowly
@@ -84,7 +84,7 @@ class GalleryTask(VerbTask):
         if self.truth is not None:
             recall = {name: recalls(found, self.truth) for name, found in self.hits.items()}
         page = render_gallery(self._gallery(recall)).encode()
-        publish(Path(self.options.out), page)
+        publish_output(Path(self.options.out), page)
         return {
             "page": str(Path(self.options.out).resolve()),
             "images": self.images.shape[0],

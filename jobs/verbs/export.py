@@ -25,7 +25,7 @@ from mercore.stores.formats.faiss_index import check_faiss, write_index
 from mercore.stores.formats.npy import open_npy, write_npy
 from mercore.stores.formats.source import Source
 from mercore.stores.location.local import LocalLocation
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 from mercore.stores.location.resolve import real_path, refuse_url
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
@@ -166,7 +166,7 @@ def _write_points(path: str, points: Points) -> None:
     stream = BytesIO()
     np.save(stream, points, allow_pickle=False)
     if not Path(path).is_file():
-        publish(Path(path), stream.getbuffer())
+        publish_output(Path(path), stream.getbuffer())
     elif Path(path).read_bytes() != stream.getbuffer():
         raise _other_points(path)
 

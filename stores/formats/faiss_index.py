@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import InputError
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 
 
 def check_faiss() -> None:
@@ -59,4 +59,4 @@ def write_index(
         mapped.ntotal = len(codes)
         mapped.construct_rev_map()
         index = mapped
-    publish(path, faiss.serialize_index(index).data)
+    publish_output(path, faiss.serialize_index(index).data)

@@ -14,7 +14,7 @@ from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
 from mercore.stores.formats.dtypes import returned_dtype
 from mercore.stores.formats.source import check_shape
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
 # The errors of NumPy's parser, which evaluates a literal, for bytes that are no header.
@@ -126,7 +126,7 @@ def write_npy(path: Path, values: NDArray[Any]) -> None:
     """Publish an array as a ``.npy``."""
     stream = BytesIO()
     np.save(stream, values, allow_pickle=False)
-    publish(path, stream.getbuffer())
+    publish_output(path, stream.getbuffer())
 
 
 def _short(error: BaseException) -> str:

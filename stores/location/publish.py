@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mercore.stores.errors import NotFoundError, StorageError
-from mercore.stores.location.scratch import scratch_file
+from mercore.stores.location.scratch import scratch_file, sweep
 
 REMEDIES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space there"),
@@ -38,6 +38,12 @@ def publish(path: Path, data: bytes | memoryview) -> None:
             os.fsync(file.fileno())
             scratch.rename(path)
         sync_folder(path.parent)
+
+
+def publish_output(path: Path, data: bytes | memoryview) -> None:
+    """Publish the file that a verb was asked for; first remove what killed writers of it left."""
+    sweep(path.parent, path.name)
+    publish(path, data)
 
 
 def exists(path: Path) -> bool:

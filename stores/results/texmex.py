@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, FormatError
 from mercore.stores.formats.texmex import open_texmex, texmex_bytes
-from mercore.stores.location.publish import publish, storage_errors
-from mercore.stores.location.scratch import sweep
+from mercore.stores.location.publish import publish_output, storage_errors
 
 
 def check_beside(path: str) -> None:
@@ -43,11 +42,10 @@ def write_texmex_hits(
     beside = _beside(path)
     with storage_errors("write", beside):
         beside.unlink(missing_ok=True)
-    sweep(beside.parent, beside.name)
-    publish(Path(path), texmex_bytes(ids))
+    publish_output(Path(path), texmex_bytes(ids))
     if scores is None:
         return [path]
-    publish(beside, texmex_bytes(scores))
+    publish_output(beside, texmex_bytes(scores))
     return [path, str(beside)]
 
 

@@ -53,7 +53,7 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, MercoreError, ShapeError, counted
 from mercore.stores.formats.source import Source
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import AnyHits, Hits, found_certificate, open_hits
 from mercore.stores.rows import is_store, open_rows
@@ -97,7 +97,7 @@ class CodesReportTask(VerbTask):
         with waiting("measuring a sample"):
             measured = self._measured()
         page = render_document(self._document(measured)).encode()
-        publish(Path(self.out), page)
+        publish_output(Path(self.out), page)
         report: Report = {"page": str(Path(self.out).resolve()), "rows": self.codes.rows}
         if measured is not None:
             report |= {

@@ -16,7 +16,7 @@ from mercore.jobs.printing import encoder_label
 from mercore.jobs.verbs.inputs import VerbTask
 from mercore.pipeline.encoders import encoder_spec
 from mercore.stores.errors import FormatError, NotFoundError, counted
-from mercore.stores.location.publish import publish
+from mercore.stores.location.publish import publish_output
 from mercore.stores.spec import in_words
 
 MOST_RANKS = 4  # of a table
@@ -50,7 +50,7 @@ class ComparedReportTask(VerbTask):
             sections=tuple(map(_section, self.groups)),
         )
         page = render_document(document).encode()
-        publish(Path(self.out), page)
+        publish_output(Path(self.out), page)
         return {
             "page": str(Path(self.out).resolve()),
             "kernels": kernels,

@@ -9,7 +9,7 @@ import pytest
 import mercore
 from mercore.jobs.background.state_folder import FOLDER
 from mercore.stores.errors import ExistsError
-from tests.support.running import files_of, histograms, invoke, succeed
+from tests.support.running import files_of, histograms, invoke, names_in, succeed
 
 CHI2 = ("--kernel", "chi2")
 PQ = (*CHI2, "--encoder", "kpca-pq", "--landmarks", 32, "--components", 8, "--subquantizers", 4)
@@ -72,6 +72,33 @@ def test_an_index_and_points(data: Path, tmp_path: Path) -> None:
     refused(points, *words)
     succeed(*words, "--force")
     assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "pq", "index", "--queries", "q.npy", "--points", "p.npy"),
+        ("search", "pq", "q.npy", "--out", "hits.ivecs"),
+        ("report", "pq", "--out", "page.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_a_killed_verb_left_of_a_file_is_removed_when_the_file_is_written(
+    words: tuple[str, ...], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pq", "base", "q.npy"):
+        (tmp_path / name).symlink_to(data / name)
+    monkeypatch.chdir(tmp_path)
+    mine = {"pq", "base", "q.npy", ".other.12-0123abcd.tmp"}
+    (tmp_path / ".other.12-0123abcd.tmp").touch()
+    succeed(*words)
+    written = set(names_in(tmp_path)) - mine
+    assert written
+    for name in written:
+        (tmp_path / name).unlink()
+        (tmp_path / f".{name}.12-0123abcd.tmp").touch()
+    succeed(*words)
+    assert set(names_in(tmp_path)) == mine | written
 
 
 def test_pictures_that_no_comparison_drew(data: Path, tmp_path: Path) -> None:
