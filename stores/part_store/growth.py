@@ -12,7 +12,7 @@ from mercore.stores.part_store.column import encode_chunk
 from mercore.stores.part_store.header import Header, Layout
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import chunk_entry, receipt_bytes
-from mercore.stores.part_store.skeleton import holds, metadata_files
+from mercore.stores.part_store.skeleton import holds, metadata_files, root_metadata
 
 MOST_MISSING = 8  # parts in a row that a killed writer may have left out before another one
 
@@ -66,9 +66,8 @@ def is_growing_to_another(store: PartStore, header: Header) -> bool:
 
 def publish_growth(store: PartStore) -> None:
     """Publish the header of a store whose parts have grown, and what follows it."""
-    root = dict(metadata_files(store.header))[ROOT]
     store.location.sync_folders()
-    (store.location / ROOT).publish(root)
+    (store.location / ROOT).publish(root_metadata(store.header))
     finish_growth(store)
 
 

@@ -18,7 +18,7 @@ from mercore.stores.part_store.receipts import receipts_column
 def metadata_files(header: Header) -> Iterator[tuple[str, bytes]]:
     """Yield the key and the bytes of every ``zarr.json`` of a store."""
     layout = header.layout
-    yield ROOT, _group_json(header_attributes(header))
+    yield ROOT, root_metadata(header)
     for column in (*map(layout.column, layout.column_names), receipts_column(layout.parts)):
         yield f"{column.name}/zarr.json", column_metadata(column)
     if layout.model:
@@ -54,7 +54,7 @@ def publish_model(location: Location, header: Header, model: Mapping[str, NDArra
 
 def root_metadata(header: Header) -> bytes:
     """Return the ``zarr.json`` of the root of a store."""
-    return dict(metadata_files(header))[ROOT]
+    return _group_json(header_attributes(header))
 
 
 def restore_skeleton(

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import zarr
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -28,6 +29,7 @@ from mercore.stores.errors import (
     NotFoundError,
     StorageError,
 )
+from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.scratch import scratch_folder
 from mercore.stores.part_store.column import encode_chunk, payload_checksum
 from mercore.stores.part_store.header import (
@@ -46,6 +48,7 @@ from mercore.stores.part_store.receipts import (
     receipt_bytes,
     receipts_column,
 )
+from mercore.stores.part_store.skeleton import root_metadata
 from mercore.stores.vectors import VectorStore
 from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors, plan_encode
@@ -350,6 +353,11 @@ def test_metadata_in_other_words_is_no_fault(store: PartStore) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
     assert store.check() == []
     assert store.restore(MODEL) == []
+
+
+def test_the_metadata_of_the_root_is_json_that_needs_no_array(store: PartStore) -> None:
+    with patch.object(zarr, "create_array", side_effect=AssertionError):
+        assert root_metadata(store.header) == (store.location / ROOT).read()
 
 
 def test_a_check_counts_its_parts(store: PartStore) -> None:
