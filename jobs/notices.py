@@ -80,8 +80,8 @@ class Verbs(VerbGroup):
             if error.errno == errno.EPIPE or error.filename is not None:
                 raise
             click.echo(
-                f"mercore: cannot write the answer: {error.strerror}. Fix: free space, or use "
-                "--out.",
+                f"mercore: cannot write the answer: {error.strerror}. Fix: free space"
+                f"{', or use --out' * self._has_out(ctx)}.",
                 err=True,
             )
             _discard_rest_of_stdout()
@@ -90,6 +90,11 @@ class Verbs(VerbGroup):
             again = AFTER_INTERRUPT.get(str(ctx.invoked_subcommand), BEGINS_ANEW)
             click.echo(f"mercore: interrupted. Fix: {again}.", err=True)
             ctx.exit(INTERRUPTED)
+
+    def _has_out(self, ctx: click.Context) -> bool:
+        """Return whether the verb has an option --out."""
+        verb = self.get_command(ctx, str(ctx.invoked_subcommand))
+        return verb is not None and any(parameter.name == "out" for parameter in verb.params)
 
 
 def _discard_rest_of_stdout() -> None:

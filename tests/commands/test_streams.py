@@ -48,9 +48,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -> None:
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    for words in (
-        ("info", folder / "codes"),
-        ("search", folder / "codes", folder / "queries.npy", *K, "--json"),
+    for words, fix in (
+        (("info", folder / "codes"), "free space."),
+        (
+            ("search", folder / "codes", folder / "queries.npy", *K, "--json"),
+            "free space, or use --out.",
+        ),
     ):
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
@@ -62,8 +65,8 @@ def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -
                 check=False,
             )
         assert ended.returncode == 1
-        assert ended.stderr.splitlines()[-1].startswith(
-            "mercore: cannot write the answer: No space left on device. Fix"
+        assert ended.stderr.splitlines()[-1] == (
+            f"mercore: cannot write the answer: No space left on device. Fix: {fix}"
         )
         assert "Traceback" not in ended.stderr
 
