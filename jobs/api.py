@@ -99,9 +99,8 @@ def append(
     """Append the rows of files or arrays [n, d] to a vector store; return its description.
 
     Ids go on behind those of the store. A killed append leaves the store with its old rows or with
-    all new ones. The same append once more adds no rows: sources are known by their fingerprints,
-    which cover the shape and 64 rows of each. Searches that run meanwhile keep the rows that they
-    began with.
+    all new ones. The same append once more adds no rows, whatever the sources are called by then.
+    Searches that run meanwhile keep the rows that they began with.
 
     Parameters
     ----------

@@ -203,9 +203,8 @@ def append(*, json: bool, **values: object) -> None:
     SOURCE is what mercore ingest reads, but no stream. The rows have the dimension and the dtype of
     the store, and their ids follow those of the store. Then run the mercore encode of the old rows
     once more: it encodes the new rows alone. If an append fails or is killed, STORE has its old
-    rows or all new ones; run the same command again. It adds no row twice: an append of the same
-    sources in the same order is known by their fingerprints (the shape and 64 rows of each),
-    whatever the names of the sources are and whichever rows are left out.
+    rows or all new ones; run the same command again. It adds no row twice: sources with the rows of
+    an earlier append, in the same order, are known whatever their names are.
     """
     _report("append", values, json=json)
 

@@ -15,6 +15,7 @@ from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
 from mercore.stores.formats.source import Source
 from mercore.stores.formats.streams import row_blocks
+from mercore.stores.rows import StoredRows
 from mercore.stores.vector_writer import RowWriter
 from mercore.stores.vectors import VectorStore
 
@@ -158,6 +159,28 @@ def ingest(
         **report.facts(),
     }
     return writer.finish(facts, ids)
+
+
+def is_append_of(source: Source, vectors: VectorStore, number: int) -> bool:
+    """Return whether an append of ``vectors`` stored the rows of ``source``, byte by byte.
+
+    Rows that the append dropped are not stored: these need only be all zero or not finite, too.
+    """
+    row, behind, dropped = vectors.rows_of_append(number)
+    if source.shape[0] != behind - row + len(dropped):
+        return False
+    stored = StoredRows(vectors)
+    for start, rows in row_blocks(
+        source, max(1, BLOCK_BYTES // (vectors.dims * vectors.dtype.itemsize))
+    ):
+        gone = np.isin(np.arange(start, start + len(rows)), dropped)
+        kept, kinds = rows[~gone], _kinds(rows[gone])
+        if not (kinds["zero"] | kinds["nan"] | kinds["infinite"]).all():
+            return False
+        if len(kept) and kept.tobytes() != stored.read(row, row + len(kept)).tobytes():
+            return False
+        row += len(kept)
+    return True
 
 
 def _why(dropped: int, drop: Drop) -> str:

@@ -287,11 +287,20 @@ class VectorStore(Vectors):
             return self.parts * (column.chunk_bytes + CHECKSUM_BYTES)
         return self.store.column_bytes(self.store.receipts())["vectors"]
 
-    def find_append(self, fingerprints: list[str]) -> int | None:
-        """Return the number of the last append of sources with these fingerprints, or None."""
+    def appends_of(self, fingerprints: list[str]) -> list[int]:
+        """Return the numbers of the appends of sources with these fingerprints, the last first."""
         known = [[each["fingerprint"] for each in sources] for sources in self.spec.appended]
-        numbers = [number for number, each in enumerate(known) if each == fingerprints]
-        return max(numbers, default=None)
+        return [number for number, each in enumerate(known) if each == fingerprints][::-1]
+
+    def rows_of_append(self, number: int) -> tuple[int, int, NDArray[np.int64]]:
+        """Return the rows [start, stop) of an append, and the rows of its source that it dropped.
+
+        The dropped rows, int64, ascending, count from the first row of the source.
+        """
+        states = [*self.history, State(self.rows, self.fingerprint, len(self.dropped))]
+        before, after = states[number], states[number + 1]
+        dropped = self.dropped[before.dropped : after.dropped] - (before.rows + before.dropped)
+        return before.rows, after.rows, dropped
 
     @property
     def source(self) -> str:

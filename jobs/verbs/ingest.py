@@ -15,7 +15,7 @@ from mercore.jobs.resources.disk import check_disk, ingested_bytes
 from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.verbs.info import describe_vectors
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
-from mercore.pipeline.ingest import Drop
+from mercore.pipeline.ingest import Drop, is_append_of
 from mercore.pipeline.ingest import ingest as ingest_source
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
@@ -143,8 +143,8 @@ class AppendTask:
         location, sources = self.store.store.location, _described(self.source)
         with exclusive(location) as lease:
             store = ready_to_grow(location)
-            number = store.find_append([each["fingerprint"] for each in sources])
-            if number is None or self.options.again:
+            number = None if self.options.again else self._earlier_append(store, sources)
+            if number is None:
                 self.check_limits()
                 made = self._appended(store, sources, lease)
             else:
@@ -155,6 +155,11 @@ class AppendTask:
             "rows_appended": made.rows - store.rows,
             "seconds": round(time.perf_counter() - began, 3),
         }
+
+    def _earlier_append(self, store: VectorStore, sources: list[dict[str, Any]]) -> int | None:
+        """Return the number of the append that stored these very rows, or None."""
+        numbers = store.appends_of([each["fingerprint"] for each in sources])
+        return next((each for each in numbers if is_append_of(self.source, store, each)), None)
 
     def _appended(
         self, store: VectorStore, sources: list[dict[str, Any]], lease: LeaseHandle

@@ -280,6 +280,19 @@ def test_an_append_that_is_repeated_adds_no_row_unless_that_is_asked_for(
     assert (again["rows_appended"], again["duplicate_rows"]) == (6, added["duplicate_rows"])
 
 
+def test_other_rows_of_the_same_fingerprint_are_appended(base: Path) -> None:
+    rows = rows_of(200, 4)
+    mercore.append(rows, base, **OPTIONS)
+    for row in (1, 198):  # no fingerprint covers them
+        other = rows.copy()
+        other[row] = 0.25
+        report = mercore.append(other, base, **OPTIONS)
+        assert report["rows_appended"] > 0
+        assert mercore.append(other, base)["rows_appended"] == 0
+    first, second, third = open_vector_store(base).spec.appended
+    assert first == second == third
+
+
 def test_an_error_on_the_way_leaves_the_files_as_they_were(base: Path) -> None:
     before = files_of(base)
     publish, count = LocalLocation.publish, iter(range(100))
@@ -335,10 +348,12 @@ def assert_names_last(told: list[tuple[str, Path]]) -> None:
 
 def test_the_folders_of_a_store_are_durable_before_it_appears_or_grows(tmp_path: Path) -> None:
     store, rows = tmp_path / "store", rows_of(40, 1)
-    runs = (lambda: mercore.ingest(rows, store), lambda: mercore.append(FIRST, store))
-    for run, appears in zip(runs, (store, store / "zarr.json"), strict=True):
+    for verb, new, appears in (
+        (mercore.ingest, rows, store),
+        (mercore.append, FIRST, store / "zarr.json"),
+    ):
         with told_by_the_disk() as told:
-            run()
+            verb(new, store)
         end = told.index(("renamed", appears))
         assert_names_last([*told[:end], ("synced", tmp_path)])
 
