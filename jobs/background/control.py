@@ -3,8 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+
+import psutil
 
 from mercore.jobs.background.registry import (
     CANCELLED,
@@ -18,10 +20,11 @@ from mercore.jobs.background.registry import (
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import STALLED, current_state
-from mercore.stores.errors import InputError
+from mercore.stores.errors import FormatError, InputError
 
 GRACE_SECONDS = 10  # from Ctrl-C to kill -9
 POLL_SECONDS = 0.05
+CLOCK_SECONDS = 60  # a clock that is set back makes a process seem older than its job
 
 
 def cancel_jobs(folder: StateFolder, registry: Registry, jobs: Sequence[Job]) -> list[Job]:
@@ -85,7 +88,7 @@ def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
             f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs"
         )
     if current == STALLED:
-        _kill(folder, job)
+        _kill(folder, job, _process_of(folder, job))
         registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)
     else:
         registry.submit(job.id, JobSpec(job.verb, job.options, job.words, job.target, job.sources))
@@ -105,26 +108,53 @@ def _end_process(folder: StateFolder, registry: Registry, job: Job) -> None:
     give_up = time.monotonic() + GRACE_SECONDS
     asked = False
     while folder.alive(job.id):
-        pid = registry.find(job.id)[0].pid  # None until the process begins to work
-        if pid and not asked:
-            _signal(folder, job, pid, signal.SIGINT)
+        job = registry.find(job.id)[0]
+        process = _process_of(folder, job)
+        if process and not asked:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGINT)
             asked = True
         if time.monotonic() > give_up:
-            _kill(folder, registry.find(job.id)[0])
+            _kill(folder, job, process)
             return
         time.sleep(POLL_SECONDS)
 
 
-def _kill(folder: StateFolder, job: Job) -> None:
+def _kill(folder: StateFolder, job: Job, process: psutil.Process | None) -> None:
     """Kill a job's process and its children; return when the process is gone."""
-    while folder.alive(job.id) and job.pid:
-        _signal(folder, job, job.pid, signal.SIGKILL)
+    while process:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
+        process = _holder(folder, job)
 
 
-def _signal(folder: StateFolder, job: Job, pid: int, number: signal.Signals) -> None:
-    """Send a signal to a job's process; SIGKILL goes to its whole process group."""
-    send: Callable[[int, int], None] = os.killpg if number == signal.SIGKILL else os.kill
-    with suppress(ProcessLookupError):
-        if folder.alive(job.id):  # while it lives, no other process has its number
-            send(pid, number)
+def _process_of(folder: StateFolder, job: Job) -> psutil.Process | None:
+    """Return the process of a job; None before it begins to work, and once it is gone.
+
+    Raises
+    ------
+    FormatError
+        If the job lives, but the registry names another process.
+    """
+    process = _holder(folder, job)
+    if process is None and job.pid is not None and folder.alive(job.id):
+        lock = folder.lock(job.id)
+        raise FormatError(
+            f"the registry says that {job.id} is process {job.pid}: expected the one that keeps "
+            f"{lock} locked. No signal was sent. Fix: end the process that fuser {lock} names."
+        )
+    return process
+
+
+def _holder(folder: StateFolder, job: Job) -> psutil.Process | None:
+    """Return the process that the registry names, if it has the job's lock and is not older."""
+    lock = str(folder.lock(job.id).resolve())
+    if job.pid is None or job.pid <= 1:
+        return None
+    with suppress(psutil.Error):
+        process = psutil.Process(job.pid)
+        is_older = process.create_time() < (job.began or 0) - CLOCK_SECONDS
+        if not is_older and lock in [file.path for file in process.open_files()]:
+            return process
+    return None

@@ -1,13 +1,15 @@
 """The registry of jobs: specs, states and progress in SQLite, shared by many processes."""
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 from mercore.stores.errors import ExistsError, FormatError, StorageError
 
@@ -45,6 +47,8 @@ CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 """
 
 
+LATEST = 253402300799  # 9999-12-31, the last day that datetime knows
+BAR, PARTS = {"unit", "total", "done", "seconds"}, {"parts", "parts_done"}  # of a progress
 # Fields with another name on disk.
 COLUMNS = {"position": "place", "heartbeat": "beat", "crashes": "deaths"}
 
@@ -211,6 +215,8 @@ class Registry:
             ) as rows,
         ):
             row = rows.fetchone()
+        if row is not None and not re.fullmatch("[0-9]{1,9}", str(row["value"])):
+            raise self._damaged(f"the setting {name} is {row['value']!r}")
         return default if row is None else int(row["value"])
 
     def set(self, name: str, value: int) -> None:
@@ -283,7 +289,31 @@ class Registry:
 
     def _select(self, where: str, *values: object) -> list[Job]:
         rows = self._connection.execute(f"SELECT * FROM jobs WHERE {where} ORDER BY place", values)  # noqa: S608 - our own
-        return [_job(row) for row in rows.fetchall()]
+        return [self._job(row) for row in rows.fetchall()]
+
+    def _job(self, row: sqlite3.Row) -> Job:
+        """Return the job that a row of the table holds; refuse values that mercore never writes."""
+        values = {field.name: row[COLUMNS.get(field.name, field.name)] for field in fields(Job)}
+        for name in ("options", "words", "sources", "progress"):
+            with suppress(TypeError, ValueError, RecursionError):  # it stays what it is
+                values[name] = json.loads(values[name])
+        for field in fields(Job):
+            value = values[field.name]
+            if not _fits(value, int if field.type is bool else field.type):
+                raise self._damaged(f"{field.name} of job {values['id']!r} is {value!r}")
+        job = Job(**values | {"cancel": bool(values["cancel"])})
+        if not re.fullmatch(r"[\w-]+", job.id):  # it names a folder
+            raise self._damaged(f"a job is called {job.id!r}")
+        if not _is_progress(job.progress):
+            raise self._damaged(f"progress of job {job.id!r} is {job.progress!r}")
+        return job
+
+    def _damaged(self, what: str) -> FormatError:
+        """Return the error that a value is none that mercore writes."""
+        return FormatError(
+            f"{self.path} is not a registry of jobs: {what}, which mercore never writes. Fix: move "
+            "it away."
+        )
 
     def _make(self) -> None:
         """Make the tables if the file has none; refuse a file of another version."""
@@ -317,10 +347,22 @@ class Registry:
             ) from error
 
 
-def _job(row: sqlite3.Row) -> Job:
-    """Return the job that a row of the table holds."""
-    values = {field.name: row[COLUMNS.get(field.name, field.name)] for field in fields(Job)}
-    values |= {
-        name: json.loads(values[name]) for name in ("options", "words", "sources", "progress")
-    }
-    return Job(**values | {"cancel": bool(values["cancel"])})
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - the type of a field
+    """Return whether a value has the type of a field; a moment lies before the year 10000."""
+    kinds = get_args(kind) if isinstance(kind, UnionType) else [kind]
+    if isinstance(value, float) and not 0 <= value <= LATEST:
+        return False
+    if isinstance(value, list) and not all(isinstance(each, str) for each in value):
+        return False
+    return isinstance(value, tuple(get_origin(each) or each for each in kinds))
+
+
+def _is_progress(progress: dict[str, Any]) -> bool:
+    """Return whether a progress has all figures of a bar or none, and both numbers of parts."""
+    numbers = [progress[name] for name in (BAR | PARTS) - {"unit"} if name in progress]
+    return (
+        BAR & set(progress) in (BAR, set())
+        and PARTS & set(progress) in (PARTS, set())
+        and all(isinstance(each, int | float) and 0 <= each < 1e18 for each in numbers)
+        and isinstance(progress.get("unit", ""), str)
+    )

@@ -1,9 +1,11 @@
 """Jobs are cancelled with their source, share no output, are forgotten, and leave a log."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,15 @@ import numpy as np
 import pytest
 
 from mercore.jobs.background.after_crash import finished_report, words_of_run
-from mercore.jobs.background.control import cancel_jobs
+from mercore.jobs.background.control import cancel_jobs, resume_job
 from mercore.jobs.background.job_printing import jobs_table, shown_path, summary
 from mercore.jobs.background.memory import peak_bytes
 from mercore.jobs.background.prune import prune_jobs
 from mercore.jobs.background.registry import CANCELLED, DONE, QUEUED, Job, JobSpec, Registry
 from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import job_status
-from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.errors import ExistsError, FormatError, InputError
+from mercore.stores.location.file_lock import take
 from tests.support.running import histograms, succeed
 
 SPEC = JobSpec("encode", {}, ["encode"], None, [])
@@ -65,6 +68,73 @@ def test_a_job_and_the_one_that_waits_for_it_are_cancelled_together(state: State
     registry = state.registry()
     jobs = [submitted(registry, "writer", "/x"), submitted(registry, "reader", "/y", "/x")]
     assert [job.id for job in cancel_jobs(state, registry, jobs)] == ["writer", "reader"]
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, which waits for its stdin to end."""
+    words = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        process.stdout.readline()
+        yield process
+        process.communicate()
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 1, 2**62, "another", "an older one"])
+@pytest.mark.parametrize("stalled", [False, True])
+def test_no_signal_goes_to_a_process_that_is_not_the_jobs(
+    pid: int | str,
+    stalled: bool,
+    state: StateFolder,
+    waiting: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry, sent = state.registry(), []
+    submitted(registry, "one", "/x")
+    state.make_folder("one")
+    lock = take(state.lock("one"))
+    assert lock is not None
+
+    def send(number: int, _: int) -> None:
+        sent.append(number)
+        state.lock("one").unlink()  # now no process has the lock: the caller ends, too
+
+    monkeypatch.setattr(os, "kill", send)
+    monkeypatch.setattr(os, "killpg", send)
+    registry.claim()
+    named = pid if isinstance(pid, int) else waiting.pid
+    began = time.time()
+    if pid == "an older one":
+        named, began = os.getpid(), began + 1000  # this process has the lock
+    heartbeat = 0 if stalled else time.time()
+    job = registry.change("one", pid=named, began=began, heartbeat=heartbeat)
+    with pytest.raises(FormatError) as refused:
+        resume_job(state, registry, job) if stalled else cancel_jobs(state, registry, [job])
+    path = state.lock("one")
+    assert str(refused.value) == (
+        f"the registry says that one is process {named}: expected the one that keeps {path} "
+        f"locked. No signal was sent. Fix: end the process that fuser {path} names."
+    )
+    assert sent == []
+    os.close(lock)
+
+
+def test_a_signal_goes_to_the_process_that_has_the_jobs_lock(state: StateFolder) -> None:
+    registry = state.registry()
+    submitted(registry, "one", "/x")
+    state.make_folder("one")
+    lock = take(state.lock("one"))
+    assert lock is not None
+    began = registry.claim()
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock]
+    ) as process:
+        os.close(lock)
+        job = registry.change("one", pid=process.pid)
+        assert began is not None
+        assert [each.state for each in cancel_jobs(state, registry, [job])] == [CANCELLED]
+        assert process.wait() in (-signal.SIGINT, 1)
 
 
 def test_two_jobs_do_not_write_one_path(state: StateFolder) -> None:

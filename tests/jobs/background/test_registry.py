@@ -93,9 +93,8 @@ def test_a_change_happens_in_the_state_that_it_is_for(path: Path) -> None:
     registry = Registry(path)
     registry.submit("one", SPEC)
     assert registry.change("one", when=RUNNING, state=DONE).state == QUEUED
-    assert registry.change("one", when=QUEUED, state=DONE, progress={"done": 3}).progress == {
-        "done": 3
-    }
+    parts = {"parts": 3, "parts_done": 3}
+    assert registry.change("one", when=QUEUED, state=DONE, progress=parts).progress == parts
 
 
 def test_jobs_are_found_by_the_beginning_of_their_ids(path: Path) -> None:
@@ -177,3 +176,44 @@ def test_what_is_no_registry_is_refused(path: Path, tmp_path: Path) -> None:
         StorageError, match=r"^cannot use .*nowhere.*: unable to open database file\. Fix: "
     ):
         Registry(tmp_path / "nowhere" / "registry")
+
+
+DAMAGED = [
+    ("pid = 'x'", "pid of job 'one' is 'x'"),
+    ("pid = 1e30", "pid of job 'one' is 1e+30"),
+    ("submitted = 1e300", "submitted of job 'one' is 1e+300"),
+    ("state = NULL", "state of job 'one' is None"),
+    ("sources = 'x'", "sources of job 'one' is 'x'"),
+    ("words = '[1]'", "words of job 'one' is [1]"),
+    ("options = '[]'", "options of job 'one' is []"),
+    ("progress = '{\"done\": 3}'", "progress of job 'one' is {'done': 3}"),
+    (
+        'progress = \'{"parts": NaN, "parts_done": 1}\'',
+        "progress of job 'one' is {'parts': nan, 'parts_done': 1}",
+    ),
+    ("id = '../..'", "a job is called '../..'"),
+]
+
+
+@pytest.mark.parametrize(("damage", "found"), DAMAGED)
+def test_values_that_mercore_never_writes_are_refused(path: Path, damage: str, found: str) -> None:
+    registry = Registry(path)
+    registry.submit("one", SPEC)
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE jobs RENAME TO strict")
+    connection.execute("CREATE TABLE jobs AS SELECT * FROM strict")  # which takes any type
+    connection.execute(f"UPDATE jobs SET {damage}")  # noqa: S608 - a case of this file
+    connection.execute("INSERT INTO settings VALUES ('concurrent', 'x')")
+    connection.commit()
+    connection.close()
+    for what, look in (
+        (found, registry.jobs),
+        ("the setting concurrent is 'x'", lambda: registry.setting("concurrent", 1)),
+    ):
+        with pytest.raises(FormatError) as refused:
+            look()
+        assert str(refused.value) == (
+            f"{path} is not a registry of jobs: {what}, which mercore never writes. Fix: move it "
+            "away."
+        )
+    registry.close()
