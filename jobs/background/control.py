@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
@@ -11,6 +11,7 @@ import psutil
 from mercore.jobs.background.registry import (
     CANCELLED,
     ENDED,
+    FAILED,
     QUEUED,
     RUNNING,
     Job,
@@ -19,7 +20,7 @@ from mercore.jobs.background.registry import (
 )
 from mercore.jobs.background.runner import start_runner
 from mercore.jobs.background.state_folder import StateFolder
-from mercore.jobs.background.status import STALLED, current_state
+from mercore.jobs.background.status import current_state, is_there, parts_done
 from mercore.stores.errors import FormatError, InputError
 
 GRACE_SECONDS = 10  # from Ctrl-C to kill -9
@@ -74,26 +75,50 @@ def cancel_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
     return job
 
 
-def resume_job(folder: StateFolder, registry: Registry, job: Job) -> Job:
-    """Queue a job again that has ended or is stalled; the process of a stalled one is killed first.
+def resume_jobs(
+    folder: StateFolder, registry: Registry, jobs: Sequence[Job], stays: Callable[[Job], bool]
+) -> list[Job]:
+    """Queue jobs again, in this order, that have ended or are stalled; return all of them.
+
+    The process of a stalled job is killed first. A job that ``stays`` as it is is not queued.
 
     Raises
     ------
     InputError
-        If it is queued or running.
+        If one is queued or running, or a source of it is not finished and not to be finished.
     """
-    current = current_state(folder, job)
-    if current in (QUEUED, RUNNING):
-        raise InputError(
-            f"{job.id} is {current}: expected a job that has ended or is stalled. Fix: mercore jobs"
-        )
-    if current == STALLED:
-        _kill(folder, job, _process_of(folder, job))
-        registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)
-    else:
-        registry.submit(job.id, JobSpec(job.verb, job.options, job.words, job.target, job.sources))
+    for job in jobs:
+        current = current_state(folder, job)
+        if current in (QUEUED, RUNNING):
+            raise InputError(
+                f"{job.id} is {current}: expected a job that has ended or is stalled. "
+                "Fix: mercore jobs"
+            )
+    for job in jobs:
+        if job.state == RUNNING:
+            _kill(folder, job, _process_of(folder, job))
+            registry.change(job.id, when=RUNNING, state=QUEUED, pid=None)
+        elif not stays(job):
+            _refuse_unfinished_sources(registry, job)
+            registry.submit(
+                job.id, JobSpec(job.verb, job.options, job.words, job.target, job.sources)
+            )
     start_runner(folder)
-    return registry.find(job.id)[0]
+    return [registry.find(job.id)[0] for job in jobs]
+
+
+def _refuse_unfinished_sources(registry: Registry, job: Job) -> None:
+    """Refuse a job if another one that writes a source of it has to be resumed first."""
+    awaited = {each.target for each in registry.jobs(QUEUED, RUNNING)}
+    for source in registry.jobs(FAILED, CANCELLED):
+        if source.target in awaited or source.target not in job.sources or source.id == job.id:
+            continue
+        done, parts = parts_done(source) or (int(is_there(source.target)), 1)
+        if done < parts:
+            raise InputError(
+                f"{source.target} is not finished: {source.id}, which writes it, is "
+                f"{source.state}. Fix: mercore resume {source.id} {job.id}"
+            )
 
 
 def _refuse_ended(job: Job) -> None:

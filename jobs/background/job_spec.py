@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from mercore.jobs.background.registry import DONE, Job
 from mercore.jobs.options import KernelName, StorePath, names_file
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from mercore.stores.location.resolve import real_path
@@ -81,6 +82,19 @@ def sources_of(verb: click.Command, options: Options) -> list[str]:
     return [real_path(path) for path in _paths(verb, options, written=False)]
 
 
+def stays_done(verbs: Mapping[str, click.Command], job: Job) -> bool:
+    """Return whether a job needs no new run: it is done, its files exist, and it adds no new ones.
+
+    ``verbs`` are those that can be submitted, by name.
+    """
+    from mercore.jobs.verbs.registry import WRITING_ONCE
+    from mercore.stores.location.resolve import location_of
+
+    if job.verb not in WRITING_ONCE or job.state != DONE:
+        return False
+    return all(location_of(path).exists() for path in written_by(verbs[job.verb], job.options))
+
+
 def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]:
     kinds = {str(parameter.name): parameter.type for parameter in verb.params}
     named = {
@@ -89,7 +103,7 @@ def _paths(verb: click.Command, options: Options, *, written: bool) -> list[str]
         if isinstance(kind, StorePath) and (kind.written if written else kind.read)
     }
     given = (options[name] for name in named if options.get(name) is not None)
-    return [path for value in given for path in _listed(value)]
+    return [str(path) for value in given for path in _listed(value)]
 
 
 def _listed(value: Any) -> Sequence[Any]:  # noqa: ANN401

@@ -4,11 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import cast
 
 import click
 from click.shell_completion import CompletionItem
 
-from mercore.jobs.background.job_spec import shown
+from mercore.jobs.background.job_spec import shown, stays_done
 from mercore.jobs.background.registry import QUEUED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder, open_state, state_folder
 from mercore.jobs.help import JOBS, VerbCommand
@@ -173,12 +174,18 @@ def cancel(names: tuple[str, ...], *, json: bool) -> None:
 @_verb("mercore resume encode-3f", "mercore resume encode-3f search-a --json")
 @JOBS_NAMED
 @as_json
-def resume(names: tuple[str, ...], *, json: bool) -> None:
-    """Queue each JOB again. It checks finished parts and does only missing or wrong ones again."""
-    from mercore.jobs.background.control import resume_job
+@click.pass_context
+def resume(context: click.Context, names: tuple[str, ...], *, json: bool) -> None:
+    """Queue each JOB again. It checks finished parts and does only missing or wrong ones again.
 
+    What is written once, such as the hits of a search, stays done while its files exist.
+    """
+    from mercore.jobs.background.control import resume_jobs
+
+    verbs = cast("click.Group", context.find_root().command).commands
     with _opened() as (folder, registry):
-        resumed = [resume_job(folder, registry, job) for job in _named(registry, names)]
+        jobs = _named(registry, names)
+        resumed = resume_jobs(folder, registry, jobs, lambda job: stays_done(verbs, job))
         _print_states(folder, resumed, as_json=json)
 
 

@@ -120,8 +120,20 @@ class Registry:
         """Close the file."""
         self._connection.close()
 
-    def submit(self, job_id: str, spec: JobSpec) -> tuple[Job, Job | None]:
+    def submit(
+        self,
+        job_id: str,
+        spec: JobSpec,
+        *,
+        checked: float = LATEST,
+        check: Callable[[], None] = lambda: None,
+    ) -> tuple[Job, Job | None]:
         """Queue a job behind all others, unless it is already queued or running.
+
+        Parameters
+        ----------
+        checked : when the paths of the job were looked at
+        check : looks at them again, if a job that writes one of them has ended since
 
         Returns
         -------
@@ -137,6 +149,9 @@ class Registry:
             before = self._find(job_id)
             if before is None or before.state in ENDED:
                 self._refuse_same_target(job_id, spec)
+                paths = {spec.target, *spec.sources} - {None}
+                if any(job.target in paths for job in self._select("ended >= ?", checked)):
+                    check()
                 self._put(job_id, spec)
             after = self._find(job_id)
         assert after is not None

@@ -104,6 +104,11 @@ def parts_done(job: Job) -> tuple[int, int] | None:
         return None
 
 
+def is_there(target: str | None) -> bool:
+    """Return whether a target exists; one on an object store is not asked for."""
+    return target is None or "://" in target or Path(target).exists()
+
+
 def last_line(log: Path) -> str:
     """Return the last line of a log, "" if there is none."""
     try:
@@ -122,14 +127,9 @@ def _parts(job: Job) -> tuple[int | None, int | None]:
     """
     if job.state in ENDED:
         parts = job.progress.get("parts")
-        gone = parts is not None and not _is_there(job.target)
+        gone = parts is not None and not is_there(job.target)
         return 0 if gone else job.progress.get("parts_done"), parts
     return parts_done(job) or (None, None)
-
-
-def _is_there(target: str | None) -> bool:
-    """Return whether a target exists; one on an object store is not asked for."""
-    return target is None or "://" in target or Path(target).exists()
 
 
 def _why(folder: StateFolder, job: Job, current: str) -> str:

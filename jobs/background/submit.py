@@ -1,6 +1,8 @@
 """``mercore submit``: verbs that may take long, queued as jobs that run in the background."""
 
+import time
 from collections.abc import Sequence
+from functools import partial
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from mercore.jobs.background.job_spec import (
     job_id,
     shown,
     sources_of,
+    stays_done,
     words_in,
     words_of,
     written_by,
 )
-from mercore.jobs.background.registry import DONE, ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
+from mercore.jobs.background.registry import ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
 from mercore.jobs.help import JOBS, VerbCommand, VerbGroup, examples_under, sentence_of
@@ -92,12 +95,13 @@ def _submitting(verb: click.Command) -> click.Command:
         registry = state.registry()
         spec, name = job_spec(verb, given), job_id(str(verb.name), given)
         before = next(iter(registry.find(name)), None)
-        stays = before and (before.state not in ENDED or _stays_done(verb, before))
+        stays = before and (before.state not in ENDED or stays_done({str(verb.name): verb}, before))
         if before and stays and not given.get("force"):
             job = before
         else:
-            _check(verb, {**context.params, **given}, registry)
-            job, before = registry.submit(name, spec)
+            check, now = partial(_check, verb, {**context.params, **given}, registry), time.time()
+            check()
+            job, before = registry.submit(name, spec, checked=now, check=check)
         if settings["concurrent"] is not None:
             registry.set(CONCURRENT, settings["concurrent"])
         registry.close()
@@ -123,15 +127,6 @@ def job_spec(verb: click.Command, options: dict[str, Any]) -> JobSpec:
     return JobSpec(
         str(verb.name), options, words_of(verb, options), target, sources_of(verb, options)
     )
-
-
-def _stays_done(verb: click.Command, job: Job) -> bool:
-    """Return whether a finished job needs no new run: its files exist, and it adds no new ones."""
-    from mercore.stores.location.resolve import location_of
-
-    if job.verb not in ("ingest", "append", "search", "export") or job.state != DONE:
-        return False
-    return all(location_of(path).exists() for path in written_by(verb, job.options))
 
 
 def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> None:

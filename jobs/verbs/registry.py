@@ -16,6 +16,10 @@ MODULES = {
 }
 
 
+# Verbs that refuse what their own finished run has written, or would add it once more.
+WRITING_ONCE = ("ingest", "append", "search", "export")
+
+
 class Options(Protocol):
     """The options of a verb."""
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from mercore.jobs.background.after_crash import finished_report, words_of_run
-from mercore.jobs.background.control import cancel_jobs, resume_job
+from mercore.jobs.background.control import cancel_jobs, resume_jobs
 from mercore.jobs.background.job_printing import jobs_table, shown_path, summary
 from mercore.jobs.background.memory import peak_bytes
 from mercore.jobs.background.prune import prune_jobs
@@ -109,8 +110,9 @@ def test_no_signal_goes_to_a_process_that_is_not_the_jobs(
         named, began = os.getpid(), began + 1000  # this process has the lock
     heartbeat = 0 if stalled else time.time()
     job = registry.change("one", pid=named, began=began, heartbeat=heartbeat)
+    resume = partial(resume_jobs, stays=lambda _: False)
     with pytest.raises(FormatError) as refused:
-        resume_job(state, registry, job) if stalled else cancel_jobs(state, registry, [job])
+        (resume if stalled else cancel_jobs)(state, registry, [job])
     path = state.lock("one")
     assert str(refused.value) == (
         f"the registry says that one is process {named}: expected the one that keeps {path} "
@@ -151,6 +153,37 @@ def test_two_jobs_do_not_write_one_path(state: StateFolder) -> None:
     registry.change("one", state=DONE)
     registry.change("append", state=DONE)
     assert submitted(registry, "two", "/x").state == QUEUED
+
+
+def test_jobs_are_resumed_in_order_behind_what_writes_their_sources(
+    state: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mercore.jobs.background.control.start_runner", lambda folder: None)
+    registry, codes = state.registry(), str(tmp_path / "codes")
+    submitted(registry, "reader", "/y", codes)
+    submitted(registry, "done", "/z")
+    submitted(registry, "writer", codes)
+    reader, done, writer = [
+        registry.change(name, state=to)
+        for name, to in (("reader", CANCELLED), ("done", DONE), ("writer", CANCELLED))
+    ]
+    for jobs in ([reader], [reader, writer]):
+        with pytest.raises(InputError) as refused:
+            resume_jobs(state, registry, jobs, lambda _: False)
+        assert str(refused.value) == (
+            f"{codes} is not finished: writer, which writes it, is cancelled. Fix: mercore resume "
+            "writer reader"
+        )
+    resumed = resume_jobs(state, registry, [writer, done, reader], lambda job: job.id == "done")
+    assert [(job.id, job.state) for job in resumed] == [
+        ("writer", QUEUED),
+        ("done", DONE),
+        ("reader", QUEUED),
+    ]
+    assert [job.id for job in registry.jobs(QUEUED)] == ["writer", "reader"]
+    with pytest.raises(InputError, match=r"^writer is queued: expected a job that has ended or "):
+        resume_jobs(state, registry, [done, *registry.find("writer")], lambda _: False)
+    assert registry.find("done")[0].state == DONE
 
 
 def test_only_jobs_that_ended_long_ago_are_forgotten(state: StateFolder) -> None:

@@ -2,7 +2,9 @@
 queued, and never run."""
 
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from mercore.jobs.background import submit
 from mercore.jobs.background.registry import DONE, FAILED, Job
 from mercore.jobs.background.state_folder import FOLDER, open_state
+from mercore.jobs.verbs.registry import open_task
 from mercore.stores.codes import open_code_store
 from tests.support.running import histograms, invoke, names_in, succeed
 
@@ -55,6 +58,8 @@ def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(work)
     monkeypatch.setenv(FOLDER, str(tmp_path / "state"))
     monkeypatch.setattr(submit, "start_runner", lambda folder: None)
+    monkeypatch.setattr("mercore.jobs.background.control.start_runner", lambda folder: None)
+    monkeypatch.setattr("mercore.jobs.background.runner.start_runner", lambda folder: None)
     monkeypatch.setattr("mercore.jobs.cli.start_runner_quietly", lambda: None)
     return work
 
@@ -68,9 +73,9 @@ def queued() -> list[Job]:
 
 
 def ended(job: str, state: str) -> None:
-    """Write down that a job ended so."""
+    """Write down that a job ended so, now."""
     registry = open_state().registry()
-    registry.change(job, state=state)
+    registry.change(job, state=state, ended=time.time())
     registry.close()
 
 
@@ -359,6 +364,30 @@ def test_a_job_goes_on_with_its_own_store(folder: Path) -> None:
     assert queued()[0].state == "queued"
 
 
+def test_a_job_that_ends_while_another_is_submitted_is_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("search", "aska", "q.npy", "--out", "h.npz")
+    first = succeed("submit", *words, "-k", 3).strip()
+
+    def look_and_let_the_first_end(*given: Any) -> Any:
+        task = open_task(*given)
+        if not Path("h.npz").exists():
+            shutil.copy("hits.npz", "h.npz")
+            ended(first, DONE)
+        return task
+
+    monkeypatch.setattr("mercore.jobs.verbs.registry.open_task", look_and_let_the_first_end)
+    outcome = invoke("submit", *words, "-k", 4)
+    assert (outcome.code, outcome.out, outcome.err) == (
+        2,
+        "",
+        f"mercore: {folder}/h.npz exists: expected a new path. Fix: name another, or replace it "
+        "with --force.\n",
+    )
+    assert [job.id for job in queued()] == [first]
+
+
 @pytest.mark.parametrize(
     ("words", "written"),
     [
@@ -375,6 +404,9 @@ def test_what_is_written_once_stays_done(
     outcome = invoke("submit", *words)
     assert (outcome.code, outcome.out.strip()) == (0, job)
     assert outcome.err.startswith(f"{job} done already: nothing was queued again: ")
+    outcome = invoke("resume", job)
+    assert (outcome.code, outcome.err) == (0, f"{job} done\n")
+    assert queued()[0].state == DONE
     for name in written:
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
