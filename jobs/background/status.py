@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mercore.jobs.background.job_spec import shown
-from mercore.jobs.background.registry import ENDED, RUNNING, Job, Registry
+from mercore.jobs.background.registry import DONE, ENDED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder
+from mercore.jobs.notices import ANSWER_IS_NO
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 
 STALLED = "stalled"  # the registry says running, but the process is gone or its heartbeat stopped
@@ -133,7 +134,9 @@ def _parts(job: Job) -> tuple[int | None, int | None]:
 
 
 def _why(folder: StateFolder, job: Job, current: str) -> str:
-    """Return why a job makes no progress, "" if it does."""
+    """Return why a job makes no progress, or that its answer is no; else ""."""
+    if current == DONE:
+        return "the answer is no" if job.exit_code == ANSWER_IS_NO else ""
     if current == RUNNING:
         line = last_line(folder.log(job.id))
         return line if line.startswith(WAITING) else ""

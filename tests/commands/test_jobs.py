@@ -288,7 +288,8 @@ def test_wait_ends_with_the_jobs_own_exit_code(vectors: Path, data: Path, queue:
     np.savez(queue.folder / "wrong.npz", ids=np.zeros((12, 1), np.int64), scores=np.zeros((12, 1)))
     verify = queue.submit("verify", vectors, "queries.npy", "wrong.npz", "--kernel", "chi2")
     missing = submit_what_fails(vectors, queue)
-    assert queue.run("wait", verify).code == 1
+    no = queue.run("wait", verify)
+    assert (no.code, no.err) == (1, f"{verify} done: the answer is no\n")
     assert queue.status(verify)["state"] == "done"
     failed = queue.run("wait", missing)
     assert failed.code == 2

@@ -23,7 +23,7 @@ from mercore.jobs.background.state_folder import StateFolder
 from mercore.jobs.background.status import job_status
 from mercore.stores.errors import ExistsError, FormatError, InputError
 from mercore.stores.location.file_lock import take
-from tests.support.running import histograms, succeed
+from tests.support.running import histograms, invoke, succeed
 
 SPEC = JobSpec("encode", {}, ["encode"], None, [])
 
@@ -205,8 +205,6 @@ def test_only_jobs_that_ended_long_ago_are_forgotten(state: StateFolder) -> None
 def test_the_list_and_its_verbs_take_what_they_say(
     state: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.support.running import invoke
-
     state.path.chmod(0o700)
     monkeypatch.setenv("MERCORE_STATE", str(state.path))
     monkeypatch.setattr("mercore.jobs.background.runner.start_runner", lambda folder: None)
@@ -225,6 +223,25 @@ def test_the_list_and_its_verbs_take_what_they_say(
     assert "its source a-1 was cancelled" in invoke("jobs").out
     assert invoke("jobs", "--prune").err == "2 jobs forgotten\n"
     assert len(invoke("jobs").out.splitlines()) == 1
+
+
+def test_a_job_whose_answer_is_no_says_so(
+    state: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.path.chmod(0o700)
+    monkeypatch.setenv("MERCORE_STATE", str(state.path))
+    registry = state.registry()
+    for name, code in (("verify-1", 1), ("check-1", 0)):
+        registry.submit(name, SPEC)
+        registry.change(name, state=DONE, exit_code=code, ended=1.0)
+    outcome = invoke("wait", "verify-1", "check-1")
+    assert (outcome.code, outcome.err) == (1, "verify-1 done: the answer is no\ncheck-1 done\n")
+    assert [line.endswith("the answer is no") for line in invoke("jobs").out.splitlines()] == [
+        False,
+        True,
+        False,
+    ]
+    assert "why        the answer is no\n" in invoke("status", "verify-1").out
 
 
 def report(**more: Any) -> dict[str, Any]:
