@@ -752,7 +752,20 @@ def demo(*, json: bool, **values: Any) -> None:  # noqa: ANN401 - the options of
     echo_json(report) if json else printing.print_page(report)
 
 
-SUBMITTED = (ingest, append, encode, index, search, verify, compare, check, export)
+SUBMITTED = (
+    ingest,
+    append,
+    encode,
+    index,
+    search,
+    verify,
+    evaluate,
+    compare,
+    check,
+    export,
+    gallery,
+    report,
+)
 for verb in (
     plan_of(main),
     submit_group(SUBMITTED),

@@ -7,6 +7,7 @@ from mercore.jobs.background.registry import Job
 
 Report = dict[str, Any]
 
+REPLACING = ("search", "export", "gallery", "report")  # with --force
 CLOCK_SECONDS = 1.0  # a file system may round times
 
 
@@ -30,7 +31,7 @@ def finished_report(job: Job) -> Report | None:
 def words_of_run(job: Job) -> list[str]:
     """Return the command line of the next run; it replaces files that a killed run published."""
     verb, *words = job.words
-    replaces = job.verb in ("search", "export") and job.crashes and _published(job)
+    replaces = job.verb in REPLACING and job.crashes and _published(job)
     return [verb, "--json", *(["--force"] * bool(replaces)), *words]
 
 

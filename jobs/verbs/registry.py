@@ -17,7 +17,7 @@ MODULES = {
 
 
 # Verbs that refuse what their own finished run has written, or would add it once more.
-WRITING_ONCE = ("ingest", "append", "search", "export")
+WRITING_ONCE = ("ingest", "append", "search", "export", "gallery", "report")
 
 
 class Options(Protocol):

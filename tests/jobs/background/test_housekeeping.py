@@ -319,7 +319,11 @@ def test_a_search_replaces_what_its_killed_run_wrote(state: StateFolder, tmp_pat
     assert words_of_run(killed) == ["search", "--json", *words[1:]]
     hits.touch()
     assert words_of_run(killed) == ["search", "--json", "--force", *words[1:]]
-    assert "--force" not in words_of_run(registry.change("search-1", crashes=0))
+    assert "--force" not in words_of_run(registry.change("search-1", crashes=0, state=DONE))
+    words = ["report", "--out", str(hits), "--", "codes"]
+    registry.submit("report-1", JobSpec("report", {}, words, str(hits), []))
+    killed = registry.change("report-1", crashes=1)
+    assert words_of_run(killed) == ["report", "--json", "--force", *words[1:]]
 
 
 def test_the_memory_of_children_counts() -> None:

@@ -1,17 +1,21 @@
 """What ``mercore submit`` refuses before it queues anything, and what it takes: jobs here are
 queued, and never run."""
 
+import re
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
+from PIL import Image
 
 from mercore.jobs.background import submit
 from mercore.jobs.background.registry import DONE, FAILED, Job
 from mercore.jobs.background.state_folder import FOLDER, open_state
+from mercore.jobs.cli import main
 from mercore.jobs.verbs.registry import open_task
 from mercore.stores.codes import open_code_store
 from tests.support.running import histograms, invoke, names_in, succeed
@@ -40,6 +44,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "negative.npy", -histograms(9, DIMS, seed=2).astype(np.float32))
     np.savez(folder / "hits.npz", ids=np.zeros((9, 5), np.int64))
     np.savez(folder / "few.npz", ids=np.zeros((8, 5), np.int64))
+    np.save(folder / "ids.npy", np.tile(np.arange(5), (9, 1)))
+    (folder / "images").mkdir()
+    for query in range(9):
+        Image.new("L", (8, 8)).save(folder / f"images/{query}.png")
     succeed("ingest", folder / "base.npy", folder / "base")
     succeed("encode", folder / "base", folder / "aska", *ASKA)
     succeed("encode", folder / "base", folder / "pq", *PQ)
@@ -245,6 +253,9 @@ def test_what_could_not_run_is_refused_and_nothing_is_queued(case: str, folder: 
         ("compare", "base", "q.npy", *COMPARE, "--out", "no/new"),
         ("check", "aska"),
         ("export", "pq", "new", "--queries", "q.npy", "--points", "points.npy"),
+        ("evaluate", "ids.npy", "ids.npy", "--ranks", 1),
+        ("gallery", "images", "images", "ids.npy", "--out", "new.html"),
+        ("report", "aska", "--out", "new.html"),
     ],
 )
 def test_what_can_run_is_queued(words: tuple[object, ...], folder: Path) -> None:
@@ -316,10 +327,22 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
         ("compare", "new", "q.npy", *COMPARE),
         ("check", "codes"),
         ("export", "codes", "x"),
+        ("evaluate", "h.npz", "ids.npy"),
+        ("gallery", "images", "images", "h.npz", "--out", "new.html"),
+        ("report", "codes", "--out", "other.html"),
     ]
     for words in accepted:
         succeed("submit", *words)
     assert len(queued()) == 1 + len(accepted)
+
+
+def test_the_guide_lists_the_verbs_that_can_be_submitted() -> None:
+    page = (Path(__file__).parents[3] / "notebooks/guide/jobs.md").read_text()
+    listed = re.search(r"It takes (.*?) with all their options", page, re.DOTALL)
+    assert listed is not None
+    submitted = main.commands["submit"]
+    assert isinstance(submitted, click.Group)
+    assert re.findall(r"`(\w+)`", listed[1]) == list(submitted.commands)
 
 
 def test_a_job_that_writes_nothing_leaves_others_checked(folder: Path) -> None:
@@ -392,6 +415,7 @@ def test_a_job_that_ends_while_another_is_submitted_is_seen(
     ("words", "written"),
     [
         (("ingest", "base.npy", "x"), ("x",)),
+        (("gallery", "images", "images", "ids.npy", "--out", "x.html"), ("x.html",)),
         (("export", "pq", "x", "--queries", "q.npy", "--points", "p.npy"), ("x", "p.npy")),
     ],
 )
