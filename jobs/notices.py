@@ -14,7 +14,8 @@ from mercore.jobs.help import VerbGroup
 from mercore.stores.cache_folder import NOTICE, is_first_use
 from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
 
-ANSWER_IS_NO, USAGE, INTERRUPTED = 1, 2, 130  # 130 is the code of shells for Ctrl-C
+ANSWER_IS_NO, USAGE = 1, 2
+INTERRUPTED, STDOUT_CLOSED = 130, 141  # the codes of shells for SIGINT and SIGPIPE
 WRONG_INPUT = (InputError, NotFoundError, ExistsError, FormatError)
 BEGINS_ANEW = "run the same command again, which begins anew"
 JOBS_GO_ON = "run the same command again; the jobs themselves go on"
@@ -77,8 +78,11 @@ class Verbs(VerbGroup):
             click.echo(f"mercore: {error}", err=True)
             ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
         except OSError as error:  # an error of stdout has no file name
-            if error.errno == errno.EPIPE or error.filename is not None:
+            if error.filename is not None:
                 raise
+            if error.errno == errno.EPIPE:  # as in mercore search … | head
+                _discard_rest_of_stdout()
+                ctx.exit(STDOUT_CLOSED)
             click.echo(
                 f"mercore: cannot write the answer: {error.strerror}. Fix: free space"
                 f"{', or use --out' * self._has_out(ctx)}.",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.custom_kernels import INTERSECTION, write
-from tests.support.running import command, histograms, invoke, run, succeed
+from tests.support.running import command, histograms, invoke, run, start, succeed
 
 K = ("-k", 3)
 
@@ -42,6 +42,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bins = ("--encoder", "bin-bound", "--groups", 8)
     succeed("encode", folder / "vectors", folder / "bounds", "--kernel", "chi2", *bins)
     return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_error(unbuffered: str, folder: Path) -> None:
+    words = ("search", folder / "codes", folder / "queries.npy", "-k", 300)
+    environment = {"PYTHONUNBUFFERED": unbuffered}
+    with start(*words, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # before anything is printed, as a quick head does
+        err = process.stderr.read()
+    assert (process.returncode, err) == (141, "")
 
 
 @pytest.mark.slow
