@@ -1,4 +1,4 @@
-"""Notices and errors on stderr, such as that functions are being compiled."""
+"""Notices and errors on stderr, and lines without control characters for any terminal."""
 
 import errno
 import logging
@@ -29,7 +29,21 @@ AFTER_INTERRUPT = {
     **dict.fromkeys(("jobs", "status", "logs", "wait", "cancel", "resume"), JOBS_GO_ON),
     "runner": "run mercore runner again; the jobs that have begun go on",
 }
+# C0, DEL, C1; marks that reorder, hide or break text; surrogates, which no terminal can show.
+CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with each control character as its escape, such as \x1b."""
+    return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def echo(line: object, *, err: bool = False) -> None:
+    """Print a line on stdout or stderr, its control characters escaped."""
+    click.echo(printable(str(line)), err=err)
 
 
 class _Stderr(logging.Handler):
@@ -41,7 +55,7 @@ class _Stderr(logging.Handler):
         """Print the notice."""
         if not self.printed:
             self.printed = True
-            click.echo(record.getMessage(), err=True)
+            echo(record.getMessage(), err=True)
 
 
 _LOGGER, _STDERR = logging.getLogger("mercore.jit"), _Stderr()
@@ -74,8 +88,11 @@ class Verbs(VerbGroup):
         """Run the verb; print errors on stderr. Exit with 2 after bad input, else with 1."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = printable(error.message)  # type: ignore[misc]  # click shows it
+            raise
         except MercoreError as error:
-            click.echo(f"mercore: {error}", err=True)
+            echo(f"mercore: {error}", err=True)
             ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
         except OSError as error:  # an error of stdout has no file name
             if error.filename is not None:
@@ -83,7 +100,7 @@ class Verbs(VerbGroup):
             if error.errno == errno.EPIPE:  # as in mercore search … | head
                 _discard_rest_of_stdout()
                 ctx.exit(STDOUT_CLOSED)
-            click.echo(
+            echo(
                 f"mercore: cannot write the answer: {error.strerror}. Fix: free space"
                 f"{', or use --out' * self._has_out(ctx)}.",
                 err=True,
@@ -92,7 +109,7 @@ class Verbs(VerbGroup):
             ctx.exit(ANSWER_IS_NO)
         except KeyboardInterrupt:
             again = AFTER_INTERRUPT.get(str(ctx.invoked_subcommand), BEGINS_ANEW)
-            click.echo(f"mercore: interrupted. Fix: {again}.", err=True)
+            echo(f"mercore: interrupted. Fix: {again}.", err=True)
             ctx.exit(INTERRUPTED)
 
     def _has_out(self, ctx: click.Context) -> bool:

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mercore.jobs.notices import echo, printable
 from mercore.stores.errors import counted
 from mercore.stores.spec import in_words
 
@@ -57,9 +58,9 @@ def print_report(report: Report) -> None:
 def print_check(report: Report) -> None:
     """Print each fault, then the verdict."""
     for fault in report["faults"]:
-        click.echo(fault)
+        echo(fault)
     verdict = counted(len(report["faults"]), "fault") if report["faults"] else "whole"
-    click.echo(f"{report['path']}: {counted(report['parts'], 'part')}: {verdict}", err=True)
+    echo(f"{report['path']}: {counted(report['parts'], 'part')}: {verdict}", err=True)
 
 
 def print_info(report: Report) -> None:
@@ -100,7 +101,7 @@ def print_search(report: Report, hits: "Hits") -> None:
                 )
             )
     written = f" → {', '.join(report['written'])}" if "written" in report else ""
-    click.echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
+    echo(f"{_work(report)}, {_speed(report)}{written}", err=True)
     if "rows_scored" in report:
         click.echo(_proof(report), err=True)
     if "candidates_per_query" in report:
@@ -150,7 +151,8 @@ def print_comparison(report: Report) -> None:
     for number, kernel in enumerate(kernels):
         queries = counted(report["query_count"], "query", "queries")
         data = f"{counted(report['rows'], 'row')}, {queries}, k = {report['ranks'][-1]}"
-        click.echo("\n" * bool(number) + f"{kernel}: {data}")
+        click.echo("\n" * bool(number), nl=False)
+        echo(f"{kernel}: {data}")
         ranks = [f"R@{rank}" for rank in report["ranks"]]
         accuracy = ["accuracy"] if "accuracy_mean" in report["summary"][0] else []
         table = _table("encoder", "bytes per row", *ranks, *accuracy, "search ns", "encode µs")
@@ -159,7 +161,7 @@ def print_comparison(report: Report) -> None:
                 table.add_row(*_comparison_cells(entry, report["ranks"]))
         print_table(table)
     for path in report.get("written", []):
-        click.echo(f"written: {path}", err=True)
+        echo(f"written: {path}", err=True)
 
 
 def encoder_label(entry: Report) -> str:
@@ -179,7 +181,7 @@ def print_run(record: Report, recall: Mapping[int, float], *, known: bool) -> No
         for seconds in (record["encode_seconds"], record["search"]["seconds"])
     ]
     took = "recorded before" if known else "encoded in {}, searched in {}".format(*times)
-    click.echo(
+    echo(
         f"{record['kernel_label']}: {record['label']}, seed {record['seed']}: {figures}; {took}",
         err=True,
     )
@@ -258,16 +260,16 @@ def print_page(report: Report) -> None:
             for row in recalls
             if str(row["rank"]).strip("0") == "1"
         )
-        click.echo(f"{search}: {figures}", err=True)
+        echo(f"{search}: {figures}", err=True)
     click.echo("The page:", err=True)
-    click.echo(report["page"])
+    echo(report["page"])
 
 
 def print_fields(fields: Mapping[str, str]) -> None:
     """Print one line per field, the values below each other."""
     width = max(map(len, fields))
     for key, value in fields.items():
-        click.echo(f"{key:<{width}}  {value}")
+        echo(f"{key:<{width}}  {value}")
 
 
 def _table(first: str, *others: str) -> Table:
@@ -296,7 +298,7 @@ def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
     spread = entry["seeds"] > 1
     shares = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for mean, std in shown]
     speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
-    return [encoder_label(entry), str(entry["bytes_per_row"]), *shares, *speed]
+    return [printable(encoder_label(entry)), str(entry["bytes_per_row"]), *shares, *speed]
 
 
 def _work(report: Report) -> str:

@@ -25,7 +25,7 @@ class CodeSpec:
 class CodeStore(DerivedStore):
     """An open code store, finished or not."""
 
-    kind, called, verb = KIND, "code store", "encode"
+    kind, called = KIND, "code store"
 
     def __init__(self, store: PartStore) -> None:
         super().__init__(store)

@@ -26,12 +26,11 @@ UNSET = "unset"  # a field that the spec leaves out, which then has its default 
 class DerivedStore:
     """An open store with a model, finished or not.
 
-    A subclass states the ``kind`` in its header, how messages call it, and the verb that writes it.
+    A subclass states the ``kind`` in its header, and how messages call it.
     """
 
     kind: ClassVar[str]
     called: ClassVar[str]
-    verb: ClassVar[str]
 
     def __init__(self, store: PartStore) -> None:
         self.store = store
@@ -62,8 +61,7 @@ class DerivedStore:
         store = cls.resume(path, spec, layout)
         if store is not None:
             return store
-        again = f"run the same mercore {cls.verb} again: it redoes what is wrong, and only that."
-        notes = {**_source_notes(path, source_path), "fix": f"Fix: {again}"}
+        notes = _source_notes(path, source_path)
         header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
         try:
             return cls(create(path, header, model))

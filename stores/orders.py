@@ -38,7 +38,7 @@ class OrderSpec:
 class OrderStore(DerivedStore):
     """An open store of sorted orders, finished or not."""
 
-    kind, called, verb = KIND, "store of orders", "index"
+    kind, called = KIND, "store of orders"
 
     def __init__(self, store: PartStore) -> None:
         super().__init__(store)

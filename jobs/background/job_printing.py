@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 
+from mercore.jobs.notices import echo, printable
 from mercore.jobs.printing import format_seconds, format_size, print_fields, print_table
 from mercore.stores.errors import counted
 
@@ -40,8 +40,8 @@ def print_submitted(report: Report, command: str, *, queued: bool, why: str) -> 
         )
         reason = f" ({why})" if why not in ("", before) else ""
         status = f"was {before}{reason}: {again}"
-    click.echo(report["id"])
-    click.echo(f"{report['id']} {status}: {command}", err=True)
+    echo(report["id"])
+    echo(f"{report['id']} {status}: {command}", err=True)
 
 
 def print_status(report: Report) -> None:
@@ -65,7 +65,7 @@ def print_status(report: Report) -> None:
 def print_outcome(report: Report) -> None:
     """Print on stderr the state of a job and its reason, if that says more."""
     why = f": {report['why']}" if report["why"] not in ("", report["state"]) else ""
-    click.echo(f"{report['id']} {report['state']}{why}", err=True)
+    echo(f"{report['id']} {report['state']}{why}", err=True)
 
 
 def summary(report: Report) -> str:
@@ -128,7 +128,7 @@ def _cells(report: Report) -> dict[str, str]:
         shown_path(report["target"] or ""),
         "" if why == report["state"] else why.partition(" Fix: ")[0].rstrip("."),
     )
-    return dict(zip(COLUMNS, cells, strict=True))
+    return dict(zip(COLUMNS, map(printable, cells), strict=True))
 
 
 def _cut(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> None:

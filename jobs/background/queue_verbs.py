@@ -13,6 +13,7 @@ from mercore.jobs.background.job_spec import shown, stays_done
 from mercore.jobs.background.registry import QUEUED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder, open_state, state_folder
 from mercore.jobs.help import JOBS, VerbCommand
+from mercore.jobs.notices import echo, printable
 from mercore.jobs.options import FINITE, Completions, as_json, echo_json
 from mercore.stores.errors import MercoreError, counted
 
@@ -26,7 +27,7 @@ def complete_jobs(_: click.Context, __: click.Parameter, incomplete: str) -> Com
             found = registry.find(incomplete)
             registry.close()
             return [
-                CompletionItem(each.id, help=f"{each.state}: {shown(each.words)}")
+                CompletionItem(each.id, help=printable(f"{each.state}: {shown(each.words)}"))
                 for each in reversed(found)
             ]
     return []
@@ -137,7 +138,7 @@ def logs(job: str, *, follow: bool, json: bool) -> None:
             echo_json(list(lines))
         else:
             for line in lines:
-                click.echo(line)
+                echo(line)
 
 
 @_verb("mercore wait encode-3f && echo done", "mercore wait encode-3f search-a --timeout 3600")
@@ -205,7 +206,7 @@ def _prune(folder: StateFolder, registry: Registry, days: float, *, as_json: boo
     if as_json:
         echo_json({"forgotten": forgotten})
     else:
-        click.echo(f"{counted(len(forgotten), 'job')} forgotten", err=True)
+        echo(f"{counted(len(forgotten), 'job')} forgotten", err=True)
 
 
 @_verb("mercore runner", "mercore runner --concurrent 2")
@@ -228,7 +229,7 @@ def runner(*, concurrent: int | None) -> None:
         registry.set(CONCURRENT, concurrent)
         registry.close()
     if not drain(folder):
-        click.echo("another runner drains the queue already", err=True)
+        echo("another runner drains the queue already", err=True)
 
 
 VERBS = (jobs, status, logs, wait, cancel, resume, runner)

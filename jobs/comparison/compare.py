@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from mercore.jobs.comparison.candidates import Candidate, Similarity, parse_encoders
 from mercore.jobs.comparison.plot import draw_recall
 from mercore.jobs.comparison.setup import (
@@ -22,6 +20,7 @@ from mercore.jobs.comparison.setup import (
     read_records,
 )
 from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run
 from mercore.jobs.resources.limits import check_budget, search_bytes
@@ -190,7 +189,7 @@ def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
     """Return the true neighbours, from the folder or from a search of every row."""
     path = str(folder / setup.truth_file(kernel.kernel))
     if not exists(Path(path)):
-        click.echo(f"{kernel.label}: searching every row by the true kernel", err=True)
+        echo(f"{kernel.label}: searching every row by the true kernel", err=True)
         options = SearchOptions(k=setup.k, out=path, kernel=kernel.options, execution=setup.search)
         open_search(setup.vectors, setup.queries, options).run()
     return read_hits(path)

@@ -3,8 +3,7 @@
 import shlex
 from dataclasses import replace
 
-import click
-
+from mercore.jobs.notices import echo
 from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
 from mercore.jobs.verbs.inputs import KernelOptions
@@ -52,7 +51,7 @@ def chosen_bound(
                 f"{problem}. Nothing was made. Fix: {search_command(vectors, options)}, or encode "
                 "with --force."
             )
-        click.echo(f"{problem}. The bound is made all the same, because of --force.", err=True)
+        echo(f"{problem}. The bound is made all the same, because of --force.", err=True)
     return best.spec
 
 
@@ -92,5 +91,5 @@ def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
             "begun, or a new path. "
             "Fix: name another."
         )
-    click.echo(f"{codes} is begun with {spec.name}: going on with that", err=True)
+    echo(f"{codes} is begun with {spec.name}: going on with that", err=True)
     return replace(spec, random_state=seed)

@@ -1,7 +1,6 @@
 """The choice of ``--transform auto``: codes of a sample are made and searched for each s."""
 
-import click
-
+from mercore.jobs.notices import echo
 from mercore.jobs.printing import print_transforms
 from mercore.jobs.progress import waiting
 from mercore.jobs.verbs.resuming import open_begun
@@ -54,5 +53,5 @@ def begun_transform(codes: str) -> float | None:
             "path."
         )
     scale = float(kernel["configuration"]["scale"])
-    click.echo(f"{codes} is begun with --transform {scale:g}: going on with that", err=True)
+    echo(f"{codes} is begun with --transform {scale:g}: going on with that", err=True)
     return scale

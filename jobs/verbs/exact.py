@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
@@ -256,7 +256,7 @@ def summary(proved: ExactAnswers, task: ExactTask) -> Report:
     share = proved.evaluated / task.vectors.rows
     every = int((proved.evaluated == task.vectors.rows).sum())
     if task.codes is not None and every:
-        click.echo(
+        echo(
             f"the bounds of {task.codes.where} ruled out too few rows for {every} of "
             f"{len(share)} queries: "
             "for those every row was scored by the true kernel",

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, ingested_bytes
@@ -115,7 +114,7 @@ class IngestTask:
         """Print that the store holds other numbers than the source, if it does."""
         stored = self.source.source_dtype
         if stored.kind == "f" and stored.itemsize > self.source.dtype.itemsize:
-            click.echo(
+            echo(
                 f"{self.source.name} holds {stored.name}: the store keeps its numbers rounded to "
                 f"{self.source.dtype.name}",
                 err=True,
@@ -182,7 +181,7 @@ def print_repeated(vectors: VectorStore, number: int) -> None:
     names = ", ".join(each["source"] for each in sources)
     first = before.rows + before.dropped
     last = first + sum(each["rows"] for each in sources) - 1
-    click.echo(
+    echo(
         f"{vectors.where} has these rows already, as ids {first:,} to {last:,} from {names}. "
         "Nothing is appended; --again appends them once more.",
         err=True,
@@ -194,7 +193,7 @@ def print_bad_rows(vectors: VectorStore, nan_before: int, infinite_before: int) 
     nan = vectors.spec.kept_rows("nan") - nan_before
     infinite = vectors.spec.kept_rows("infinite") - infinite_before
     if nan or infinite:
-        click.echo(
+        echo(
             f"{vectors.where}: {nan:,} of the new rows hold NaN and {infinite:,} hold infinity, "
             "which no kernel takes. Fix: ingest the source into a new store with --drop-bad-rows.",
             err=True,

@@ -6,9 +6,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Protocol, Self, cast, get_type_hints
 
-import click
-
 from mercore.jobs.custom_kernel import checked_custom, load_custom
+from mercore.jobs.notices import echo
 from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
@@ -97,7 +96,7 @@ class KernelOptions:
         gamma = self.gamma
         if self._takes_median():
             gamma = median_gamma(vectors, str(self.name))
-            click.echo(f"gamma: {gamma:g}, 1 / the median distance of sampled rows", err=True)
+            echo(f"gamma: {gamma:g}, 1 / the median distance of sampled rows", err=True)
         return self._make(checked_custom(self.file, vectors) if self.file else None, gamma)
 
     def _takes_median(self) -> bool:
@@ -171,7 +170,7 @@ def kind_of(store: str) -> str:
 
 def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
     """Hold the exclusive lease of a store, which need not exist yet, for the ``with`` block."""
-    return location_of(where).lease(partial(click.echo, err=True))
+    return location_of(where).lease(partial(echo, err=True))
 
 
 @contextmanager

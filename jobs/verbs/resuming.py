@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import click
 from numpy.typing import NDArray
 
+from mercore.jobs.notices import echo
 from mercore.stores.codes import open_code_store
 from mercore.stores.derived import DerivedStore
 from mercore.stores.errors import ExistsError, FormatError, NotFoundError
@@ -116,15 +116,15 @@ def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) ->
     if not is_finished(store.store):
         finish_growth(store.store)
     for key in store.restore(fit):
-        click.echo(f"writing {key} again: it was missing or damaged", err=True)
+        echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()
     for part, reason in undone.items():
         if reason:
-            click.echo(f"doing part {part} again: {reason}", err=True)
+            echo(f"doing part {part} again: {reason}", err=True)
     wrong = sum(map(bool, undone.values()))
     if 0 < len(undone) < store.parts:
         done = store.parts - len(undone)
-        click.echo(
+        echo(
             f"parts: {done} of {store.parts} done, {len(undone) - wrong} missing, {wrong} wrong",
             err=True,
         )

@@ -1,14 +1,15 @@
 """The options of a search, and the parts that all searches share."""
 
+import shlex
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-import click
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
@@ -97,7 +98,7 @@ class SearchOptions(VerbOptions):
             limits["--rerank scores no more"] = max(1, int(self.rerank))
         why, most = min(limits.items(), key=lambda limit: limit[1])
         if most < DEFAULT_K:
-            click.echo(f"-k is {most}, as {why}", err=True)
+            echo(f"-k is {most}, as {why}", err=True)
         return min(DEFAULT_K, most)
 
 
@@ -191,7 +192,7 @@ def _as_encoded(codes: CodeStore | OrderStore, path: str, *, exact: bool) -> Vec
         if exact:
             fix = _renewal(codes)
             raise InputError(f"{grown} an answer would not be exact. Fix: {fix}")
-        click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+        echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
         vectors = EarlierVectors(vectors, encoded[0])
     check_source(vectors, codes)
     return vectors
@@ -203,7 +204,7 @@ def print_growth(codes: CodeStore) -> None:
         layout = open_header(codes.source_path).layout
         if codes.rows in {state["rows"] for state in layout.grown_from}:
             grown = _grown(codes.source_path, layout.rows, codes)
-            click.echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
+            echo(f"{grown} newer rows are not searched. Fix: {_renewal(codes)}", err=True)
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
@@ -214,7 +215,8 @@ def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
 def _renewal(codes: CodeStore | OrderStore) -> str:
     """Return what brings codes or sorted orders to the rows that their vectors have now."""
     if isinstance(codes, CodeStore):
-        return f"mercore encode {codes.source_path} {codes.where}, with the options of before."
+        paths = shlex.join([codes.source_path, codes.where])
+        return f"mercore encode {paths}, with the options of before."
     return "mercore encode the rows into their codes, then mercore index the codes to a new path."
 
 

@@ -30,6 +30,8 @@ from mercore.stores.part_store.skeleton import (
     wrong_metadata,
 )
 
+MENDING = {"codes": "encode", "orders": "index"}  # the verb that redoes damaged parts, by kind
+
 
 class PartStore:
     """An open store of parts, safe to read and write from any threads and processes.
@@ -408,11 +410,11 @@ class PartStore:
 
     @property
     def fix(self) -> str:
-        """The sentence on how to repair a part: the note ``fix``, in older stores ``mend``."""
-        fix = "Fix: restore the file from a copy, or write the store anew."
-        return str(self.header.notes.get("fix", self.header.notes.get("mend", fix))).replace(
-            "Mend:", "Fix:"
-        )
+        """The sentence on how to repair a part, by the kind of the store, not by its notes."""
+        verb = MENDING.get(self.header.kind)
+        if verb is None:
+            return "Fix: restore the file from a copy, or write the store anew."
+        return f"Fix: run the same mercore {verb} again: it redoes what is wrong, and only that."
 
     def fault(self, part: int, what: str) -> IntegrityError:
         """Return the error that names the fault of a part."""

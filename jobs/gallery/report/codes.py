@@ -5,7 +5,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,6 +37,7 @@ from mercore.jobs.gallery.report.sample import (
     whole,
 )
 from mercore.jobs.gallery.report.score_sections import residual_section, score_section
+from mercore.jobs.notices import echo
 from mercore.jobs.options import Report
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.execution import Execution
@@ -247,7 +247,7 @@ def _open_vectors(
     except MercoreError as error:
         if path is not None or needed:
             raise
-        click.echo(f"nothing is measured by the true kernel: {error}", err=True)
+        echo(f"nothing is measured by the true kernel: {error}", err=True)
         return None, str(error)
 
 

@@ -53,7 +53,7 @@ from mercore.stores.vectors import VectorStore
 from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors, plan_encode
 
-MEND = "Fix: restore the file from a copy, or write the store anew."
+MEND = "Fix: run the same mercore encode again: it redoes what is wrong, and only that."
 MODEL: dict[str, NDArray[Any]] = {
     "dictionary": np.eye(3, 2, dtype=np.float32),
     "dropped": np.array([4, 9]),
