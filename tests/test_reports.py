@@ -3,9 +3,17 @@ machine's folders."""
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from mercore.jobs import api
+from mercore.pipeline.encoders.aska import AskaSpec
+from mercore.pipeline.encoders.encoder import draw_rows
+from tests.benchmarks.exact import REPORT as EXACT
+from tests.benchmarks.measurements.recall import Data, by_drawn_rows
+from tests.benchmarks.recall import REPORT as RECALL
 from tests.benchmarks.reporting.document import (
     Measured,
     Record,
@@ -18,6 +26,7 @@ from tests.benchmarks.reporting.plots import Bars, Lines, draw_bars, draw_lines
 from tests.benchmarks.reporting.run import produce
 from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, cell, timed_table
 
+REPORTS = Path(__file__).parents[1] / "notebooks" / "reports"
 CPU = """processor\t: 0
 cpu family\t: 6
 model\t\t: 106
@@ -246,3 +255,28 @@ def test_plots_have_the_same_bytes_and_a_white_ground() -> None:
 def test_an_unknown_section_is_refused() -> None:
     with pytest.raises(Exception, match=r"^four: expected one of \['one', 'two', 'three'\]$"):
         produce(REPORT, None, ("four",), None)
+
+
+@pytest.mark.parametrize(("report", "name"), [(RECALL, "recall"), (EXACT, "exact")])
+def test_committed_reports_say_what_was_recorded(report: Report[Any], name: str) -> None:
+    path = REPORTS / f"{name}.md"
+    assert path.read_text() == render(report, read_record(path.with_suffix(".json")), path)
+
+
+def test_recall_tells_rows_that_are_atoms_from_the_others(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).random((300, 16), np.float32)
+    np.save(tmp_path / "queries.npy", rows[:200])  # each is its own nearest row
+    api.ingest(rows, tmp_path / "vectors")
+    store, queries = str(tmp_path / "vectors"), str(tmp_path / "queries.npy")
+    data = Data(store=store, queries=queries, folder=tmp_path, atoms=100, sparsity=2)
+    spec = AskaSpec(n_atoms=100, n_nonzero_coefs=2)
+    found = by_drawn_rows(data, "chi2", spec, tmp_path / "codes")
+    atoms = draw_rows(np.random.default_rng(spec.random_state), 300, 100)
+    assert (found.rows, found.nearest) == (100, (atoms < 200).mean() / 2)
+    drawn, others, every = (
+        found.recall[name]["texmex@1"]
+        for name in ("nearest row drawn", "nearest row not drawn", "all queries")
+    )
+    assert drawn == 1 > every > others
+    assert every == pytest.approx(found.nearest + (1 - found.nearest) * others)
+    assert str(data) == "300 rows, 200 queries, m = 100 (33.3 % of the rows), α = 2"

@@ -50,7 +50,11 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
 @_number("--queries", 2000, "Queries of the comparison of encoders, evenly drawn.")
 @_number("--seeds", 3, "Seeds of the comparison.")
 @_number("--slow-seeds", 1, "Seeds of kpca-jl, which learns for minutes.")
+@_number(
+    "--first", 1, "The first of every second query in the section on drawn rows: 0 to choose by."
+)
 @_pair("--gist", "Other data, on which rankings by product and distance are compared too.")
+@_pair("--bow", "Counts of visual words, scipy's sparse .npz, for the section on drawn rows.")
 @click.option("--bigann", metavar="BASE", help="Another base for the table of preprocessing.")
 @report_options
 def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:

@@ -4,14 +4,21 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mercore.jobs import api
 from mercore.jobs.encoder_options import spec_of_options
 from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.verbs.evaluate import recalls
+from mercore.pipeline.encoders import EncoderSpec
+from mercore.stores.codes import open_code_store
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import open_vector_store
 
 FOUND = 100
+FEWEST = 30  # queries that a share of recall is stated of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -25,8 +32,15 @@ class Data:
     sparsity: int
 
     def __str__(self) -> str:
-        rows, nq = open_vector_store(Path(self.store)).rows, open_rows(self.queries).shape[0]
-        return f"{rows:,} rows, {nq:,} queries, m = {self.atoms:,}, α = {self.sparsity}"
+        rows, nq = self.shape[0], open_rows(self.queries).shape[0]
+        share = f"{self.atoms / rows:.1%}".replace("%", " % of the rows")
+        return f"{rows:,} rows, {nq:,} queries, m = {self.atoms:,} ({share}), α = {self.sparsity}"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The rows of the store, and their dimension."""
+        vectors = open_vector_store(Path(self.store))
+        return vectors.rows, vectors.dims
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +50,20 @@ class Found:
     code_bytes: int
     bytes_per_row: float
     recall: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Codes whose encoder drew ``rows`` of the store, its atoms or landmarks.
+
+    ``nearest`` and ``first_hits`` are the shares of queries whose nearest row, or first hit, is one
+    of these. ``recall`` is that of each group of queries by ``definition@rank``.
+    """
+
+    rows: int
+    nearest: float
+    first_hits: float
+    recall: dict[str, dict[str, float] | None]
 
 
 @cache
@@ -65,6 +93,33 @@ def found(
     )
     recall = {f"{row['definition']}@{row['rank']}": float(row["value"]) for row in report["recall"]}
     return Found(code_bytes=made["bytes"], bytes_per_row=made["bytes_per_row"], recall=recall)
+
+
+def by_drawn_rows(data: Data, kernel: str, spec: EncoderSpec, codes: Path) -> Drawn:
+    """Encode a store at ``codes``, search, and tell queries apart by their nearest row."""
+    api.encode(data.store, codes, kernel=kernel, encoder=spec)
+    _, hits = api.search(codes, data.queries, k=FOUND, threads=available_cores())
+    model, true = open_code_store(codes).model, truth(data, kernel)
+    drawn = np.concatenate([rows for name, rows in model.items() if name.endswith("_rows")])
+    nearest = np.isin(true.ids[:, 0], drawn)
+    return Drawn(
+        rows=len(drawn),
+        nearest=float(nearest.mean()),
+        first_hits=float(np.isin(hits.ids[:, 0], drawn).mean()),
+        recall={
+            "all queries": _recall(hits, true, np.ones_like(nearest)),
+            "nearest row drawn": _recall(hits, true, nearest),
+            "nearest row not drawn": _recall(hits, true, ~nearest),
+        },
+    )
+
+
+def _recall(hits: Hits, true: Hits, chosen: NDArray[np.bool_]) -> dict[str, float] | None:
+    """Return the recall of the chosen queries by ``definition@rank``; None if they are too few."""
+    if chosen.sum() < FEWEST:
+        return None
+    some, true_some = (Hits(scores=None, ids=each.ids[chosen]) for each in (hits, true))
+    return {f"{row['definition']}@{row['rank']}": row["value"] for row in recalls(some, true_some)}
 
 
 def ratios(data: Data, code_bytes: int) -> tuple[float, float]:

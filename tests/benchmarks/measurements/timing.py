@@ -8,13 +8,15 @@ REPEATS = 5
 
 
 def interleaved(
-    tasks: Mapping[str, Callable[[], object]], repeats: int = REPEATS
+    tasks: Mapping[str, Callable[[], object]],
+    repeats: int = REPEATS,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Return the median seconds of each task over ``repeats`` rounds, after one untimed round."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(repeats + 1):
         for name, task in tasks.items():
-            began = time.perf_counter()
+            began = clock()
             task()
-            times[name].append(time.perf_counter() - began)
+            times[name].append(clock() - began)
     return {name: statistics.median(values[1:]) for name, values in times.items()}
