@@ -53,8 +53,8 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
 @_number(
     "--first", 1, "The first of every second query in the section on drawn rows: 0 to choose by."
 )
-@_pair("--gist", "Other data, on which rankings by product and distance are compared too.")
-@_pair("--bow", "Counts of visual words, scipy's sparse .npz, for the section on drawn rows.")
+@_pair("--gist", "Other data, for the sections on metrics and on drawn rows.")
+@_pair("--bow", "Counts of visual words, scipy's sparse .npz, for the same sections.")
 @click.option("--bigann", metavar="BASE", help="Another base for the table of preprocessing.")
 @report_options
 def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:

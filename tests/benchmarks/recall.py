@@ -69,20 +69,18 @@ class Setup:
         return self._data("main", self.base, self.query_file)
 
     @cached_property
-    def gist_data(self) -> recall.Data | None:
-        """The second data, if they are named."""
-        return self._data("gist", *self.gist) if self.gist else None
+    def sets(self) -> dict[str, recall.Data]:
+        """The sets by name: the main data, and others that are named."""
+        named = {"GIST": self.gist, "bags of words": self.bow}
+        others = {name: self._data(name, *pair) for name, pair in named.items() if pair}
+        return {"main data": self.data} | others
 
     @cached_property
     def halves(self) -> dict[str, recall.Data]:
         """The sets by name, each with every second query."""
-        named = {"main": self.data, "GIST": self.gist_data}
-        if self.bow:
-            named["bags of words"] = self._data("bow", *self.bow)
         return {
             name: replace(data, queries=self._half(name, data.queries))
-            for name, data in named.items()
-            if data is not None
+            for name, data in self.sets.items()
         }
 
     def _half(self, name: str, path: str) -> str:
@@ -161,20 +159,18 @@ def _weights(setup: Setup) -> list[Table]:
 
 
 def _metric(setup: Setup) -> list[Table]:
-    named = {"main data": setup.data, "GIST": setup.gist_data}
     tables = []
-    for name, data in named.items():
-        if data is not None:
-            rows = [
-                {"metric": metric}
-                | {
-                    kernel: _texmex(recall.found(data, kernel, metric=metric).recall)
-                    for kernel in setup.kernels
-                }
-                for metric in ("product", "distance")
-            ]
-            title = f"R@1 / R@10 / R@100, {name}: {data}, int8 weights"
-            tables.append(Table(title=title, rows=rows, keys=("metric",)))
+    for name, data in setup.sets.items():
+        rows = [
+            {"metric": metric}
+            | {
+                kernel: _texmex(recall.found(data, kernel, metric=metric).recall)
+                for kernel in setup.kernels
+            }
+            for metric in ("product", "distance")
+        ]
+        title = f"R@1 / R@10 / R@100, {name}: {data}, int8 weights"
+        tables.append(Table(title=title, rows=rows, keys=("metric",)))
     return tables
 
 
