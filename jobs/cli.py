@@ -295,7 +295,8 @@ def index(*, json: bool, **values: object) -> None:
     "--rerank",
     type=int,
     metavar="R",
-    help="Score the R best codes of each query again by the true kernel.",
+    help="Score the R best codes of each query again by the true kernel. Codes that prove answer a "
+    "thousand queries at once faster by --exact.",
 )
 @click.option(
     "--exact",
