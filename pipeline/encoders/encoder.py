@@ -96,7 +96,10 @@ def option(
 
 
 METRIC = option(
-    "metric", "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row.", choices=METRICS
+    "metric",
+    "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row. With aska, distance ranks rows that "
+    "are atoms low.",
+    choices=METRICS,
 )
 TRAINING_ROWS = option("training_rows", "Rows that the codes are learned from.")
 

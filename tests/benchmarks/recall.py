@@ -390,9 +390,10 @@ how Davis et al. count. Their codes of SIFT1M take 67.8 bytes per row, a ratio o
             text="""
 `--metric product` ranks ASKA codes by the paper's score, the inner product of the query and the
 approximated row. `--metric distance` ranks by the distance between them: it adds half of the
-squared residual, which the code stores. Distance favours rows that are approximated badly where the
-quality of approximation differs between rows. Measure both on your own data; product is the
-default.
+squared residual, which the code stores. So it favours rows that are approximated badly. An atom's
+own row has no residual and comes late. Where atoms are many of the rows, as of GIST and of the bags
+of words here, `distance` loses the queries whose nearest row is an atom: the next section tells them
+apart. Product is the default.
 """,
             measure=_metric,
         ),
@@ -416,8 +417,8 @@ drawn. One seed; nothing is reranked.
             text="""
 The protocol of Davis, Balzer & Soatto (Figs. 5 and 6): every encoder does the same work per row, N
 atoms, N sub-quantizers, 300 N / 8 bits or 4 N projections (`mercore compare --operations N`).
-Nothing is reranked. *Greatest deviation* is the greatest standard deviation over the seeds, of all
-kernels and ranks.
+ASKA's 8,192 atoms are 2.6 % of the rows. Nothing is reranked. *Greatest deviation* is the greatest
+standard deviation over the seeds, of all kernels and ranks.
 """,
             measure=_operations,
             plot=Plot("Recall@R of encoders at equal operations, one panel per kernel", _draw),
@@ -427,7 +428,7 @@ kernels and ranks.
             title="Encoders at equal bytes",
             text="""
 Every encoder gets its largest code that fits (`mercore compare --bytes B`), whatever work it takes
-to scan. Nothing is reranked.
+to scan. ASKA's 8,192 atoms are 2.6 % of the rows. Nothing is reranked.
 """,
             measure=_bytes,
             plot=Plot("Recall@R of encoders at equal bytes, one panel per kernel", _draw),
