@@ -274,7 +274,7 @@ def test_recall_tells_rows_that_are_atoms_from_the_others(tmp_path: Path) -> Non
     atoms = draw_rows(np.random.default_rng(spec.random_state), 300, 100)
     assert (found.rows, found.nearest) == (100, (atoms < 200).mean() / 2)
     drawn, others, every = (
-        found.recall[name]["texmex@1"]
+        (found.recall[name] or {})["texmex@1"]
         for name in ("nearest row drawn", "nearest row not drawn", "all queries")
     )
     assert drawn == 1 > every > others
