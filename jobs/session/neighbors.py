@@ -162,7 +162,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         ids : int64[nq, n_neighbors]
         """
         check_is_fitted(self)
-        k = _checked(self.n_neighbors if n_neighbors is None else n_neighbors)
+        most = self.n_samples_fit_ - (X is None)
+        k = _checked(self.n_neighbors if n_neighbors is None else n_neighbors, most)
         hits = self._nearest(self._queries(X), k) if X is not None else self._others(k)
         return (self._distances(hits), hits.ids) if return_distance else hits.ids
 
@@ -320,17 +321,19 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _checked(k: object) -> int:
+def _checked(k: object, most: int) -> int:
     """Return a number of neighbours.
 
     Raises
     ------
     InputError
-        If it is not a whole number above 0.
+        If it is not a whole number from 1 to ``most``, the number of rows that can be neighbours.
     """
-    if not isinstance(k, Integral) or k < 1:
+    if not isinstance(k, Integral) or not 1 <= k <= most:
+        fix = f"n_neighbors={min(5, most)}" if most else "fit two rows or more"
         raise InputError(
-            f"n_neighbors is {k!r}: expected a whole number above 0. Fix: n_neighbors=5."
+            f"n_neighbors is {k!r}: expected a whole number from 1 to {most}, the rows that can be "
+            f"neighbours. Fix: {fix}."
         )
     return int(k)
 

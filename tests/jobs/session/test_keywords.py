@@ -20,13 +20,19 @@ from tests.support.making import histograms
         ("Fix: --kernel rbf --gamma median, which", 'Fix: kernel="rbf", gamma="median", which'),
         ("Fix: leave --rerank out.", "Fix: leave rerank out."),
         ("Fix: --rows 0:1000, or leave --rows out.", 'Fix: rows="0:1000", or leave rows out.'),
-        ("found --encoder pq. Fix: leave --x-y out.", 'found encoder="pq". Fix: leave x_y out.'),
+        (
+            "found --encoder pq. Fix: leave --part-rows out.",
+            'found encoder="pq". Fix: leave part_rows out.',
+        ),
         ("Fix: a larger --memory, fewer --workers", "Fix: a larger memory, fewer workers"),
         ("Fix: name another with --out.", "Fix: name another with out."),
         ("replace it with --force.", "replace it with force=True."),
         ("Fix: leave --force out.", "Fix: leave force out."),
         ("--random-state must not be", "random_state must not be"),
         ("Fix: mercore encode A B --encoder pq", "Fix: mercore encode A B --encoder pq"),
+        ("k is 7. Fix: leave -k out.", "k is 7. Fix: leave k out."),
+        ("k is 7. Fix: -k 5", "k is 7. Fix: k=5"),
+        ("'runs--old/a' holds --x-y", "'runs--old/a' holds --x-y"),
     ],
 )
 def test_options_become_keywords(message: str, expected: str) -> None:
@@ -35,6 +41,25 @@ def test_options_become_keywords(message: str, expected: str) -> None:
 
 def test_every_command_is_known() -> None:
     assert set(VERBS) == set(cli.main.commands)
+
+
+@loop_over(
+    "name", ["runs--old/a-b", "a --exact b", "leave --out out", "mercore search a", "--k", "-"]
+)
+def test_a_path_stays_as_the_caller_wrote_it(name: str, tmp_path: Path) -> None:
+    with pytest.raises(mercore.MercoreError) as missing:
+        mercore.info(name)
+    assert str(missing.value) == f"{name} does not exist: expected a store. Fix: check the path."
+    rows, hits = histograms(40, 8, seed=1), tmp_path / name / "hits.npy"
+    hits.parent.mkdir(parents=True)
+    np.save(hits, np.zeros((1, 2), np.int64))
+    mercore.ingest(rows, tmp_path / "rows")
+    with pytest.raises(mercore.MercoreError) as refusal:
+        mercore.verify(tmp_path / "rows", rows[:1], hits, kernel="chi2", k=9)
+    assert str(refusal.value) == (
+        f"k is out of range: found 9, expected 1 to 2, the ids per query in {hits}. "
+        "Fix: leave k out."
+    )
 
 
 def test_errors_of_python_name_keywords(tmp_path: Path) -> None:

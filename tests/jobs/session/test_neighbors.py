@@ -121,10 +121,15 @@ def test_it_works_in_a_pipeline() -> None:
     np.testing.assert_array_equal(found, truth(rows, scaled.astype(np.float32), 3)[1])
 
 
-@pytest.mark.parametrize("k", [0, 2.5, 301])
+@pytest.mark.parametrize("k", [0, 2.5, 301, 300])
 def test_a_number_of_neighbours_that_cannot_be_is_refused(k: Any, nearest: KernelNeighbors) -> None:
-    with pytest.raises(InputError, match="Fix:"):
-        nearest.kneighbors(QUERIES, n_neighbors=k)
+    queries, most = (None, 299) if k == 300 else (QUERIES, 300)  # no row is its own neighbour
+    with pytest.raises(InputError) as refusal:
+        nearest.kneighbors(queries, n_neighbors=k)
+    assert str(refusal.value) == (
+        f"n_neighbors is {k}: expected a whole number from 1 to {most}, the rows that can be "
+        "neighbours. Fix: n_neighbors=5."
+    )
 
 
 def test_a_graph_has_a_column_for_every_row_of_the_source(tmp_path: Path) -> None:
