@@ -21,6 +21,7 @@ from mercore.jobs.session.open_store import OpenStore
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
 from mercore.stores.errors import InputError
+from mercore.stores.formats.array import matrix_of
 from mercore.stores.results.hits import Hits
 from mercore.stores.vectors import original_ids
 
@@ -106,7 +107,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : dtype[n, d], an array or a CSR matrix; or the path of a vector store
+        X : dtype[n, d], an array, a data frame, an Arrow table or a CSR matrix; a column of lists;
+            or the path of a vector store
         y : has no meaning, and is there for pipelines
         """
         if self._kind is not None and not (self._kind.normalised or self._kind.ascending):
@@ -121,7 +123,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, str | Path):
             self._vectors = Path(X)
         else:
-            rows = validate_data(self, X, accept_sparse="csr", dtype=DTYPES)
+            rows = validate_data(self, matrix_of(X), accept_sparse="csr", dtype=DTYPES)
             if self._positive:
                 check_non_negative(rows, type(self).__name__)
             self._vectors = folder / "vectors.zarr"
@@ -248,7 +250,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         return Hits(ids=ids, scores=scores)
 
     def _queries(self, X: ArrayLike) -> Any:  # noqa: ANN401 - rows of any kind
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=DTYPES)
+        given = matrix_of(X)
+        return validate_data(self, given, reset=False, accept_sparse="csr", dtype=DTYPES)
 
     @property
     def _proves(self) -> bool:
@@ -329,7 +332,7 @@ def _checked(k: object, most: int) -> int:
     InputError
         If it is not a whole number from 1 to ``most``, the number of rows that can be neighbours.
     """
-    if not isinstance(k, Integral) or not 1 <= k <= most:
+    if not isinstance(k, Integral) or not 1 <= int(k) <= most:
         fix = f"n_neighbors={min(5, most)}" if most else "fit two rows or more"
         raise InputError(
             f"n_neighbors is {k!r}: expected a whole number from 1 to {most}, the rows that can be "

@@ -1,15 +1,18 @@
-"""Sources of rows in memory: arrays of any library, data frames, sparse matrices and lists."""
+"""Sources of rows in memory: arrays of any library, tables, sparse matrices and lists."""
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.formats.source import Source, check_row_range, check_shape, digest_rows
+
+if TYPE_CHECKING:
+    from mercore.stores.formats.arrow import ArrowSource
 
 NAME = "the array"
 
@@ -46,7 +49,19 @@ class Frame(Protocol):
         """Return the numbers."""
 
 
-Sliced: TypeAlias = SlicedArray | Frame | Sequence[Any]  # rows in memory
+@runtime_checkable
+class ArrowData(Protocol):
+    """A table, a record batch or a column of pyarrow."""
+
+    def validate(self, *, full: bool = False) -> None:
+        """Raise if the data are no valid Arrow."""
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+
+
+Sliced: TypeAlias = SlicedArray | Frame | ArrowData | Sequence[Any]  # rows in memory
 AnyRows: TypeAlias = str | Sliced
 
 
@@ -97,8 +112,8 @@ class ArraySource:
         return digest_rows(self, kind="array", stored=self.source_dtype, size=size)
 
 
-def open_array(rows: Any) -> ArraySource:  # noqa: ANN401 - what is no array is refused
-    """Open an array, a data frame, a sparse matrix, or a list of lists of numbers.
+def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refused
+    """Open an array, a data frame, an Arrow table, a column of lists, a sparse matrix, or lists.
 
     Raises
     ------
@@ -109,6 +124,8 @@ def open_array(rows: Any) -> ArraySource:  # noqa: ANN401 - what is no array is 
         return ArraySource(_array_of_lists(rows))
     if hasattr(rows, "tocsr"):
         return _open_sparse(rows)
+    if _is_arrow(rows):
+        return _open_arrow(rows)
     if isinstance(rows, Frame):
         return _open_frame(rows)
     if not isinstance(rows, SlicedArray):
@@ -117,6 +134,36 @@ def open_array(rows: Any) -> ArraySource:  # noqa: ANN401 - what is no array is 
             f"rows are of type {kind}, expected a path or a 2-D array. Fix: numpy.asarray(rows)."
         )
     return ArraySource(rows)
+
+
+def matrix_of(rows: Any) -> Any:  # noqa: ANN401 - rows of any kind
+    """Return a column of lists, alone or in a table, as an array [n, d]; other rows unchanged.
+
+    Raises
+    ------
+    FormatError
+        If the lists differ in length.
+    """
+    if not _is_arrow(rows):
+        return rows
+    source = _open_arrow(rows)
+    return source.read(0, source.shape[0]) if source.holds_lists else rows
+
+
+def _is_arrow(rows: Any) -> bool:  # noqa: ANN401 - rows of any kind
+    """Return whether rows are read by way of Arrow: its data, columns and frames of objects."""
+    if type(rows).__module__.partition(".")[0] == "pyarrow":
+        return True
+    if not (hasattr(rows, "iloc") or hasattr(rows, "to_arrow")):
+        return False
+    return len(rows.shape) == 1 or (isinstance(rows, Frame) and _stored(rows).kind == "O")
+
+
+def _open_arrow(rows: Any) -> "ArrowSource":  # noqa: ANN401 - Arrow data, or what becomes it
+    """Open an Arrow table or column, or a data frame or column that becomes one."""
+    from mercore.stores.formats.arrow import open_table
+
+    return open_table(rows)
 
 
 def _dtype_of(array: SlicedArray) -> np.dtype[Any]:
@@ -155,23 +202,24 @@ def _open_sparse(rows: Any) -> ArraySource:  # noqa: ANN401 - any class of scipy
 
 
 def _open_frame(frame: Any) -> ArraySource:  # noqa: ANN401 - a class of pandas or polars
-    """Open a data frame whose columns are numbers."""
-    rows = getattr(frame, "iloc", frame)  # the positions of pandas, whatever its index
+    """Open a data frame whose columns are numbers of NumPy."""
+    rows = _by_position(frame)
     if not callable(getattr(frame, "to_numpy", None)) or not hasattr(rows, "__getitem__"):
         raise FormatError(
             f"rows are of type {type(frame).__name__}, expected a path or a 2-D array. Fix: "
             "numpy.asarray(rows)."
         )
-    stored = np.asarray(rows[0:0].to_numpy()).dtype
-    if stored.kind == "O":
-        raise FormatError(
-            f"the data frame has columns that are no numbers of NumPy ({_kinds(frame)}), expected "
-            "numbers alone. Fix: choose its columns, or frame.astype('float32')."
-        )
-    return ArraySource(frame, stored=stored, block=lambda start, stop: rows[start:stop].to_numpy())
+    return ArraySource(
+        frame, stored=_stored(frame), block=lambda start, stop: rows[start:stop].to_numpy()
+    )
 
 
-def _kinds(frame: Any) -> str:  # noqa: ANN401 - a class of pandas or polars
-    """Return the first columns of a data frame with their types."""
-    pairs = list(zip(frame.columns, frame.dtypes, strict=False))[:4]
-    return ", ".join(f"{name}: {kind}" for name, kind in pairs)
+def _by_position(frame: Any) -> Any:  # noqa: ANN401 - a class of pandas or polars
+    """Return a data frame whose slices are of positions, whatever its index."""
+    return getattr(frame, "iloc", frame)
+
+
+def _stored(frame: Any) -> np.dtype[Any]:  # noqa: ANN401 - a class of pandas or polars
+    """Return the dtype of a data frame as an array."""
+    dtype: np.dtype[Any] = np.asarray(_by_position(frame)[0:0].to_numpy()).dtype
+    return dtype

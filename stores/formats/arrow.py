@@ -1,10 +1,11 @@
-"""Parquet and Arrow (Feather) files: a column of lists, or several columns of numbers, as rows."""
+"""Parquet and Arrow (Feather) files, and tables in memory: a column of lists, or columns of numbers,
+as rows."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
 from mercore.stores.location.publish import storage_errors
 
+TABLE = "the table"  # the name of rows in memory
 BATCH_BYTES = 8 << 20
 BUFFER_BYTES = 1 << 20
 BAD_ARROW = (pa.ArrowException, ValueError, LookupError, TypeError, OverflowError, MemoryError)
@@ -32,15 +34,21 @@ class Piece:
 
 
 class ArrowSource:
-    """A ``Source`` over files of one schema, in their order; ``columns`` names the numbers.
+    """A ``Source`` over files of one schema, in their order, or over a table in memory.
 
-    It goes on where it stopped, so that blocks in order are decoded once. Other rows are decoded
+    ``columns`` names the numbers; ``opened`` opens a path. It goes on where it stopped, so that blocks in order are decoded once. Other rows are decoded
     from the first of their row group on.
     """
 
-    def __init__(self, name: str, paths: list[str], columns: str | None) -> None:
-        self.name = name
-        first = _opened(paths[0])
+    def __init__(
+        self,
+        name: str,
+        paths: list[str],
+        columns: str | None,
+        opened: "Callable[[str], Pieces] | None" = None,
+    ) -> None:
+        self.name, self._opened = name, opened or _opened
+        first = self._opened(paths[0])
         self._columns = _chosen(first.schema, columns, name)
         self._fields = _fields_of(first, self._columns, paths[0])
         self._pieces = [piece for path in paths for piece in self._pieces_of(path)]
@@ -76,9 +84,14 @@ class ArrowSource:
         stored = self.source_dtype
         return digest_rows(self, kind="arrow", stored=stored, size=n * d * stored.itemsize)
 
+    @property
+    def holds_lists(self) -> bool:
+        """Whether the rows are those of a column of lists."""
+        return _is_list(self._fields[0].type)
+
     def _pieces_of(self, path: str) -> list[Piece]:
         """Return the pieces of a file, whose columns must be those of the first."""
-        file = _opened(path)
+        file = self._opened(path)
         found = _fields_of(file, self._columns, path)
         if found != self._fields:
             raise FormatError(
@@ -89,7 +102,7 @@ class ArrowSource:
 
     def _dims(self) -> int:
         """Return d: the count of columns, or of the numbers of row 0."""
-        if not _is_list(self._fields[0].type):
+        if not self.holds_lists:
             return len(self._fields)
         if not self._pieces:
             raise FormatError(
@@ -120,7 +133,7 @@ class ArrowSource:
         rows = f"the rows from {self._starts[number]} on"
         with storage_errors("read", piece.path):
             try:
-                for batch in _opened(piece.path).batches(piece.number, self._columns):
+                for batch in self._opened(piece.path).batches(piece.number, self._columns):
                     batch.validate(full=True)
                     if batch.num_rows:
                         yield batch
@@ -129,13 +142,13 @@ class ArrowSource:
 
     def _numbers(self, batch: pa.RecordBatch, first: int) -> NDArray[Any]:
         """Return the numbers of a batch, dtype[rows, d]."""
-        if not _is_list(self._fields[0].type):
+        if not self.holds_lists:
             return np.column_stack(
                 [self._converted(_plain(each, self.name, first)[:, None], first) for each in batch]
             )
         column = _storage(batch.column(0))
         _check_lengths(column, self.shape[1], self.name, first)
-        values = _plain(column.flatten(), self.name, first)
+        values = _plain(column.flatten(), self.name, first, self.shape[1])
         return self._converted(values.reshape(-1, self.shape[1]), first)
 
     def _converted(self, values: NDArray[Any], first: int) -> NDArray[Any]:
@@ -197,6 +210,64 @@ class ArrowPieces:
         yield self._file.get_batch(number).select(columns)
 
 
+class TablePieces:
+    """The batches of a table in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.schema = table.schema
+        size = max(1, table.nbytes // max(1, table.num_rows))
+        self._batches = table.to_batches(max_chunksize=max(1, BATCH_BYTES // size))
+
+    def pieces(self) -> list[Piece]:
+        """Return the batches."""
+        counts = enumerate(batch.num_rows for batch in self._batches)
+        return [Piece(path=TABLE, number=number, rows=rows) for number, rows in counts if rows]
+
+    def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the one batch of a number."""
+        yield self._batches[number].select(columns)
+
+
+Pieces: TypeAlias = ParquetPieces | ArrowPieces | TablePieces
+
+
+def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - of pyarrow, pandas or polars
+    """Open a table of pyarrow, a data frame of pandas or polars, or a column of lists.
+
+    Raises
+    ------
+    FormatError
+        If its columns are no rows of numbers.
+    """
+    try:
+        pieces = TablePieces(_table_of(rows))
+    except BAD_ARROW as error:
+        raise FormatError(
+            f"{TABLE} holds values that are no column of Arrow ({_first_line(error)}), expected "
+            "numbers, or one column of lists of numbers. Fix: leave the other columns out."
+        ) from error
+    return ArrowSource(TABLE, [TABLE], None, lambda _: pieces)
+
+
+def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
+    """Return rows as a table of Arrow; NaN stays NaN."""
+    if hasattr(rows, "iloc") and len(rows.shape) > 1:
+        columns = [pa.array(column, from_pandas=False) for _, column in rows.items()]
+        return pa.Table.from_arrays(columns, [str(name) for name in rows.columns])
+    if hasattr(rows, "iloc"):
+        held = pa.array(rows, from_pandas=False)
+    else:
+        held = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
+    if isinstance(held, pa.RecordBatch):
+        return pa.Table.from_batches([held])
+    if not isinstance(held, pa.Table) and not _is_list(held.type):
+        raise FormatError(
+            f"rows are a column of {held.type}, expected two dimensions: a column of lists, or a "
+            "table. Fix: name a table of columns."
+        )
+    return held if isinstance(held, pa.Table) else pa.table({"rows": held})
+
+
 def open_arrow(path: str, member: str | None) -> ArrowSource:
     """Open a Parquet or Arrow file; ``member`` names a column, or several with commas.
 
@@ -210,7 +281,7 @@ def open_arrow(path: str, member: str | None) -> ArrowSource:
     return ArrowSource(path, [path], member)
 
 
-def _opened(path: str) -> "ParquetPieces | ArrowPieces":
+def _opened(path: str) -> "Pieces":
     """Open a file by its first bytes."""
     file = open_binary(path)
     reader = pa.PythonFile(FileReader(file), mode="r")
@@ -229,16 +300,15 @@ def _decode_names(schema: pa.Schema) -> None:
         _ = field.name, str(field.type)
 
 
-def _fields_of(
-    file: "ParquetPieces | ArrowPieces", columns: list[str], path: str
-) -> list[pa.Field]:
+def _fields_of(file: "Pieces", columns: list[str], path: str) -> list[pa.Field]:
     """Return the names and types of columns."""
     names = file.schema.names
     for name in columns:
         if names.count(name) != 1:
+            fix = "give each column its name" if path == TABLE else f"{path}::COLUMN"
             raise FormatError(
                 f"{path}: {names.count(name)} columns {name!r}, expected one of "
-                f"{', '.join(names)}. Fix: {path}::COLUMN"
+                f"{', '.join(names)}. Fix: {fix}"
             )
     return [pa.field(name, file.schema.field(name).type) for name in columns]
 
@@ -257,9 +327,10 @@ def _chosen(schema: pa.Schema, columns: str | None, name: str) -> list[str]:
         return lists
     plain = [field.name for field in schema if _is_number(field.type)]
     if lists or len(plain) < len(schema.names) or not plain:
+        fix = f"name the column, as {name}::COLUMN, or several as {name}::A,B,C"
         raise FormatError(
             f"{name}: columns {_shown(list(schema))}, expected one of lists, or numbers "
-            f"alone. Fix: name the column, as {name}::COLUMN, or several as {name}::A,B,C."
+            f"alone. Fix: {'leave the others out' if name == TABLE else fix}."
         )
     return plain
 
@@ -317,18 +388,23 @@ def _check_lengths(column: pa.Array, d: int, name: str, first: int) -> None:
         )
 
 
-def _plain(values: pa.Array, name: str, first: int) -> NDArray[Any]:
-    """Return the numbers of an array without nulls."""
+def _plain(values: pa.Array, name: str, first: int, width: int = 1) -> NDArray[Any]:
+    """Return the numbers of an array without nulls; ``width`` of them are a row."""
     if values.null_count:
+        missing = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
         raise FormatError(
-            f"{name}: a number is missing (null) in a row from {first} on, expected numbers. "
-            "Fix: fill or drop such rows."
+            f"{name}: a number is missing (null) in row {first + missing // width}, expected "
+            "numbers. Fix: fill or drop such rows."
         )
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _undecoded(name: str, what: str, error: BaseException) -> FormatError:
-    text = (str(error).splitlines() or [type(error).__name__])[0][:200]
     return FormatError(
-        f"{name}: {what} cannot be decoded ({text}). Fix: fetch or write the file again."
+        f"{name}: {what} cannot be decoded ({_first_line(error)}). Fix: fetch or write the file "
+        "again."
     )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -15,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import mercore
 from mercore import KernelNeighbors
-from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.errors import ExistsError, FormatError, InputError
 from tests.independent import reference
 from tests.support.making import histograms
 
@@ -66,6 +68,20 @@ def test_no_row_is_its_own_neighbour(nearest: KernelNeighbors) -> None:
     for row, found in enumerate(ids):
         assert found.tolist() == [each for each in true[row] if each != row][:4]
     assert [values.shape for values in nearest.kneighbors()] == [(300, 5)] * 2
+
+
+def test_a_column_of_lists_is_a_matrix(nearest: KernelNeighbors) -> None:
+    true = nearest.kneighbors(QUERIES, return_distance=False)
+    rows, queries = polars.DataFrame({"rows": ROWS}), pandas.DataFrame({"rows": list(QUERIES)})
+    for given, asked in (
+        (rows, queries),
+        (rows["rows"], queries["rows"]),
+        (rows.to_arrow(), queries),
+    ):
+        found = KernelNeighbors(kernel="chi2").fit(given).kneighbors(asked, return_distance=False)
+        np.testing.assert_array_equal(found, true)
+    with pytest.raises(FormatError, match="row 1 has 2 numbers, expected 3 as in row 0"):
+        KernelNeighbors().fit(pandas.Series([[1.0, 2.0, 3.0], [4.0, 5.0]]))
 
 
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])

@@ -7,6 +7,7 @@ import dask.array
 import numpy as np
 import pandas
 import polars
+import pyarrow
 import pytest
 import scipy.sparse
 import xarray
@@ -16,6 +17,21 @@ from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.formats import Sliced, open_source
 
 ROWS = np.random.default_rng(0).integers(0, 256, (20, 5))
+LISTS = pandas.Series(list(ROWS.astype(np.float32)), index=np.arange(20)[::-1])
+COLUMN = pyarrow.array(ROWS.astype(np.float32).tolist(), pyarrow.list_(pyarrow.float32(), 5))
+TABLE = pyarrow.table({f"x{i}": ROWS[:, i].astype(np.float32) for i in range(5)})
+TABLES: dict[str, Any] = {
+    "pandas": pandas.DataFrame({"id": list("abcdefghijklmnopqrst"), "rows": LISTS.to_numpy()}),
+    "pandas column": LISTS,
+    "polars arrays": polars.DataFrame({"rows": ROWS.astype(np.float32)}),
+    "polars lists": polars.DataFrame({"id": range(20), "rows": ROWS.astype(np.float32).tolist()}),
+    "polars column": polars.Series("rows", ROWS.astype(np.float32)),
+    "table": TABLE,
+    "table of lists": pyarrow.table({"rows": COLUMN}),
+    "record batch": TABLE.to_batches()[0],
+    "lists": COLUMN,
+    "chunks": pyarrow.chunked_array([COLUMN[:7], COLUMN[7:7], COLUMN[7:]]),
+}
 
 
 @pytest.mark.parametrize(
@@ -93,6 +109,9 @@ def test_what_a_notebook_holds_is_read() -> None:
         frame,
         polars.DataFrame(rows),
         xarray.DataArray(rows, dims=("row", "column")),
+        frame.convert_dtypes(),  # nullable
+        frame.astype("Float32"),
+        *TABLES.values(),
     ):
         source = open_source(array)
         assert source.shape == (20, 5)
@@ -124,11 +143,25 @@ def test_only_the_blocks_that_are_read_are_computed() -> None:
         ([[1, 2], [3]], "the list of rows is no matrix"),
         ([1, 2, 3], "expected two dimensions"),
         ([["a", "b"]], "the numbers are <U1"),
-        (pandas.DataFrame({"a": ["x"], "b": [1.0]}), r"no numbers of NumPy \(a: .*, b: float64\)"),
+        (
+            pandas.DataFrame({"a": ["x"], "b": [1.0]}),
+            r"the table: columns a \(.*string\), b \(double\), expected one of lists, or numbers alone. "
+            "Fix: leave the others out.",
+        ),
+        (
+            pandas.Series([[1.0, 2.0], [3.0, 4.0], [5.0]]),
+            "the table: row 2 has 1 numbers, expected 2 as in row 0. Fix: drop that row",
+        ),
+        (
+            pandas.DataFrame({"a": pandas.array([1, 2, None], "Int64"), "b": [1.0, 2.0, 3.0]}),
+            r"the table: a number is missing \(null\) in row 2, expected numbers",
+        ),
+        (pandas.Series([np.eye(2)]), "the table holds values that are no column of Arrow"),
+        (pyarrow.array([1.0, 2.0]), "rows are a column of double, expected two dimensions"),
         (scipy.sparse.csc_array(ROWS), "a sparse csc_array, expected CSR. Fix: rows.tocsr()"),
         ({"a": 1}, "rows are of type dict, expected a path"),
     ],
 )
 def test_what_is_no_rows_is_refused(rows: Any, told: str) -> None:
     with pytest.raises(FormatError, match=told):
-        open_source(rows)
+        open_source(rows).read(0, 3)

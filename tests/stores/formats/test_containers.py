@@ -237,7 +237,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
     [
         ([1.0, 2.0], "row 2 has 2 numbers, expected 3 as in row 0"),
         (None, "row 2 is missing, expected 3 as in row 0"),
-        ([1.0, None, 2.0], r"a number is missing \(null\)"),
+        ([1.0, None, 2.0], r"a number is missing \(null\) in row 2,"),
     ],
 )
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather"])
