@@ -1,18 +1,28 @@
-"""Notices and errors on stderr, and lines without control characters for any terminal."""
+"""Notices, warnings and errors on stderr, and lines without control characters."""
 
 import errno
 import logging
 import os
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from mercore.jobs.help import VerbGroup
-from mercore.stores.cache_folder import NOTICE, is_first_use
-from mercore.stores.errors import ExistsError, FormatError, InputError, MercoreError, NotFoundError
+from mercore.stores.cache_folder import NAMESPACE, NOTICE, is_first_use
+from mercore.stores.errors import (
+    ExistsError,
+    FormatError,
+    InputError,
+    MercoreError,
+    MercoreWarning,
+    NotFoundError,
+)
 
 ANSWER_IS_NO, USAGE = 1, 2
 INTERRUPTED, STDOUT_CLOSED = 130, 141  # the codes of shells for SIGINT and SIGPIPE
@@ -33,6 +43,7 @@ AFTER_INTERRUPT = {
 CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_WARNED: set[tuple[str, int, str]] = set()  # places of warnings, with their texts
 EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
 
 
@@ -74,6 +85,46 @@ def announce_first_use() -> None:
         _LOGGER.info(NOTICE)
 
 
+def warn(text: str) -> None:
+    """Warn once per place, where the first caller outside of mercore stands.
+
+    Python's own memory of places does not last: each ``catch_warnings``, as of scikit-learn's
+    checks, clears it.
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals["__name__"].partition(".")[0] == NAMESPACE:
+        level, frame = level + 1, frame.f_back
+    place = (frame.f_code.co_filename, frame.f_lineno, text)
+    if place not in _WARNED:
+        warnings.warn(text, MercoreWarning, stacklevel=level)
+        _WARNED.add(place)
+
+
+@contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Print each warning of mercore as one line on stderr."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(  # noqa: PLR0913, PLR0917 - as Python declares it
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, MercoreWarning):
+                click.echo(str(message), err=True)
+            else:
+                shown(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", MercoreWarning)
+        _WARNED.clear()
+        yield
+
+
 class Verbs(VerbGroup):
     """A group of verbs whose errors are printed as one paragraph, without a traceback."""
 
@@ -87,7 +138,8 @@ class Verbs(VerbGroup):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as click declares it
         """Run the verb; print errors on stderr. Exit with 2 after bad input, else with 1."""
         try:
-            return super().invoke(ctx)
+            with _printed_warnings():
+                return super().invoke(ctx)
         except click.ClickException as error:
             error.message = printable(error.message)  # type: ignore[misc]  # click shows it
             raise

@@ -9,6 +9,10 @@ class MercoreError(Exception):
     code: ClassVar[str] = "error"
 
 
+class MercoreWarning(UserWarning):
+    """A result that is right, and may not be the one that was meant."""
+
+
 class InputError(MercoreError, ValueError):
     """Values or options of the input are not usable."""
 

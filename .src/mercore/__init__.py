@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     )
     from mercore.jobs.session.neighbors import KernelNeighbors
     from mercore.jobs.session.open_store import open
-    from mercore.stores.errors import MercoreError
+    from mercore.stores.errors import MercoreError, MercoreWarning
 
 HOMES = {
     "KernelNeighbors": "mercore.jobs.session.neighbors",
     "MercoreError": "mercore.stores.errors",
+    "MercoreWarning": "mercore.stores.errors",
     "open": "mercore.jobs.session.open_store",
 }
 __all__ = [
     "KernelNeighbors",
     "MercoreError",
+    "MercoreWarning",
     "append",
     "check",
     "compare",

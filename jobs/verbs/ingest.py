@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mercore.jobs.notices import echo
+from mercore.jobs.notices import echo, warn
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.disk import check_disk, ingested_bytes
@@ -107,17 +107,16 @@ class IngestTask:
             drop, checked = self.options.drop, lease.checked(advance)
             made = ingest_source(self.source, writer, counter, drop=drop, advance=checked)
         print_bad_rows(made, 0, 0)
-        self._print_rounding()
+        self._warn_of_rounding()
         return {**describe_vectors(made), "seconds": round(time.perf_counter() - began, 3)}
 
-    def _print_rounding(self) -> None:
-        """Print that the store holds other numbers than the source, if it does."""
+    def _warn_of_rounding(self) -> None:
+        """Warn that the store holds other numbers than the source, if it does."""
         stored = self.source.source_dtype
         if stored.kind == "f" and stored.itemsize > self.source.dtype.itemsize:
-            echo(
+            warn(
                 f"{self.source.name} holds {stored.name}: the store keeps its numbers rounded to "
-                f"{self.source.dtype.name}",
-                err=True,
+                f"{self.source.dtype.name}"
             )
 
 

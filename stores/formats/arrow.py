@@ -1,5 +1,4 @@
-"""Parquet and Arrow (Feather) files, and tables in memory: a column of lists, or columns of numbers,
-as rows."""
+"""Parquet and Arrow (Feather) files, and tables in memory; lists or columns of numbers are rows."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -36,8 +35,8 @@ class Piece:
 class ArrowSource:
     """A ``Source`` over files of one schema, in their order, or over a table in memory.
 
-    ``columns`` names the numbers; ``opened`` opens a path. It goes on where it stopped, so that blocks in order are decoded once. Other rows are decoded
-    from the first of their row group on.
+    ``columns`` names the numbers, and ``opened`` opens a path. It goes on where it stopped, so that
+    blocks in order are decoded once. Other rows are decoded from the first of their row group on.
     """
 
     def __init__(

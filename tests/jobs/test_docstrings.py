@@ -9,7 +9,7 @@ import pytest
 import mercore
 from tests.support.making import histograms
 
-WITHOUT = {"MercoreError"}  # an error needs no example
+WITHOUT = {"MercoreError", "MercoreWarning"}  # these need no example
 
 
 @pytest.fixture(scope="module")

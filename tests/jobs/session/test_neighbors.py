@@ -1,6 +1,7 @@
 """The estimator is one of scikit-learn's, and its neighbours are those of the reference."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,19 @@ def test_neighbours_are_the_true_ones(encoder: str | None) -> None:
     true_distances, true_ids = truth(ROWS, QUERIES, 7)
     np.testing.assert_array_equal(ids, true_ids)
     np.testing.assert_allclose(distances, true_distances, atol=1e-7)
+
+
+def test_numbers_that_are_rounded_are_a_warning_of_the_caller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default", mercore.MercoreWarning)
+        for _ in range(2):
+            KernelNeighbors(kernel="chi2").fit(ROWS.astype(np.float64))
+    assert [(str(each.message), each.filename) for each in told] == [
+        ("the array holds float64: the store keeps its numbers rounded to float32", __file__)
+    ]
+    assert "rounded" not in capsys.readouterr().err
 
 
 def test_codes_are_reranked() -> None:
