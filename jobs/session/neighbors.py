@@ -1,5 +1,6 @@
 """Nearest neighbours under a kernel, as an estimator of scikit-learn."""
 
+from collections.abc import Iterator
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,11 +24,17 @@ from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
 from mercore.stores.errors import InputError
 from mercore.stores.formats.array import matrix_of
 from mercore.stores.results.hits import Hits
-from mercore.stores.vectors import original_ids
+from mercore.stores.rows import open_vectors
+from mercore.stores.vectors import blocks, original_ids
 
 DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
 RERANKED = 100  # codes per neighbour that are scored again if the user names no number
-FIRST_WITHIN = 64  # neighbours of the first search of a radius, which grows until it is left
+FIRST_WITHIN = 64  # neighbours of the first search of a radius
+GROWTH = 4  # factor of the next search, of the queries that have not left the radius yet
+FEW_WITHIN = (
+    512  # one neighbour in so many rows: for more, scoring every row is cheaper than bounds
+)
+BLOCK_ROWS = 1024  # rows that search for their own neighbours within a radius at a time
 EXACT = (CHOOSE, *(name for name, kind in ENCODERS.items() if kind.bounds))
 Ids = NDArray[np.int64]
 Distances = NDArray[np.float64]
@@ -211,20 +218,44 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         ids : object[nq], of int64[any]
         """
         check_is_fitted(self)
-        within, n = self.radius if radius is None else radius, self.n_samples_fit_
-        most = n if X is not None else n - 1
-        k = min(FIRST_WITHIN, most)
-        while True:
-            hits = (
-                self._exact(self._queries(X), k) if X is not None else self._others(k, exact=True)
-            )
+        within = self.radius if radius is None else radius
+        found = [
+            pair for queries, own in self._blocks(X) for pair in self._within(queries, within, own)
+        ]
+        distances, ids = (_as_objects(values) for values in zip(*found, strict=True))
+        return (distances, ids) if return_distance else ids
+
+    def _blocks(self, X: ArrayLike | None) -> Iterator[tuple[Any, Ids | None]]:
+        """Yield the queries, or blocks of the rows with their own ids."""
+        if X is not None:
+            yield self._queries(X), None
+            return
+        vectors = open_vectors(str(self._vectors))
+        for first, rows in blocks(vectors, 0, vectors.rows, BLOCK_ROWS):
+            yield rows, original_ids(np.arange(first, first + len(rows)), vectors.dropped)
+
+    def _within(self, queries: Any, radius: float, own: Ids | None) -> list[Any]:  # noqa: ANN401 - rows of any kind
+        """Return the distances and ids of all rows within a radius, per query.
+
+        The lists of those queries grow that have not left the radius yet.
+        """
+        most = self.n_samples_fit_ - (own is not None)
+        left, k = np.arange(queries.shape[0]), min(FIRST_WITHIN, most)
+        found: list[Any] = [None] * len(left)
+        while len(left):
+            search = self._exact if k * FEW_WITHIN <= self.n_samples_fit_ else self._every_row
+            hits = search(queries[left], k + (own is not None))
+            if own is not None:
+                hits = _without(hits, own[left])
             distances = self._distances(hits)
-            if k == most or (distances[:, -1] > within).all():
-                break
-            k = min(4 * k, most)
-        counts = (distances <= within).sum(axis=1)
-        ids = _cut(hits.ids, counts)
-        return (_cut(distances, counts), ids) if return_distance else ids
+            counts = (distances <= radius).sum(axis=1)
+            done = (counts < k) | (k == most)
+            for row in np.flatnonzero(done):
+                found[left[row]] = tuple(
+                    values[row, : counts[row]].copy() for values in (distances, hits.ids)
+                )
+            left, k = left[~done], min(GROWTH * k, most)
+        return found
 
     def _nearest(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the k nearest rows of each query by the encoder, or by every row."""
@@ -236,18 +267,17 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     def _exact(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the true k nearest rows of each query."""
         if self._codes is None or not self._proves:
-            return self._rows.search(queries, k=k)
+            return self._every_row(queries, k)
         return self._codes.search(queries, k=k, exact=True)
 
-    def _others(self, k: int, *, exact: bool = False) -> Hits:
+    def _every_row(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
+        """Return the true k nearest rows of each query, from the scores of every row."""
+        return self._rows.search(queries, k=k)
+
+    def _others(self, k: int) -> Hits:
         """Return the k nearest other rows of each row."""
-        search = self._exact if exact else self._nearest
-        hits = search(self._rows.where, k + 1)
-        itself = hits.ids == original_ids(np.arange(len(hits)), self._rows.dropped)[:, None]
-        itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others may come before it
-        shape = len(hits), k
-        ids, scores = (values[~itself].reshape(shape) for values in hits)
-        return Hits(ids=ids, scores=scores)
+        hits = self._nearest(self._rows.where, k + 1)
+        return _without(hits, original_ids(np.arange(len(hits)), self._rows.dropped))
 
     def _queries(self, X: ArrayLike) -> Any:  # noqa: ANN401 - rows of any kind
         given = matrix_of(X)
@@ -341,8 +371,17 @@ def _checked(k: object, most: int) -> int:
     return int(k)
 
 
-def _cut(values: NDArray[Any], counts: Ids) -> NDArray[np.object_]:
-    """Return the first ``counts[q]`` values of each row q of an array, object[nq]."""
+def _without(hits: Hits, own: Ids) -> Hits:
+    """Return hits of rows without the rows themselves, int64[nq]; each list is one shorter."""
+    assert hits.scores is not None
+    itself = hits.ids == own[:, None]
+    itself[~itself.any(axis=1), -1] = True  # of equal rows, enough others may come before it
+    shape = len(hits), hits.ids.shape[1] - 1
+    return Hits(ids=hits.ids[~itself].reshape(shape), scores=hits.scores[~itself].reshape(shape))
+
+
+def _as_objects(values: tuple[NDArray[Any], ...]) -> NDArray[np.object_]:
+    """Return arrays of any lengths as an array of them, object[nq]."""
     rows = np.empty(len(values), object)
-    rows[:] = [row[:count] for row, count in zip(values, counts, strict=True)]
+    rows[:] = values
     return rows
