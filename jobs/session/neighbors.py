@@ -28,7 +28,7 @@ from mercore.stores.rows import open_vectors
 from mercore.stores.vectors import blocks, original_ids
 
 DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
-RERANKED = 100  # codes per neighbour that are scored again if the user names no number
+RERANKED, RERANKED_PER = 100, 20  # codes that are scored again: at least, and per neighbour
 FIRST_WITHIN = 64  # neighbours of the first search of a radius
 GROWTH = 4  # factor of the next search, of the queries that have not left the radius yet
 FEW_WITHIN = (
@@ -53,10 +53,11 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     gamma : γ of the kernel, if it takes one; ``"median"`` chooses it by a sample of the rows
     transform_scale : s, to use exp(s (κ − 1)) in place of the kernel κ
     encoder : None to score every row by the kernel; ``"bound"`` to find the same neighbours by
-        bounds; another encoder, or a text such as ``"kpca-pq:components=64"``, to find approximate
-        neighbours by codes
+        bounds, and ``"kpca-pq"``, ``"pca-pq"`` or ``"pq"`` by codes with proofs; another encoder,
+        or a text such as ``"kpca-pq:components=64,proof=none"``, to find approximate neighbours
     rerank : number of best codes per query that are scored again by the true kernel; by default
-        100 per neighbour
+        20 per neighbour and at least 100. With codes that prove, ``None`` finds the true
+        neighbours, which takes less time than any reranking
     radius : distance within which ``radius_neighbors`` finds rows
     path : folder of the stores; by default a temporary folder, which goes with the estimator
     memory : bytes of the stores that stay in memory, or a text such as ``"4GB"``
@@ -259,14 +260,14 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
     def _nearest(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the k nearest rows of each query by the encoder, or by every row."""
-        if self._codes is None or self._proves:
+        if self._codes is None or (self.rerank is None and self._codes.proves):
             return self._exact(queries, k)
-        reranked = RERANKED * k if self.rerank is None else self.rerank
+        reranked = max(RERANKED, RERANKED_PER * k) if self.rerank is None else self.rerank
         return self._codes.search(queries, k=k, rerank=min(reranked, self._codes.rows))
 
     def _exact(self, queries: Any, k: int) -> Hits:  # noqa: ANN401 - rows of any kind
         """Return the true k nearest rows of each query."""
-        if self._codes is None or not self._proves:
+        if self._codes is None or not self._codes.proves:
             return self._every_row(queries, k)
         return self._codes.search(queries, k=k, exact=True)
 
@@ -285,7 +286,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _proves(self) -> bool:
-        """Whether the encoder makes bounds, by which the true neighbours are found."""
+        """Whether the encoder makes bounds alone, which rerank nothing."""
         return self.encoder is not None and self.encoder.partition(":")[0] in EXACT
 
     @property

@@ -22,7 +22,7 @@ from mercore.jobs.verbs.search_task import (
     open_searched,
     open_source_vectors,
 )
-from mercore.pipeline.encode import encoder_of
+from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.answers import concatenate_answers
 from mercore.pipeline.search.batch_search import (
@@ -177,6 +177,12 @@ class OpenStore:
     def kernel(self) -> Kernel:
         """The kernel whose scores the hits have."""
         return self._opened.kernel
+
+    @cached_property
+    def proves(self) -> bool:
+        """Whether ``exact=True`` finds the true neighbours here; of codes without proofs, no."""
+        codes = self._opened.codes
+        return codes is None or spec_of(codes).proves
 
     @cached_property
     def _codes(self) -> OpenCodes | None:

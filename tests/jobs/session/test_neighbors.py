@@ -98,6 +98,22 @@ def test_a_column_of_lists_is_a_matrix(nearest: KernelNeighbors) -> None:
         KernelNeighbors().fit(pandas.Series([[1.0, 2.0, 3.0], [4.0, 5.0]]))
 
 
+def test_codes_that_prove_find_the_true_neighbours() -> None:
+    rows = histograms(3000, 12, seed=3)
+    encoder = "kpca-pq:landmarks=16,components=2,subquantizers=1"
+    nearest = KernelNeighbors(1, kernel="chi2", encoder=encoder)
+    ids = nearest.fit(rows).kneighbors(QUERIES, return_distance=False)
+    np.testing.assert_array_equal(ids, truth(rows, QUERIES, 1)[1])
+
+
+@pytest.mark.parametrize(("k", "reranked"), [(3, 100), (15, 300)])
+def test_twenty_codes_per_neighbour_are_reranked(k: int, reranked: int, tmp_path: Path) -> None:
+    rows, encoder = histograms(3000, 12, seed=3), "aska:atoms=32,sparsity=1"
+    nearest = KernelNeighbors(k, kernel="chi2", encoder=encoder, path=str(tmp_path)).fit(rows)
+    _, hits = mercore.search(tmp_path / "codes.zarr", QUERIES, k=k, rerank=reranked)
+    np.testing.assert_array_equal(nearest.kneighbors(QUERIES, return_distance=False), hits.ids)
+
+
 @pytest.mark.parametrize("mode", ["connectivity", "distance"])
 def test_the_graph_holds_the_neighbours(mode: str, nearest: KernelNeighbors) -> None:
     graph = nearest.kneighbors_graph(QUERIES, n_neighbors=3, mode=mode)
