@@ -66,7 +66,18 @@ class KernelName(click.types.StringParamType):
 
 
 def names_file(kernel: str) -> bool:
-    """Return whether a kernel's name is the path of a file that declares it."""
+    """Return whether a kernel's name is the path of a file that declares it.
+
+    Raises
+    ------
+    InputError
+        If the kernel is no text, but a function, say.
+    """
+    if not isinstance(kernel, str):
+        raise InputError(
+            f"kernel is of type {type(kernel).__name__}: expected a name, or the path of a FILE.py "
+            "that declares a kernel. Fix: --kernel chi2, or write the function into such a file."
+        )
     return kernel.endswith(".py")
 
 

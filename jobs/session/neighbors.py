@@ -297,7 +297,8 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     @property
     def _kind(self) -> type[Kernel] | None:
         """The class of the kernel, or None for a custom one."""
-        return None if names_file(self.kernel) else KINDS[canonical_name(self.kernel)]
+        name = api.plain_path(self.kernel)
+        return None if names_file(name) else KINDS[canonical_name(name)]
 
     def _distances(self, hits: Hits) -> Distances:
         """Return the distances of hits."""

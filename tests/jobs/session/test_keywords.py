@@ -1,6 +1,7 @@
 """Errors of the Python API name keywords; commands in them stay commands."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,23 @@ def test_a_path_stays_as_the_caller_wrote_it(name: str, tmp_path: Path) -> None:
         f"k is out of range: found 9, expected 1 to 2, the ids per query in {hits}. "
         "Fix: leave k out."
     )
+
+
+def test_a_function_is_no_kernel(tmp_path: Path) -> None:
+    rows = histograms(40, 8, seed=1)
+    mercore.ingest(rows, tmp_path / "rows")
+    kernel: Any = lambda x, y: x @ y  # noqa: E731
+    nearest = mercore.KernelNeighbors(kernel=kernel)
+    for call in (
+        lambda: mercore.search(tmp_path / "rows", rows[:1], kernel=kernel),
+        lambda: nearest.fit(rows),
+    ):
+        with pytest.raises(mercore.MercoreError) as refusal:
+            call()
+        assert str(refusal.value) == (
+            "kernel is of type function: expected a name, or the path of a FILE.py that declares "
+            'a kernel. Fix: kernel="chi2", or write the function into such a file.'
+        )
 
 
 def test_errors_of_python_name_keywords(tmp_path: Path) -> None:
