@@ -59,10 +59,14 @@ def ingest(
     Parameters
     ----------
     source : a path (see the guide's page on files), or rows: an array of NumPy, Dask, xarray, Zarr
-        or h5py, a memmap, a data frame of pandas or polars, a CSR matrix, or a list of lists; or a
-        list of paths or arrays, whose rows follow one another
+        or h5py, a memmap, a data frame of pandas or polars, a table of pyarrow, a column of lists,
+        a CSR matrix, or a list of lists; or a list of paths or arrays, whose rows follow one
+        another
+    store : path of the new vector store
     drop_zero_rows : leave rows out that are all zero; the others keep their ids
     drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
+    compressor : ``"none"``, ``"zstd"``, ``"blosc"``, ``"gzip"``, ``"lz4"``, ``"bz2"`` or
+        ``"lzma"``; ``"zstd:9"`` sets a level
     format : the name of the file's format, where its suffix does not say it
     rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
 
@@ -105,6 +109,7 @@ def append(
     Parameters
     ----------
     source : a path, an array [n, d], or a list of these, of the dimension and dtype of the store
+    store : path of the vector store
     drop_zero_rows : leave rows out that are all zero; the others keep their ids
     drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
     again : append the rows although an earlier append did; every such call adds them
@@ -147,11 +152,23 @@ def encode(
 
     Parameters
     ----------
+    vectors : path of a vector store, or of a 2-D Zarr array of another tool
+    codes : path of the codes, which are made or completed
+    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
+    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
+        the median squared distance of a sample of the rows
+    transform : s, to use exp(s (κ − 1)) in place of the kernel κ; ``"auto"`` for the s that a
+        sample decides on
+    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
     encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
         ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
-    gamma : γ, or ``"median"`` for 1 / the median squared distance of a sample of the rows
-    transform : s of exp(s (κ − 1)), or ``"auto"`` for the s that a sample decides on
+    part_rows : rows per part; about 1/64 of the rows by default
+    compressor : of the codes, as of ``ingest``
     force : make the bound of ``encoder="bound"`` although scoring every row is cheaper
+    workers : number of threads; all cores by default
+    processes : number of processes of one thread each, in place of threads
+    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
 
     Raises
     ------
@@ -192,6 +209,20 @@ def index(
     memory: Size = None,
 ) -> Report:
     """Sort binary codes into a store of orders, or those parts that are missing or wrong.
+
+    Parameters
+    ----------
+    codes : path of binary codes
+    store : path of the sorted orders, which are made or completed
+    epsilon : E, to sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more
+        disk
+    orders : number of orders at most; 64 without ``epsilon``
+    random_state : seed of the permutations of bits
+    part_rows : rows per part; about 1/64 of the rows by default, at least 65536
+    workers : number of threads; all cores by default
+    processes : number of processes of one thread each, in place of threads
+    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
 
     Raises
     ------
@@ -240,8 +271,32 @@ def search(
 ) -> tuple[Report, Hits]:
     """Search for the k nearest rows of each query; return a report, and ids and scores [nq, k].
 
-    ``out`` gets the hits as a file; ``force`` lets it replace one. ``hits_format`` names the format
-    of the file, such as ``"ibin"``, whatever its suffix.
+    Parameters
+    ----------
+    store : path of vectors, codes, bounds or sorted orders
+    queries : path of a file, or dtype[nq, d]
+    k : neighbours per query; 100 by default, or all of fewer rows
+    rerank : number of best codes per query that are scored again by the true kernel
+    exact : find the true k nearest rows and prove it; the store holds vectors, bounds or codes that
+        prove
+    relaxed : share of near pairs, between 0 and 1, for which tighter bounds hold; like ``exact``,
+        but faster and approximate
+    neighbours : rows that are scored on either side of a query in each sorted order; 0 by default
+    vectors : new path of the encoded vectors, if they were moved
+    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one;
+        codes have theirs
+    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
+        the median squared distance of a sample of the rows
+    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
+    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
+    batch : queries per pass over the store; 1024 by default, fewer if ``memory`` needs it
+    threads : number of threads; all cores by default
+    processes : number of processes of one thread each, in place of threads
+    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
+    out : path of a file that gets the hits
+    hits_format : format of that file, such as ``"ibin"``, whatever its suffix
+    force : let ``out`` replace a file
 
     Raises
     ------
@@ -292,8 +347,24 @@ def verify(
 ) -> Report:
     """Return whether the hits of each query are its true nearest rows, or which is nearer.
 
-    ``hits`` is a file, an array of ids [nq, k], or one list of ids per query. ``hits_format`` names
-    the format of a file, such as ``"ibin"``, whatever its suffix.
+    Parameters
+    ----------
+    vectors : path of a vector store, or of a 2-D Zarr array of another tool
+    queries : path of a file, or dtype[nq, d]
+    hits : path of a file, int64[nq, k], or one list of ids per query
+    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
+    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
+        the median squared distance of a sample of the rows
+    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
+    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
+    bounds : path of bounds of the vectors, or of codes that prove, which save most of the work
+    hits_format : format of a file of hits, such as ``"ibin"``, whatever its suffix
+    k : number of first hits per query to verify; all by default
+    batch : queries per pass over the store; 1024 by default, fewer if ``memory`` needs it
+    threads : number of threads; all cores by default
+    processes : number of processes of one thread each, in place of threads
+    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
 
     Raises
     ------
@@ -341,16 +412,25 @@ def evaluate(
 ) -> Report:
     """Compare hits with the true neighbours by every definition of recall.
 
-    ``hits_format`` and ``truth_format`` name the formats of files, such as ``"ibin"``, whatever
-    their suffixes.
-    ``vectors``, ``queries`` and ``kernel`` are given to score both again by the true kernel, so
-    that ties count.
-    ``labels`` and ``query_labels``, ``coverage``, and ``overlap`` with ``codes`` add the measures
-    of the papers.
-
     Parameters
     ----------
-    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq]
+    hits, truth : paths of files, int64[nq, k], or one list of ids per query
+    hits_format, truth_format : formats of files, such as ``"ibin"``, whatever their suffixes
+    ranks : ranks to report, a list or a text such as ``"1,10"``; 1, 10, 100 and 1000 by default
+    vectors : path of the vectors, to score hits and truth again by the true kernel
+    queries : path or dtype[nq, d], for ``vectors``
+    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
+    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
+        the median squared distance of a sample of the rows
+    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
+    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
+    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq], to report
+        whether the label of a query is among those of its first hits
+    neighbours : hits that vote on a label; 5 by default
+    coverage : values of N, to report the share of the first N hits that are among the true first R
+    overlap : H, to report the share of true neighbours within the Hamming distance H; needs
+        ``codes`` and ``vectors``
+    codes : path of the binary codes that gave the hits
 
     Raises
     ------
@@ -384,7 +464,15 @@ def evaluate(
 def info(store: StrPath, *, format: str | None = InfoOptions.format) -> Report:  # noqa: A002 - the option's name
     """Return the description of a store, or of a file of another format.
 
-    ``format`` names the format of a file, such as ``"ibin"``, whatever its suffix.
+    Parameters
+    ----------
+    store : path of a store, or of a file of another format
+    format : format of a file, such as ``"ibin"``, whatever its suffix
+
+    Raises
+    ------
+    MercoreError
+        If it does not exist, or cannot be read.
 
     Examples
     --------
@@ -397,6 +485,15 @@ def info(store: StrPath, *, format: str | None = InfoOptions.format) -> Report: 
 
 def check(store: StrPath) -> Report:
     """Read every byte of a store against its receipts; return the faults, one sentence each.
+
+    Parameters
+    ----------
+    store : path of a store
+
+    Raises
+    ------
+    MercoreError
+        If it is no store, or cannot be read.
 
     Examples
     --------
@@ -418,7 +515,14 @@ def export(
 ) -> Report:
     """Write codes of kpca-pq, pca-pq or pq as a faiss index, and the coordinates of queries for it.
 
-    ``force`` lets both files replace others.
+    Parameters
+    ----------
+    codes : path of codes of ``kpca-pq``, ``pca-pq`` or ``pq``
+    index : path of the faiss index to write
+    queries : path of queries, dtype[nq, d]
+    points : path of the ``.npy`` file that gets the coordinates of the queries
+    kernel : file of the custom kernel, if the codes were made with one
+    force : let both files replace others
 
     Raises
     ------
@@ -464,10 +568,26 @@ def compare(
 ) -> Report:
     """Compare encoders by recall, bytes and time; return the runs and their summary.
 
-    ``out`` is a folder that keeps the runs; ``force`` lets its pictures replace other files.
-    ``rerank`` is a number of hits, or several, which give a curve of recall and speed per encoder.
-
-    ``labels`` and ``query_labels`` add the accuracy of classification by 5 neighbours.
+    Parameters
+    ----------
+    vectors, queries : paths of the rows and of the queries
+    kernels, encoders : one or several; an encoder may have options, as in
+        ``"kpca-pq:components=64"``
+    gamma : γ of the kernels ``rbf`` and ``exp_chi2``
+    transform : s, to use exp(s (κ − 1)) in place of each kernel κ
+    bytes : give every encoder its largest code of at most this many bytes per row
+    operations : give every encoder a code that costs this many look-ups per row
+    seeds : runs per encoder, with random states 0, 1, …
+    ranks : ranks to report, a list or a text such as ``"1,10"``; 1, 10, 100 and 1000 by default
+    rerank : also measure searches that score this many best codes again; several numbers give a
+        curve of recall and speed per encoder
+    workers : threads that encode; all cores by default
+    threads : threads that search; all cores by default
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
+    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq], to add the
+        accuracy of classification by 5 neighbours
+    out : folder that keeps the runs; a run that is kept is not repeated
+    force : let the pictures in ``out`` replace other files
 
     Raises
     ------
@@ -520,7 +640,8 @@ def gallery(
     ----------
     images, query_images : folders of the images that were ingested, whole; or files of tiny images
     hits : a file, an array of ids [nq, k], or a list of these, which are shown side by side
-    out : the path of the page, which ends in ``.html``; ``force`` lets it replace a file
+    out : the path of the page, which ends in ``.html``
+    force : let ``out`` replace a file
     shown : the number of queries, 1 to 1000; 24 by default
     truth : the true neighbours, which are marked among the hits
     format : ``"tinyimages"`` for images in one file
@@ -566,7 +687,12 @@ def report(
 
     Parameters
     ----------
-    out : the path of the page, which ends in ``.html``; ``force`` lets it replace a file
+    store : path of codes, or the folder of a comparison
+    out : the path of the page, which ends in ``.html``
+    force : let ``out`` replace a file
+    vectors : new path of the encoded vectors, if they were moved
+    threads : number of threads; all cores by default
+    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
     queries : rows of the store by default; up to 1000 are searched for
     truth : the true neighbours of ``queries`` among all rows; by default those of a sample
     kernel : the file of the custom kernel, if the codes were made with one

@@ -165,6 +165,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         ----------
         X : dtype[nq, d], the queries; by default the rows; no row is its own neighbour
         n_neighbors : neighbours per query; by default those of the estimator
+        return_distance : whether to return the distances too
 
         Returns
         -------
@@ -212,6 +213,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         ----------
         X : dtype[nq, d], the queries; by default the rows; no row is its own neighbour
         radius : the distance; by default that of the estimator
+        return_distance : whether to return the distances too
 
         Returns
         -------

@@ -98,7 +98,7 @@ class OpenStore:
         queries : dtype[nq, d], or the path of a file
         k : neighbours per query; 100 by default, or all rows if there are fewer
         rerank : number of best codes that are scored again by the true kernel
-        exact : whether to find the true neighbours; the store holds bounds or vectors
+        exact : find the true neighbours; the store holds vectors, bounds or codes that prove
 
         Raises
         ------
@@ -244,7 +244,9 @@ def open(  # noqa: A001 - users call it as mercore.open
 
     Parameters
     ----------
-    kernel, gamma, transform, linear_map : the kernel of a store of vectors; codes have theirs
+    store : path of vectors, codes or bounds
+    kernel, gamma, transform, linear_map : the kernel of a store of vectors, as of
+        ``mercore.search``; codes have theirs
     vectors : new path of the encoded vectors, if they were moved
     threads : threads per search; all cores by default
     memory : bytes of parts to keep, or a text such as ``"4GB"``; half of the free memory by default

@@ -1,12 +1,15 @@
-"""The examples in docstrings of the public names run, in a folder with a few files."""
+"""Docstrings of the public names: examples run, in a folder with a few files, and name parameters."""
 
 import doctest
+import inspect
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mercore
+from mercore.jobs.session.open_store import OpenStore
 from tests.support.making import histograms
 
 WITHOUT = {"MercoreError", "MercoreWarning"}  # these need no example
@@ -32,3 +35,15 @@ def test_examples_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=said.append)
     assert not runner.failures, "".join(said)
+
+
+@pytest.mark.parametrize("name", sorted({*mercore.__all__} - WITHOUT))
+def test_every_parameter_is_documented(name: str) -> None:
+    found = getattr(mercore, name)
+    owner = OpenStore if name == "open" else found
+    methods = [getattr(owner, each) for each in vars(owner) if not each.startswith("_")]
+    for function in (found, *filter(inspect.isfunction, methods)):
+        lines = re.findall(r"^([\w, ]+) :", inspect.getdoc(function) or "", re.MULTILINE)
+        documented = {each.strip() for line in lines for each in line.split(",")}
+        given = {*inspect.signature(function).parameters} - {"self"}
+        assert given <= documented, (function.__qualname__, given - documented)
