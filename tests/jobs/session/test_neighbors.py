@@ -1,6 +1,7 @@
 """The estimator is one of scikit-learn's, and its neighbours are those of the reference."""
 
 import pickle
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,19 @@ def test_all_rows_within_a_radius(radius: float, nearest: KernelNeighbors) -> No
         np.testing.assert_array_equal(distances[query], all_distances[query][within])
     others = nearest.radius_neighbors(radius=radius, return_distance=False)
     assert all(row not in found for row, found in enumerate(others))
+
+
+def test_the_memory_of_a_radius_is_that_of_its_answer() -> None:
+    rows = np.random.default_rng(0).random((4000, 4), np.float32)
+    queries = np.full((500, 4), 9, np.float32)
+    queries[7] = 0.5  # all rows are within 2 of this query, and none of the others
+    nearest = KernelNeighbors().fit(rows)
+    tracemalloc.start()
+    ids = nearest.radius_neighbors(queries, radius=2, return_distance=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(found) for found in ids] == [4000 * (query == 7) for query in range(500)]
+    assert peak < 500 * 4000 * 8  # one number per query and row
 
 
 def test_a_pickle_holds_the_rows_of_a_temporary_folder() -> None:
