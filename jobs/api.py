@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from mercore.jobs.catalogue import listed_encoders, listed_kernels
 from mercore.jobs.comparison.compare import open_compare
 from mercore.jobs.comparison.setup import CompareOptions
 from mercore.jobs.encoder_options import CHOOSE, spec_of_text
@@ -30,6 +31,7 @@ from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.jobs.verbs.verify import VerifyOptions, open_verify
 from mercore.pipeline.encoders import EncoderSpec
+from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.labels import AnyLabels
 from mercore.stores.location.resolve import expand_home
@@ -549,8 +551,10 @@ def compare(
     vectors: StrPath,
     queries: StrPath,
     *,
-    kernels: str | Sequence[str],
-    encoders: str | Sequence[str],
+    kernel: StrPath | Sequence[StrPath] = (),
+    encoder: str | Sequence[str] = (),
+    kernels: StrPath | Sequence[StrPath] = (),
+    encoders: str | Sequence[str] = (),
     gamma: float | None = None,
     transform: float | None = None,
     bytes: int | None = CompareOptions.bytes,  # noqa: A002 - the option's name
@@ -589,6 +593,12 @@ def compare(
     out : folder that keeps the runs; a run that is kept is not repeated
     force : let the pictures in ``out`` replace other files
 
+    Parameters
+    ----------
+    queries : the path of a file; rows in memory are not taken
+    kernel, encoder : a name, or a list of names; at least one of each
+    kernels, encoders : older names of ``kernel`` and ``encoder``
+
     Raises
     ------
     MercoreError
@@ -598,14 +608,14 @@ def compare(
     --------
     >>> import mercore
     >>> report = mercore.compare(
-    ...     "base.zarr", "query.npy", kernels="chi2", encoders=["aska:atoms=64"], ranks=[1, 10]
+    ...     "base.zarr", "query.npy", kernel="chi2", encoder=["aska:atoms=64"], ranks=[1, 10]
     ... )
     >>> report["summary"][0]["encoder"]
     'aska'
     """
     options = CompareOptions(
-        kernels=(kernels,) if isinstance(kernels, str) else tuple(kernels),
-        encoders=(encoders,) if isinstance(encoders, str) else tuple(encoders),
+        kernels=_names("kernel", kernel, kernels),
+        encoders=_names("encoder", encoder, encoders),
         gamma=gamma,
         transform=transform,
         bytes=bytes,
@@ -721,6 +731,30 @@ def report(
     return open_report(file_path(store), options).run()
 
 
+def kernels() -> list[Report]:
+    """Return every kernel: its name, formula, rows, score, γ, aliases and source.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> [kernel["name"] for kernel in mercore.kernels()][:3]
+    ['cosine', 'hellinger', 'chi2']
+    """
+    return listed_kernels()
+
+
+def encoders() -> list[Report]:
+    """Return every encoder: its name, code, kernels, options and source.
+
+    Examples
+    --------
+    >>> import mercore
+    >>> mercore.encoders()[0]["name"]
+    'aska'
+    """
+    return listed_encoders()
+
+
 def plain_path(given: T | Path) -> T | str:
     """Return a path as ``file_path`` does, and another value unchanged."""
     return expand_home(os.fspath(given)) if isinstance(given, str | Path) else given
@@ -751,6 +785,18 @@ def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundCho
     if not isinstance(encoder, str):
         return encoder
     return BoundChoice() if encoder == CHOOSE else spec_of_text(encoder)
+
+
+def _names(option: str, *given: StrPath | Sequence[StrPath]) -> tuple[str, ...]:
+    """Return the values of an option that takes one name or several, under any of its keywords."""
+    names = tuple(
+        file_path(name)
+        for each in given
+        for name in ([each] if isinstance(each, str | Path) else each)
+    )
+    if not names:
+        raise InputError(f"{option} is missing: expected one name or more. Fix: name one.")
+    return names
 
 
 def execution_options(

@@ -1,6 +1,6 @@
 """Kernel nearest neighbours for data larger than memory: encoded, streamed, and proved exact.
 
-The verbs of the command line are functions here: ``mercore.ingest``, ``mercore.encode``,
+Verbs of the command line are functions here: ``mercore.ingest``, ``mercore.encode``,
 ``mercore.search`` and so on.
 """
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
         check,
         compare,
         encode,
+        encoders,
         evaluate,
         export,
         gallery,
         index,
         info,
         ingest,
+        kernels,
         report,
         search,
         verify,
@@ -41,12 +43,14 @@ __all__ = [
     "check",
     "compare",
     "encode",
+    "encoders",
     "evaluate",
     "export",
     "gallery",
     "index",
     "info",
     "ingest",
+    "kernels",
     "open",
     "report",
     "search",

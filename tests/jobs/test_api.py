@@ -1,6 +1,8 @@
 """The Python API: the verbs as typed functions, whose keywords and defaults are those of their
 commands."""
 
+import json
+import re
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -10,6 +12,7 @@ import click
 import numpy as np
 import pytest
 
+import mercore
 from mercore.jobs import api
 from mercore.jobs.cli import main
 from mercore.jobs.encoder_options import option_names
@@ -17,12 +20,14 @@ from mercore.jobs.verbs.registry import options_of
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
 from tests.support.making import histograms
+from tests.support.running import succeed
 
 ROWS, QUERIES = histograms(60, 12), histograms(4, 12, seed=1)
 VERBS = ["ingest", "encode", "search", "verify", "evaluate", "info", "check", "compare", "export"]
 VERBS += ["append", "index", "gallery", "report"]
 REQUIRED: dict[str, Any] = {"kernel": "chi2", "kernels": ["chi2"], "encoders": ["pq"]}
 REQUIRED["out"] = "page.html"
+PAGE = Path(__file__).parents[2] / "notebooks/guide/python.md"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,8 @@ def test_a_signature_is_that_of_the_command(name: str) -> None:
     }
     if name == "encode":
         options -= set(option_names())
+    if name == "compare":
+        options |= {"kernel", "encoder"}  # as the command says; kernels and encoders are older
     assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {
         "json",
         "every",  # both say what is printed
@@ -50,6 +57,21 @@ def test_a_signature_is_that_of_the_command(name: str) -> None:
     assert positional == [
         each.name for each in main.commands[name].params if each.param_type_name == "argument"
     ]
+
+
+def test_every_verb_is_a_function_or_named_as_a_command_alone() -> None:
+    named = {
+        text.partition(":")[0]: set(re.findall(r"`(\w+)`", text))
+        for text in PAGE.read_text().split("\n\n")
+    }
+    functions, alone = named["The functions"], named["The commands without a function"]
+    assert functions == set(main.commands) & set(mercore.__all__)
+    assert alone == set(main.commands) - functions
+
+
+def test_kernels_and_encoders_are_listed_as_their_commands_print_them() -> None:
+    assert mercore.kernels() == json.loads(succeed("kernels", "--json"))
+    assert mercore.encoders() == json.loads(succeed("encoders", "--json"))
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -171,8 +193,12 @@ def test_a_wrong_value_is_refused(folder: Path, option: str, value: Any, because
 
 
 def test_one_kernel_of_a_comparison_needs_no_list(folder: Path) -> None:
-    with pytest.raises(InputError, match="chi3"):
-        api.compare(folder / "base", str(folder / "queries.npy"), kernels="chi3", encoders=["pq"])
+    queries = folder / "queries.npy"
+    for wrong in ({"kernel": "chi3", "encoder": "pq"}, {"kernels": "chi3", "encoders": ["pq"]}):
+        with pytest.raises(InputError, match=r"^unknown kernel: found 'chi3', "):
+            api.compare(folder / "base", queries, **wrong)
+    with pytest.raises(InputError, match=r"^kernel is missing: expected one name or more\. Fix: "):
+        api.compare(folder / "base", queries, encoder="pq")
 
 
 def test_a_vector_is_refused_and_a_list_of_rows_is_taken(folder: Path) -> None:
