@@ -41,6 +41,7 @@ from mercore.jobs.options import (
 )
 from mercore.jobs.planning.plan_verb import plan_of
 from mercore.jobs.resources.malloc import keep_freed_blocks
+from mercore.pipeline.encoders import ENCODERS
 
 COMPILING = (
     "encode",
@@ -100,6 +101,13 @@ COMPRESSOR = click.option(
     show_default=True,
     help="Compress the columns: none, zstd, blosc, gzip, lz4, bz2 or lzma; zstd:9 sets a level.",
 )
+
+
+SMALLER_SEARCHES = "batches shrink and threads become fewer"
+SEARCH_MEMORY = MEMORY(
+    SMALLER_SEARCHES, more=" Codes that several batches read stay in the memory that is left."
+)
+PROVING = [name for name, kind in ENCODERS.items() if kind().proves and not kind.bounds]
 
 
 CUSTOM = click.option(
@@ -232,7 +240,7 @@ def append(*, json: bool, **values: object) -> None:
 )
 @PROCESSES
 @SCHEDULER
-@MEMORY
+@MEMORY("workers become fewer")
 @as_json
 def encode(*, json: bool, **values: object) -> None:
     """Encode the vector store VECTORS into the code store CODES; run it again to resume."""
@@ -269,7 +277,7 @@ def encode(*, json: bool, **values: object) -> None:
 )
 @PROCESSES
 @SCHEDULER
-@MEMORY
+@MEMORY("workers become fewer")
 @as_json
 def index(*, json: bool, **values: object) -> None:
     """Sort the binary codes CODES into ORDERS to search few rows; run it again to resume.
@@ -301,7 +309,8 @@ def index(*, json: bool, **values: object) -> None:
 @click.option(
     "--exact",
     is_flag=True,
-    help="Find the true k nearest rows and prove it. STORE holds bounds or vectors.",
+    help="Find the true k nearest rows and prove it. STORE holds vectors, bounds, or codes of "
+    f"{', '.join(PROVING)}.",
 )
 @click.option(
     "--relaxed",
@@ -325,11 +334,11 @@ def index(*, json: bool, **values: object) -> None:
     "sorted orders.",
 )
 @KERNEL(required=False)
-@BATCH
+@BATCH("; up to 16384 with sorted orders")
 @THREADS
 @PROCESSES
 @SCHEDULER
-@MEMORY
+@SEARCH_MEMORY
 @click.option(
     "--out",
     type=WRITTEN,
@@ -377,11 +386,11 @@ def search(*, json: bool, **values: object) -> None:
 @click.option("-k", type=int, help="Verify the first k hits of each query. [default: all]")
 @_format_of("HITS")
 @click.option("--all", "every", is_flag=True, help="Print the proved queries too.")
-@BATCH
+@BATCH()
 @THREADS
 @PROCESSES
 @SCHEDULER
-@MEMORY
+@SEARCH_MEMORY
 @as_json
 def verify(*, json: bool, **values: object) -> None:
     """Prove or refute that HITS are the true nearest rows of VECTORS, in order; exit 1 if refuted.
@@ -590,8 +599,8 @@ def export(*, json: bool, **values: object) -> None:
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Threads that encode. [default: one per core]"
 )
-@THREADS
-@MEMORY
+@click.option("--threads", type=int, help="Threads that search. [default: one per core]")
+@MEMORY("batches of searches shrink", remote=False)
 @click.option(
     "--labels",
     type=READ,
@@ -702,7 +711,7 @@ def gallery(*, json: bool, **values: object) -> None:
 )
 @CUSTOM
 @THREADS
-@MEMORY
+@MEMORY(SMALLER_SEARCHES, remote=False)
 @FORCE
 @as_json
 def report(*, json: bool, **values: object) -> None:

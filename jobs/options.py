@@ -330,12 +330,14 @@ THREADS = click.option(
     type=int,
     help="Number of threads. [default: one per core, fewer if --memory needs it]",
 )
-BATCH = click.option(
-    "--batch",
-    type=int,
-    help="Queries per pass over the store. [default: 1024, fewer if --memory needs it; up to 16384 "
-    "with sorted orders]",
-)
+
+
+def BATCH(more: str = "") -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
+    """Add ``--batch``; ``more`` ends what is said of the default."""
+    default = f"[default: 1024, fewer if --memory needs it{more}]"
+    return click.option("--batch", type=int, help=f"Queries per pass over the store. {default}")
+
+
 PROCESSES = click.option(
     "--processes",
     type=click.IntRange(min=1),
@@ -346,16 +348,20 @@ SCHEDULER = click.option(
     metavar="ADDRESS",
     help="Run on an existing Dask cluster, not on threads: tcp://… or tls://….",
 )
-MEMORY = click.option(
-    "--memory",
-    type=ByteCount(),
-    help=(
-        "The limit of memory, such as 1.5GB, for this process and its --processes together, or for "
-        "each one-thread worker of a --scheduler. If the defaults take more, batches shrink and "
-        "workers become fewer; a command that is still too large does not start. A search of "
-        "several batches keeps codes in the memory that is left."
-    ),
-)
+
+
+def MEMORY(shrinks: str, *, remote: bool = True, more: str = "") -> Callable[[Verb], Verb]:  # noqa: N802
+    """Add ``--memory`` to a verb whose work ``shrinks`` so, here or also on ``remote`` workers."""
+    place = (
+        ", for this process and its --processes together, or for each one-thread worker of a "
+        "--scheduler"
+    )
+    return click.option(
+        "--memory",
+        type=ByteCount(),
+        help=f"The limit of memory, such as 1.5GB{place * remote}. If the defaults take more, "
+        f"{shrinks}; a command that is still too large does not start.{more}",
+    )
 
 
 def apply_options(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:

@@ -98,7 +98,8 @@ class OpenStore:
         queries : dtype[nq, d], or the path of a file
         k : neighbours per query; 100 by default, or all rows if there are fewer
         rerank : number of best codes that are scored again by the true kernel
-        exact : find the true neighbours; the store holds vectors, bounds or codes that prove
+        exact : whether to find the true neighbours; the store holds vectors, bounds, or codes of
+            ``kpca-pq``, ``pca-pq`` or ``pq``
 
         Raises
         ------

@@ -115,6 +115,34 @@ def test_the_version_has_a_short_option() -> None:
     assert "version" in short
 
 
+@every_verb
+def test_the_help_of_an_option_names_options_of_the_same_verb(words: tuple[str, ...]) -> None:
+    options = [each for each in VERBS[words].params if isinstance(each, click.Option)]
+    own = {flag for option in options for flag in option.opts}
+    for option in options:
+        text = re.sub(r"mercore [\w-]+ --[a-z-]+", "", option.help or "")  # of another command
+        assert set(re.findall(r"(?<!\w)--[a-z][a-z-]*", text)) <= own, option.name
+
+
+def test_the_help_of_an_option_speaks_of_its_own_verb() -> None:
+    said = {
+        (verb, option.name): joined(option.help or "")
+        for verb in ("encode", "index", "search", "verify", "compare", "report")
+        for option in main.commands[verb].params
+        if isinstance(option, click.Option)
+    }
+    ordered = {verb for (verb, name), text in said.items() if name == "batch" and "orders" in text}
+    assert ordered == {"search"}
+    limits = {verb: text for (verb, name), text in said.items() if name == "memory"}
+    assert {verb for verb, text in limits.items() if "batches" in text} == {
+        *("search", "verify", "compare", "report")
+    }
+    assert "fewer" not in said["compare", "threads"]  # they stay as many
+    for name, kind in ENCODERS.items():
+        listed = re.search(rf"[ ,]{name}[,.]", said["search", "exact"]) is not None
+        assert listed == (kind().proves and not kind.bounds)
+
+
 # Examples
 
 
