@@ -10,6 +10,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from mercore.jobs.cli import main
+
 HERE = Path(__file__).parents[1]
 PACKAGES = ("jobs", "pipeline", "stores")
 MOST_ENTRIES = 20
@@ -77,6 +79,20 @@ def test_no_folder_is_crowded() -> None:
     assert {
         str(folder): len(found) for folder, found in entries.items() if len(found) > MOST_ENTRIES
     } == {}
+
+
+def test_folders_of_tests_are_those_of_the_source() -> None:
+    folders = {
+        path.parent.relative_to(HERE / "tests")
+        for package in PACKAGES
+        for path in (HERE / "tests" / package).rglob("*.py")
+    }
+    assert sorted(str(folder) for folder in folders if not (HERE / folder).is_dir()) == []
+
+
+def test_git_ignores_the_folder_of_the_demo() -> None:
+    (out,) = (each for each in main.commands["demo"].params if each.name == "out")
+    assert f"/{out.default}/" in (HERE / ".gitignore").read_text().splitlines()
 
 
 def test_no_two_classes_have_one_name() -> None:
