@@ -177,10 +177,9 @@ def main(context: click.Context) -> None:
 def ingest(*, json: bool, **values: object) -> None:
     """Copy SOURCE into the vector store STORE; several sources follow one another.
 
-    SOURCE is a file (.bvecs .fvecs .ivecs .fbin .f16bin .u8bin .i8bin .ibin .npy .npz .parquet
-    .arrow .feather .h5 .hdf5), a 2-D Zarr array, or a folder of Parquet files or images. FILE::NAME
-    names an array, a column or a dataset. A .gz file is decompressed as it is read; - is stdin.
-    Images become GIST vectors.
+    SOURCE is a file ({suffixes}), a 2-D Zarr array, or a folder of Parquet files or images.
+    FILE::NAME names an array, a column or a dataset. A .gz file is decompressed as it is read; - is
+    stdin. Images become GIST vectors.
     Ids are the numbers of rows. They go on through all sources, and rows that are left out keep
     theirs.
     """

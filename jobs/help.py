@@ -19,6 +19,7 @@ SHELLS = ("bash", "zsh", "fish")
 HYPHEN_IN_WORD = re.compile(r"(?<=\w)-(?=\w)")
 UNBROKEN = {" ": "\N{NO-BREAK SPACE}", "-": "\N{NON-BREAKING HYPHEN}"}
 PLAIN = str.maketrans({unbroken: plain for plain, unbroken in UNBROKEN.items()})
+SUFFIXES = "{suffixes}"  # stands for those of all formats in the help of a verb
 Rows = Sequence[tuple[str, str]]  # terms and their explanations
 
 
@@ -26,7 +27,11 @@ class WholeWords(click.HelpFormatter):
     """A formatter that breaks no line at a hyphen, before a default, or in ``unbroken`` text."""
 
     def write_text(self, text: str) -> None:
-        """Write paragraphs."""
+        """Write paragraphs, with the suffixes of all formats where a text asks for them."""
+        if SUFFIXES in text:
+            from mercore.stores import formats  # Zarr takes a while to load
+
+            text = text.replace(SUFFIXES, " ".join(formats.SUFFIXES))
         super().write_text(_with_whole_words(text))
 
     def write_dl(

@@ -23,6 +23,7 @@ from mercore.jobs.encoder_options import SEED, fields_of, option_names
 from mercore.jobs.help import SECTIONS, VerbCommand, VerbGroup, sentence_of
 from mercore.jobs.verbs.registry import options_of
 from mercore.pipeline.encoders import ENCODERS
+from mercore.stores import formats
 
 COLUMNS = 80
 
@@ -141,6 +142,14 @@ def test_the_help_of_an_option_speaks_of_its_own_verb() -> None:
     for name, kind in ENCODERS.items():
         listed = re.search(rf"[ ,]{name}[,.]", said["search", "exact"]) is not None
         assert listed == (kind().proves and not kind.bounds)
+
+
+@pytest.mark.parametrize("words", [("ingest",), ("submit", "ingest")], ids=" ".join)
+def test_the_help_of_ingest_lists_every_format(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "SUFFIXES", (*formats.SUFFIXES, ".new"))
+    assert f"SOURCE is a file ({' '.join(formats.SUFFIXES)}), a 2-D" in joined(help_of(*words))
 
 
 # Examples
