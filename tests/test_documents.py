@@ -14,6 +14,7 @@ PAGES = sorted(
 )
 WRITTEN = [page for page in PAGES if not page.startswith("notebooks/reports/")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FILE = re.compile(r"`((?:(?:jobs|pipeline|stores|tests)/|\.ci/|\.src/)[\w./]+)`")
 TEST = re.compile(r"`(tests/\S+\.py(?:::\w+)+)`")
 
 
@@ -57,6 +58,13 @@ def test_every_link_resolves(page: str) -> None:
         assert target.exists(), f"{page} links to {link}"
         assert target.resolve().is_relative_to(ROOT), f"{page} links to {link}"
         assert not anchor or anchor in anchors(target), f"{page} links to {link}"
+
+
+@pytest.mark.parametrize("page", ["architecture", "contributing"])
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    named = FILE.findall("\n".join(prose(f"notebooks/guide/{page}.md")))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_every_page_of_the_guide_and_every_report_is_linked_from_a_page() -> None:
