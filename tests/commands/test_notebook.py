@@ -1,6 +1,7 @@
 """The notebooks run from their first cell to their last."""
 
 import ast
+import re
 from pathlib import Path
 
 import nbformat
@@ -25,6 +26,13 @@ def test_quickstart_runs_and_shows_a_mended_store(tmp_path: Path) -> None:
     assert "part 0: column atoms" in shown[0]
     assert shown[1] == "(1, [])"
     assert "uint16" in shown[2]
+
+
+@pytest.mark.parametrize("name", ["quickstart", "neighbours", "scaling"])
+def test_a_notebook_for_users_imports_public_names(name: str) -> None:
+    cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    assert re.findall(r"^\s*(?:from|import) mercore\.\S+", code, re.M) == []
 
 
 @pytest.mark.slow
