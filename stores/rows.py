@@ -8,32 +8,46 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, NotFoundError
 from mercore.stores.formats import Sliced, open_source
-from mercore.stores.formats.source import Source
+from mercore.stores.formats.source import Source, SteadySource
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.vector_writer import chunk_rows
-from mercore.stores.vectors import Vectors, VectorStore, blocks, open_vector_store
+from mercore.stores.vectors import (
+    Vectors,
+    VectorStore,
+    WrappedVectors,
+    blocks,
+    open_vector_store,
+)
 
 
 class SourceVectors(Vectors):
-    """A foreign source as ``Vectors``, without receipts; its ids are its row numbers."""
+    """A foreign source as ``Vectors``, without receipts; its ids are its row numbers.
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    A part that has changed since it was first read is refused: here, or where ``checksums`` of the
+    parts were kept.
+    """
+
+    def __init__(self, source: Source, checksums: dict[int, int] | None = None) -> None:
         self.rows, self.dims = source.shape
         self.dtype = source.dtype
         self.where = source.name
         self.fingerprint = source.fingerprint()
         self.dropped = np.empty(0, np.int64)
         self.part_rows = chunk_rows(self.dims, self.dtype)
+        self.source = SteadySource(source, self.part_rows, checksums)
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d]."""
         return self.source.read(*self.bounds(part))
 
 
-def open_vectors(path: str) -> Vectors:
+def open_vectors(path: str, checksums: dict[int, int] | None = None) -> Vectors:
     """Open a vector store of mercore, or a 2-D Zarr array (v2 or v3) of another tool.
+
+    Parameters
+    ----------
+    checksums : those of an array's parts that another process has read: see ``checksums_of``
 
     Raises
     ------
@@ -56,7 +70,14 @@ def open_vectors(path: str) -> Vectors:
         raise FormatError(
             f"{path} is a file: expected a vector store. Fix: mercore ingest {path} STORE"
         )
-    return SourceVectors(open_source(path))
+    return SourceVectors(open_source(path), checksums)
+
+
+def checksums_of(vectors: Vectors) -> dict[int, int] | None:
+    """Return the checksums of the parts read of a foreign source; None: receipts hold them."""
+    while isinstance(vectors, WrappedVectors):
+        vectors = vectors.vectors
+    return vectors.source.checksums if isinstance(vectors, SourceVectors) else None
 
 
 class StoredRows:
@@ -79,11 +100,20 @@ class StoredRows:
         return self._vectors.fingerprint
 
 
-def open_rows(rows: str | Sliced) -> Source:
-    """Open rows: a foreign file, a Zarr array, a vector store of mercore, or an array in memory."""
+OpenRows = StoredRows | SteadySource
+AnyQueries = str | Sliced | OpenRows
+
+
+def open_rows(rows: AnyQueries) -> OpenRows:
+    """Open rows: a foreign file, a Zarr array, a vector store of mercore, or an array in memory.
+
+    Open rows are returned as they are. Rows that change between two reads are refused.
+    """
+    if isinstance(rows, OpenRows):
+        return rows
     if isinstance(rows, str) and is_store(rows):
         return StoredRows(open_vector_store(rows))
-    return open_source(rows)
+    return SteadySource(open_source(rows))
 
 
 def is_store(where: Where) -> bool:

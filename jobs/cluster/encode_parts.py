@@ -22,12 +22,14 @@ from mercore.stores.rows import open_vectors
 class Sources:
     """The paths of the vectors, and of the file of a custom kernel.
 
-    ``header`` is that of the state to which codes grow, which is not published yet.
+    ``header`` is that of the state to which codes grow, which is not published yet. ``checksums``
+    are those of the parts of a foreign array, as they were when its rows were checked.
     """
 
     vectors: str
     kernel: str | None = None
     header: Header | None = None
+    checksums: dict[int, int] | None = None
 
     def resolved(self) -> "Sources":
         """Return the paths as workers in other folders find them."""
@@ -48,9 +50,8 @@ class EncoderPlugin(NamedPlugin):
         self.code_store = (
             CodeStore(PartStore(self.codes, header)) if header else open_code_store(self.codes)
         )
-        self.vector_store = mapped_vectors(
-            open_vectors(self.sources.vectors), map_of(self.code_store)
-        )
+        vectors = open_vectors(self.sources.vectors, self.sources.checksums)
+        self.vector_store = mapped_vectors(vectors, map_of(self.code_store))
         self.encoder = encoder_of(
             self.code_store, load_custom(self.sources.kernel) if self.sources.kernel else None
         )

@@ -37,11 +37,12 @@ from mercore.pipeline.measures.recognition import recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import InputError
 from mercore.stores.formats.npy import write_npy
+from mercore.stores.formats.source import Source
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import scratch_folder, sweep
 from mercore.stores.results.hits import Hits, read_hits
-from mercore.stores.rows import open_rows, open_vectors
+from mercore.stores.rows import AnyQueries, open_vectors
 from mercore.stores.spec import to_json
 from mercore.stores.vectors import Vectors, VectorStore
 
@@ -159,7 +160,7 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
                 candidate.spec.check(store, kernel.kernel)
             except InputError as error:
                 raise InputError(f"--encoder {candidate.label}: {error}") from None
-        check_queries(open_rows(queries), kernel.kernel, store.dims, vectors)
+        check_queries(setup.query_rows, kernel.kernel, store.dims, vectors)
     return CompareTask(
         store=store, setup=setup, kernels=kernels, candidates=candidates, options=options
     )
@@ -191,7 +192,7 @@ def _truth(setup: Setup, kernel: Similarity, folder: Path) -> Hits:
     if not exists(Path(path)):
         echo(f"{kernel.label}: searching every row by the true kernel", err=True)
         options = SearchOptions(k=setup.k, out=path, kernel=kernel.options, execution=setup.search)
-        open_search(setup.vectors, setup.queries, options).run()
+        open_search(setup.vectors, setup.query_rows, options).run()
     return read_hits(path)
 
 
@@ -202,7 +203,7 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
     with scratch_folder(folder / "codes") as scratch:
         codes = str(scratch / "codes")
         encoded = open_encode(setup.vectors, codes, options).run()
-        _search(setup, codes, _few(setup.queries, scratch / "few.npy"))
+        _search(setup, codes, _few(setup.query_rows, scratch / "few.npy"))
         searches: Report = {"search": _recall(setup, codes, truth, kernel.kernel)}
         if setup.reranks:
             searches["reranked"] = one_or_all(
@@ -231,7 +232,7 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
 
 
 def _search(
-    setup: Setup, codes: str, queries: str, rerank: int | None = None
+    setup: Setup, codes: str, queries: AnyQueries, rerank: int | None = None
 ) -> tuple[Report, Hits]:
     """Search codes."""
     return open_search(
@@ -243,7 +244,7 @@ def _recall(
     setup: Setup, codes: str, truth: Hits, kernel: Kernel, *, rerank: int | None = None
 ) -> Report:
     """Search codes for all queries; return the time, every definition of recall, the accuracy."""
-    figures, hits = _search(setup, codes, setup.queries, rerank)
+    figures, hits = _search(setup, codes, setup.query_rows, rerank)
     recall = recalls(hits, truth, setup.recorded, kernel=kernel if rerank else None)
     kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
     if setup.classifier is not None:
@@ -251,9 +252,8 @@ def _recall(
     return {**kept, **({"rerank": rerank} if rerank else {}), "recall": recall}
 
 
-def _few(queries: str, path: Path) -> str:
+def _few(rows: Source, path: Path) -> str:
     """Write the first queries to a file; return its path."""
-    rows = open_rows(queries)
     write_npy(path, rows.read(0, min(WARMING, rows.shape[0])))
     return str(path)
 

@@ -27,7 +27,7 @@ from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.publish import exists, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import check_hits_path
-from mercore.stores.rows import open_rows
+from mercore.stores.rows import OpenRows, open_rows
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import Vectors, original_ids
 
@@ -120,9 +120,14 @@ class Setup:
         return sorted({*self.ranks, *(rank for rank in DRAWN_RANKS if rank < self.k)})
 
     @cached_property
+    def query_rows(self) -> OpenRows:
+        """The queries, which every run reads once more, and refuses if they have changed."""
+        return open_rows(self.queries)
+
+    @cached_property
     def queries_digest(self) -> str:
         """Digest of the queries' dtype, shape and numbers."""
-        return content_digest(open_rows(self.queries))
+        return content_digest(self.query_rows)
 
     def truth_file(self, kernel: Kernel) -> str:
         """Return the file name of the true neighbours; it contains a digest of their inputs."""

@@ -36,7 +36,7 @@ from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, r
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
-from mercore.stores.rows import open_vectors
+from mercore.stores.rows import checksums_of, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, dropped_name
 
 
@@ -267,7 +267,8 @@ def encode_missing(
                 lease.check()  # fitting may have taken long
                 rows = sum(np.diff(store.store.bounds(part))[0] for part in parts)
                 with progress("encode", rows, "rows") as advance:
-                    sources = Sources(str(plan.vectors.where), custom_file, store.store.header)
+                    where, read = str(plan.vectors.where), checksums_of(plan.vectors)
+                    sources = Sources(where, custom_file, store.store.header, read)
                     encode_parts(client, codes, sources, parts, lease.checked(advance))
                 store.store.sweep()  # killed workers leave scratch files
                 store.store.location.sync_folders()

@@ -35,13 +35,13 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError
-from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.certificates import write_certificate
 from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
+from mercore.stores.rows import AnyQueries
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
 
 
@@ -146,7 +146,7 @@ class ExactTask(SearchTask):
             )
 
 
-def open_exact(store: str, queries: str | Sliced, options: SearchOptions) -> ExactTask:
+def open_exact(store: str, queries: AnyQueries, options: SearchOptions) -> ExactTask:
     """Open the inputs of an exact search, and check them.
 
     Raises

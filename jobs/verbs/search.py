@@ -26,10 +26,9 @@ from mercore.pipeline.search.batch_search import (
     search_vector_store,
 )
 from mercore.stores.errors import InputError
-from mercore.stores.formats import Sliced
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.results.hits import Hits
-from mercore.stores.rows import is_store
+from mercore.stores.rows import AnyQueries, is_store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +68,7 @@ class ScanTask(SearchTask):
         return report, hits
 
 
-def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> SearchTask:
+def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> SearchTask:
     """Open the inputs of a search, and check them.
 
     Raises
@@ -115,7 +114,7 @@ def open_search(store: str, queries: str | Sliced, options: SearchOptions) -> Se
     return task.fit(batch=options.batch)
 
 
-def _refuse_swapped(store: str, queries: str | Sliced) -> None:
+def _refuse_swapped(store: str, queries: AnyQueries) -> None:
     """Refuse a file as the store if a store that can be searched stands where queries do."""
     file = os.path.isfile(store)  # noqa: PTH113 - pathlib raises for a folder without permission
     if isinstance(queries, str) and file and is_store(queries):

@@ -19,10 +19,9 @@ from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
-from mercore.stores.formats import Sliced
 from mercore.stores.orders import OrderStore, open_order_store
 from mercore.stores.results.hits import Hits
-from mercore.stores.rows import open_rows
+from mercore.stores.rows import AnyQueries, open_rows
 from mercore.stores.vectors import Vectors
 
 BATCH = 1 << 14  # queries per pass at most: each pass may read all orders
@@ -90,7 +89,7 @@ class OrderTask(SearchTask):
         return report, found.hits
 
 
-def open_order_search(store: str, queries: str | Sliced, options: SearchOptions) -> OrderTask:
+def open_order_search(store: str, queries: AnyQueries, options: SearchOptions) -> OrderTask:
     """Open the inputs of a search of sorted orders, and check them.
 
     Raises

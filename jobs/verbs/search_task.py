@@ -21,13 +21,12 @@ from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
-from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
-from mercore.stores.rows import open_rows, open_vectors
+from mercore.stores.rows import AnyQueries, open_rows, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors
 
 DEFAULT_BATCH = 1024
@@ -63,7 +62,7 @@ class SearchOptions(VerbOptions):
         self.execution.check()
         self.check_out()
 
-    def check_out(self, *read: str | Sliced) -> None:
+    def check_out(self, *read: AnyQueries) -> None:
         """Refuse a file of hits or a certificate that cannot be written, or would replace a file.
 
         The files of an unfinished search may be replaced: it is compared with this one later.
@@ -123,7 +122,7 @@ class Opened(NamedTuple):
         assert store is not None
         return store.rows
 
-    def open_queries(self, queries: str | Sliced) -> Source:
+    def open_queries(self, queries: AnyQueries) -> Source:
         """Return the queries, mapped as the rows of the store are."""
         return mapped_source(open_rows(queries), self.linear_map)
 

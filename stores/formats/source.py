@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +13,7 @@ from mercore.stores.spec import canonical_json
 
 MAX_D = 1_000_000
 FINGERPRINT_ROWS = 64
+STEADY_ROWS, STEADY_BYTES = 64, 1 << 20  # the rows of one checksum, and about their bytes at most
 
 
 class Source(Protocol):
@@ -69,6 +71,60 @@ class RowRange:
         """Return a digest of the source's fingerprint and of the range."""
         words = [self._source.fingerprint(), self._first, self._first + self.shape[0]]
         return blake2b(canonical_json(words).encode(), digest_size=16).hexdigest()
+
+
+class SteadySource:
+    """A source that refuses rows that differ from what an earlier read of them returned.
+
+    It reads blocks of ``block_rows`` rows. ``checksums`` holds the crc32c of each block that was
+    read, by its number.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        block_rows: int | None = None,
+        checksums: dict[int, int] | None = None,
+    ) -> None:
+        self.name, self.shape = source.name, source.shape
+        self.dtype, self.source_dtype = source.dtype, source.source_dtype
+        row_bytes = self.shape[1] * self.dtype.itemsize
+        self.block_rows = block_rows or max(1, min(STEADY_ROWS, STEADY_BYTES // row_bytes))
+        self.checksums = {} if checksums is None else checksums
+        self._source = source
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows [start, stop), dtype[stop − start, d].
+
+        Raises
+        ------
+        FormatError
+            If a block of them has changed since it was first read.
+        """
+        check_row_range(self, start, stop)
+        size = self.block_rows
+        first = start // size * size
+        rows = self._source.read(first, min(-(-stop // size) * size, self.shape[0]))
+        for at in range(0, len(rows), size):
+            self._check(first + at, rows[at : at + size])
+        return rows[start - first : stop - first]
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the source."""
+        return self._source.fingerprint()
+
+    def _check(self, first: int, block: NDArray[Any]) -> None:
+        """Keep the checksum of a block, or refuse one that differs from the kept one."""
+        view = block.view()
+        view.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+        found = int(google_crc32c.value(view))
+        expected = self.checksums.setdefault(first // self.block_rows, found)
+        if found != expected:
+            raise FormatError(
+                f"{self.name}: rows [{first}, {first + len(block)}) have changed since they were "
+                f"first read: found crc32c {found:08x}, expected {expected:08x}. Fix: change no "
+                "file while it is read, and run the same command again."
+            )
 
 
 def parse_rows(text: str) -> tuple[int, int | None]:

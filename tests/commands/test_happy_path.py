@@ -20,8 +20,11 @@ from pyarrow import feather
 
 from mercore.jobs.cluster.client import connect
 from mercore.jobs.resources.execution import Execution
+from mercore.pipeline.encode import check_every_row
+from mercore.pipeline.kernels import Kernel
 from mercore.stores.formats import SUFFIXES
 from mercore.stores.results.hits import Hits, read_hits
+from mercore.stores.vectors import Vectors
 from tests.independent import reference
 from tests.support.cases import loop_over
 from tests.support.running import ENCODE, files_of, histograms, invoke, names_in, run, succeed
@@ -187,6 +190,22 @@ def test_a_zarr_array_needs_no_ingest(
     exact = hits_of(tmp_path / "rows.zarr", queries, "--kernel", "chi2", "-k", 10)
     assert np.array_equal(exact.ids, expected.ids)
     assert_same(hits_of(tmp_path / "codes", queries, "-k", 10, "--rerank", 3000), exact)
+
+
+def test_a_zarr_array_that_changes_after_its_rows_were_checked_is_not_encoded(
+    small: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.zarr"
+    zarr_array(3)(rows, small)
+
+    def check_and_change(vectors: Vectors, kernel: Kernel) -> None:
+        check_every_row(vectors, kernel)
+        zarr.open_array(rows)[1234] = 7
+
+    monkeypatch.setattr("mercore.jobs.verbs.encode.check_every_row", check_and_change)
+    outcome = invoke("encode", rows, tmp_path / "codes", *ENCODE)
+    assert outcome.code == 2
+    assert f"{rows}: rows [0, {len(small)}) have changed since they were first read" in outcome.err
 
 
 # --- the answer does not depend on how it is computed

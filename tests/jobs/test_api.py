@@ -3,6 +3,7 @@ commands."""
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from inspect import Parameter, signature
 from pathlib import Path
@@ -16,6 +17,7 @@ import mercore
 from mercore.jobs import api
 from mercore.jobs.cli import main
 from mercore.jobs.encoder_options import option_names
+from mercore.jobs.session.open_store import open as open_store
 from mercore.jobs.verbs.registry import options_of
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
@@ -102,6 +104,46 @@ def test_k_shrinks_by_default_and_is_refused_if_given(folder: Path) -> None:
     assert hits.ids.shape == (4, 60)
     with pytest.raises(InputError, match="k is out of range: found 100"):
         api.search(folder / "base", QUERIES, kernel="chi2", k=100)
+
+
+class OnceSteady:
+    """Rows that are other rows when they are read for the second time."""
+
+    shape, dtype = QUERIES.shape, QUERIES.dtype
+
+    def __init__(self) -> None:
+        self.read = np.zeros((len(QUERIES), 1), np.bool_)
+
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, np.dtype[Any]]:
+        block = np.where(self.read[rows], QUERIES[rows][:, ::-1], QUERIES[rows])
+        self.read[rows] = True
+        return block
+
+
+@pytest.mark.parametrize("name", ["codes", "every row", "by bounds", "verify", "evaluate", "open"])
+def test_queries_that_change_while_they_are_read_are_refused(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
+    base, bounds, queries, out = (
+        folder / "base",
+        folder / "bounds",
+        OnceSteady(),
+        tmp_path / "h.npz",
+    )
+    _, hits = api.search(bounds, QUERIES, k=3, exact=True)
+    verbs: dict[str, Callable[[], object]] = {
+        "codes": lambda: api.search(bounds, queries, k=3),
+        "every row": lambda: api.search(base, queries, k=3, kernel="chi2", exact=True, out=out),
+        "by bounds": lambda: api.search(bounds, queries, k=3, exact=True, out=out),
+        "verify": lambda: api.verify(base, queries, hits, kernel="chi2"),
+        "evaluate": lambda: api.evaluate(
+            hits, truth=hits, vectors=base, queries=queries, kernel="chi2"
+        ),
+        "open": lambda: open_store(bounds).search(queries, k=3, exact=True),
+    }
+    with pytest.raises(FormatError, match=r"the array: rows \[0, 4\) have changed since they were"):
+        verbs[name]()
+    assert not out.exists()
 
 
 def test_arrays_are_searched_and_verified_as_files_are(folder: Path) -> None:

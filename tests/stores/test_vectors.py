@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, NotFoundError
-from mercore.stores.rows import SourceVectors, StoredRows, is_store, open_rows, open_vectors
+from mercore.stores.rows import (
+    SourceVectors,
+    StoredRows,
+    checksums_of,
+    is_store,
+    open_rows,
+    open_vectors,
+)
 from mercore.stores.vector_writer import CHUNK_BYTES, chunk_rows
 from mercore.stores.vectors import (
     VectorCache,
@@ -171,3 +178,31 @@ def test_a_path_that_is_no_vector_store_says_what_to_do(tmp_path: Path) -> None:
         f"{path} is not a store of mercore: expected a Zarr group with a 'mercore' attribute. "
         "Fix: ingest the vectors, or name the store that encode wrote."
     )
+
+
+def test_rows_of_a_file_that_change_between_two_reads_are_refused(
+    rows: NDArray[Any], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "rows.npy")
+    np.save(path, rows)
+    source = open_rows(path)
+    source.read(0, 100)
+    np.lib.format.open_memmap(path, mode="r+")[70] += 1
+    np.testing.assert_array_equal(source.read(3, 64), rows[3:64], strict=True)
+    words = (
+        r"rows \[64, 100\) have changed since they were first read: found crc32c [0-9a-f]{8}, "
+        r"expected [0-9a-f]{8}. Fix: change no file while it is read, and run the same command "
+        r"again\.$"
+    )
+    with pytest.raises(FormatError, match=f"^{path}: {words}"):
+        source.read(60, 65)
+
+
+def test_parts_of_an_array_that_change_are_refused_by_whoever_knows_their_checksums() -> None:
+    rows = histograms(40, 32)
+    first = SourceVectors(Rows(rows.copy(), "foreign"))
+    first.read_part(0)
+    rows[39] += 1
+    later = SourceVectors(Rows(rows, "foreign"), checksums_of(VectorCache(first, 0)))
+    with pytest.raises(FormatError, match=r"^foreign: rows \[0, 40\) have changed since they were"):
+        later.read_part(0)

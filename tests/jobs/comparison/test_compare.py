@@ -20,6 +20,7 @@ from mercore.jobs.comparison import compare
 from mercore.jobs.comparison import setup as compared
 from mercore.jobs.comparison.candidates import parse_encoders, parse_kernels
 from mercore.jobs.comparison.plot import COLOURS, Curve, Panel, draw_recall
+from mercore.jobs.comparison.setup import CompareOptions
 from mercore.jobs.comparison.summary import recall_panels
 from mercore.jobs.encoder_options import SEED, fields_of
 from mercore.jobs.printing import print_comparison
@@ -317,6 +318,16 @@ def test_other_queries_are_another_comparison(
         api.compare(str(folder / "vectors"), str(path), **options)
     assert len(encoded) == 2
     assert len(list((tmp_path / "out").glob("truth-*.npz"))) == 2
+
+
+def test_queries_that_change_before_a_run_are_refused(folder: Path, tmp_path: Path) -> None:
+    path, rows = tmp_path / "queries.npy", histograms(QUERIES, DIMS, seed=1)
+    np.save(path, rows)
+    options = CompareOptions(kernels=("chi2",), encoders=(LSH,))
+    task = compare.open_compare(str(folder / "vectors"), str(path), options)
+    np.save(path, rows[::-1])
+    with pytest.raises(FormatError, match=f"^{path}: rows .* have changed since they were first"):
+        task.run()
 
 
 def test_other_ranks_and_another_rerank_are_another_run(
