@@ -28,6 +28,7 @@ from distributed import (
 )
 from distributed.gc import disable_gc_diagnosis
 
+from mercore.jobs.cluster.versions import check_workers
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.malloc import KEPT
 from mercore.stores.errors import ClusterError
@@ -163,7 +164,7 @@ def forget_plugin(client: Client, name: str) -> None:
     """Remove a plugin from the workers; give up if one does not answer soon."""
     if client.status == "running":
         assert client.scheduler is not None
-        with suppress(TimeoutError, OSError):
+        with suppress(TimeoutError, OSError, ValueError):  # ValueError: it was never there
             client.sync(
                 client.scheduler.unregister_worker_plugin,
                 name=name,
@@ -269,8 +270,9 @@ def _cluster_at(address: str) -> Iterator[Client]:
         except TimeoutError as error:
             raise ClusterError(
                 f"the cluster at {address} has no worker: expected at least one. Fix: dask "
-                f"worker {address}"
+                f"worker {address} --no-nanny"
             ) from error
+        check_workers(client)
         _print_dashboard(client)
         yield client
 

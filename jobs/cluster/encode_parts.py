@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distributed import Client, Worker, get_worker
+from distributed import Client, Worker
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
+from mercore.jobs.cluster.tasks import NamedPlugin, plugin_here, run_tasks
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.encode import encode_part, encoder_of
@@ -43,7 +43,7 @@ class EncoderPlugin(NamedPlugin):
     def __init__(self, codes: str, sources: Sources) -> None:
         self.name, self.codes, self.sources = plugin_name(codes), codes, sources
 
-    def setup(self, worker: Worker) -> None:
+    def open(self) -> None:
         """Open the stores and prepare the encoder; limit BLAS to one thread per task."""
         self.limits = threadpool_limits(1)
         header = self.sources.header
@@ -73,8 +73,7 @@ def plugin_name(codes: str) -> str:
 
 def encode_one(codes: str, part: int) -> int:
     """Encode and publish one part on this worker; return its rows."""
-    plugin = get_worker().plugins[plugin_name(codes)]
-    assert isinstance(plugin, EncoderPlugin)
+    plugin = plugin_here(EncoderPlugin, plugin_name(codes))
     store = plugin.code_store.store
     start, stop = store.bounds(part)
     store.write_part(part, encode_part(plugin.encoder, plugin.vector_store, start, stop))

@@ -10,11 +10,12 @@ from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from distributed import Client, Future, Worker, WorkerPlugin, get_worker
+from distributed import Client, Future, Worker
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.client import forget_plugin, losing, results, slots
+from mercore.jobs.cluster.client import losing, results, slots
+from mercore.jobs.cluster.tasks import NamedPlugin, plugin_here, registered, submit
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE
@@ -87,13 +88,13 @@ class WorkerExecutor(ThreadExecutor):
         return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
 
 
-class SearchPlugin(WorkerPlugin):
+class SearchPlugin(NamedPlugin):
     """The state of a search on a worker: the stores open, and the last batches prepared."""
 
     def __init__(self, name: str, stores: Stores, load: Load) -> None:
         self.name, self.stores, self.load = name, stores, load
 
-    def setup(self, worker: Worker) -> None:
+    def open(self) -> None:
         """Open the stores; limit BLAS to one thread, as the worker's own threads use all cores."""
         self.limits = threadpool_limits(1)
         self.batches: OrderedDict[BatchKey, ThreadBatch] = OrderedDict()
@@ -138,8 +139,7 @@ def run_on_worker(
     key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object
 ) -> Any:  # noqa: ANN401
     """Call a method of this worker's batch of queries, or without queries of its executor."""
-    plugin = get_worker().plugins[key.session]
-    assert isinstance(plugin, SearchPlugin)
+    plugin = plugin_here(SearchPlugin, key.session)
     target = plugin.executor if queries is None else plugin.batch(key, queries)
     return getattr(target, method)(*arguments)
 
@@ -153,13 +153,10 @@ def searching(client: Client, stores: Stores, load: Load) -> Iterator["DaskExecu
     ClusterError
         If the cluster goes away, or workers keep dying of one part.
     """
-    session = f"mercore-search {uuid.uuid4().hex}"
-    with losing(stores.codes or stores.vectors or ""):
-        client.register_plugin(SearchPlugin(session, stores.resolved(), load))
-        try:
-            yield DaskExecutor(client, session, stores.resolved(), load)
-        finally:
-            forget_plugin(client, session)
+    session, there = f"mercore-search {uuid.uuid4().hex}", stores.resolved()
+    plugin = SearchPlugin(session, there, load)
+    with losing(stores.codes or stores.vectors or ""), registered(client, plugin):
+        yield DaskExecutor(client, session, there, load)
 
 
 class DaskExecutor:
@@ -224,9 +221,7 @@ class DaskExecutor:
     ) -> "Future[Any]":
         """Submit a call of a method of a worker's batch of queries: see ``run_on_worker``."""
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return self.client.submit(
-            run_on_worker, key, queries, method, *arguments, pure=False, **where
-        )
+        return submit(self.client, run_on_worker, key, queries, method, *arguments, **where)
 
 
 class DaskWorker:
@@ -352,7 +347,7 @@ class DaskBatch:
         lists = self._submit(method, calls)
         while len(lists) > 1:
             groups = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
-            lists = [self.executor.client.submit(merge, group, pure=False) for group in groups]
+            lists = [submit(self.executor.client, merge, group) for group in groups]
         return cast("TopK", results(lists, self.executor.client)[0])
 
     def _results(

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distributed import Client, Worker, get_worker
+from distributed import Client
 
-from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
+from mercore.jobs.cluster.tasks import NamedPlugin, plugin_here, run_tasks
 from mercore.jobs.resources.execution import resolved
 from mercore.pipeline.orders.build import OrderBuilder, Run
 from mercore.stores.codes import open_code_store
@@ -18,7 +18,7 @@ class SorterPlugin(NamedPlugin):
     def __init__(self, orders: str, codes: str) -> None:
         self.name, self.orders, self.codes = plugin_name(orders), orders, codes
 
-    def setup(self, worker: Worker) -> None:
+    def open(self) -> None:
         """Open the stores."""
         self.builder = OrderBuilder(open_code_store(self.codes), open_order_store(self.orders))
 
@@ -34,9 +34,7 @@ def plugin_name(orders: str) -> str:
 
 def write_run(orders: str, run: Run) -> int:
     """Sort a run on this worker and write its parts; return how many."""
-    plugin = get_worker().plugins[plugin_name(orders)]
-    assert isinstance(plugin, SorterPlugin)
-    return plugin.builder.write(run)
+    return plugin_here(SorterPlugin, plugin_name(orders)).builder.write(run)
 
 
 def sort_orders(

@@ -1,12 +1,13 @@
 """Tasks on Dask workers: one future per task, in a sliding window."""
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
+from uuid import uuid4
 
-from distributed import Client, Future, WorkerPlugin
+from distributed import Client, Future, Worker, WorkerPlugin, get_worker
 
 from mercore.jobs.cluster.client import (
     POLL_SECONDS,
@@ -16,14 +17,72 @@ from mercore.jobs.cluster.client import (
     results,
     slots,
 )
+from mercore.jobs.cluster.versions import check_installed, installed
+from mercore.stores.errors import MercoreError, NotFoundError
 
 FUTURES_PER_THREAD = 2
 
 
 class NamedPlugin(WorkerPlugin):
-    """A plugin with a name, by which it is removed again."""
+    """A plugin with a name, by which it is removed again; a task raises what ``open`` raised."""
 
     name: str
+    failed: MercoreError | None = None
+
+    def setup(self, worker: Worker) -> None:
+        """Open what the tasks need."""
+        try:
+            self.open()
+        except MercoreError as error:
+            self.failed = error
+
+    def open(self) -> None:
+        """Open what the tasks need."""
+        raise NotImplementedError
+
+
+Plugin = TypeVar("Plugin", bound=NamedPlugin)
+
+
+def plugin_here(kind: type[Plugin], name: str) -> Plugin:
+    """Return a plugin of the worker that runs this task."""
+    plugin = get_worker().plugins[name]
+    assert isinstance(plugin, kind)
+    if plugin.failed is not None:
+        raise plugin.failed
+    return plugin
+
+
+def submit(
+    client: Client, function: Callable[..., Any], *arguments: object, **where: object
+) -> "Future[Any]":
+    """Submit a call; workers of another cluster than this command's are checked, and named."""
+    expected = installed() if client.cluster is None else None
+    key = f"{function.__name__}-{uuid4().hex}"
+    return client.submit(_call, expected, function, *arguments, key=key, **where)
+
+
+def _call(expected: str | None, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    """Call a function on a worker; if the command expects a version, an error names the worker."""
+    if expected is None:
+        return function(*arguments)
+    try:
+        check_installed(expected)
+        return function(*arguments)
+    except MercoreError as error:
+        lost = isinstance(error, NotFoundError)
+        seen = ", which must find files at the paths that this machine has" if lost else ""
+        raise type(error)(f"worker {get_worker().address}{seen}: {error}") from error
+
+
+@contextmanager
+def registered(client: Client, plugin: NamedPlugin) -> Iterator[None]:
+    """Give all workers a plugin for the ``with`` block; it is removed whatever happens there."""
+    try:
+        client.register_plugin(plugin)
+        yield
+    finally:
+        forget_plugin(client, plugin.name)
 
 
 def run_tasks(
@@ -52,21 +111,19 @@ def run_tasks(
     function, arguments = tasks
     done, flow = SimpleQueue["Future[int]"](), set["Future[int]"]()
 
-    def submit(count: int) -> None:
+    def submit_some(count: int) -> None:
         for each in islice(arguments, count):
-            future = client.submit(function, *each, pure=False)
+            future = submit(client, function, *each)
             future.add_done_callback(done.put)
             flow.add(future)
 
-    with losing(store):
-        client.register_plugin(plugin)
-        submit(max(1, len(slots(client))) * FUTURES_PER_THREAD)
+    with losing(store), registered(client, plugin):
+        submit_some(max(1, len(slots(client))) * FUTURES_PER_THREAD)
         while flow:
             finished = _finished(done, client)
             flow.difference_update(finished)
-            submit(len(finished))
+            submit_some(len(finished))
             advance(sum(results(finished, client)))
-    forget_plugin(client, plugin.name)
 
 
 def _finished(done: SimpleQueue["Future[int]"], client: Client) -> list["Future[int]"]:

@@ -3,6 +3,8 @@ nothing open to others."""
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -12,8 +14,15 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from distributed import Security
+from distributed import Client, Security
 
+import mercore
+from mercore.jobs.cluster.encode_parts import Sources, encode_parts
+from mercore.jobs.cluster.search_parts import searching
+from mercore.jobs.cluster.sort_orders import sort_orders
+from mercore.jobs.resources.execution import Load, Stores
+from mercore.pipeline.orders.build import Run
+from mercore.stores.errors import NotFoundError
 from tests.commands.test_faults import DAMAGES, damaged
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.running import (
@@ -32,6 +41,7 @@ from tests.support.running import (
 
 ROWS, DIMS, QUERIES = 3000, 24, 40
 BATCH = 8  # so that three workers take a batch each by themselves, and share out the parts of two
+AT = r"tcp://127\.0\.0\.1:\d+"
 ENCODERS = {
     "aska": ("chi2", "--atoms", 64, "--sparsity", 4),
     "kpca-pq": ("chi2", "--landmarks", 256, "--components", 64, "--subquantizers", 32),
@@ -208,8 +218,9 @@ def test_a_wrong_byte_is_told_as_threads_tell_it(
         ):
             outcome = search(folder, tmp_path / "hits.npz", name, "--scheduler", cluster.address)
             assert (outcome.code, outcome.out) == (1, ""), outcome
-            assert outcome == search(folder, tmp_path / "hits.npz", name, "--threads", 2)
-            assert f"{store}: part {part}: " in outcome.err
+            here = search(folder, tmp_path / "hits.npz", name, "--threads", 2)
+            assert re.sub(f"worker {AT}: ", "", outcome.err, count=1) == here.err
+            assert f": {store}: part {part}: " in outcome.err
 
 
 def test_a_wrong_byte_that_no_query_needs_is_found_too(
@@ -225,7 +236,7 @@ def test_a_wrong_byte_that_no_query_needs_is_found_too(
         ):
             outcome = invoke(*words, "--scheduler", cluster.address)
         assert (outcome.code, outcome.out) == (1, ""), outcome
-        assert outcome.err.startswith(f"mercore: {folder / 'vectors'}: part {part}: ")
+        assert re.match(f"mercore: worker {AT}: {folder / 'vectors'}: part {part}: ", outcome.err)
 
 
 def when(
@@ -289,6 +300,119 @@ def test_a_search_whose_scheduler_is_killed_ends_in_one_paragraph(
         f"mercore: the cluster lost a part of {folder / 'kpca-bound'}: "
     ), outcome.err
     assert outcome.err.count("\n") == 1
+
+
+FIX = "Fix: install the mercore of this command on every worker, and start the workers again."
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of another mercore, whose sources differ in a comment."""
+    folder = tmp_path_factory.mktemp("other")
+    shutil.copytree(Path(mercore.__file__).parent, folder / "mercore")
+    with (folder / "mercore/pipeline/search/exact.py").open("a") as file:
+        file.write("# other\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def none(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that hides mercore from the processes that have it in PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("none")
+    (folder / "mercore").mkdir()
+    (folder / "mercore/__init__.py").touch()
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["search", "encode", "index"])
+def test_workers_of_another_mercore_are_refused_by_name(
+    verb: str, folder: Path, mortal: Cluster, other: Path, none: Path, tmp_path: Path
+) -> None:
+    words: dict[str, tuple[object, ...]] = {
+        "search": (
+            folder / "vectors",
+            folder / "queries.npy",
+            "-k",
+            7,
+            "--kernel",
+            "chi2",
+            "--exact",
+        ),
+        "encode": (folder / "vectors", tmp_path / "new", "--kernel", *ENCODERS["aska"]),
+        "index": (folder / "kpca-lsh", tmp_path / "new"),
+    }
+    mortal.join(PYTHONPATH=str(other))
+    mortal.join(PYTHONPATH=str(none))
+    with Client(mortal.address) as client:
+        client.wait_for_workers(5, timeout=60)
+    outcome = invoke(verb, *words[verb], "--scheduler", mortal.address)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert re.fullmatch(
+        "mercore: workers of the cluster have another version of mercore, or none: found "
+        rf"(sources [0-9a-f]{{16}} on {AT}, |ModuleNotFoundError.* on {AT}, ){{2}}"
+        rf"expected sources [0-9a-f]{{16}}\. {FIX}\n",
+        outcome.err,
+    ), outcome.err
+
+
+def test_a_worker_of_another_mercore_that_joins_a_search_ends_it(
+    folder: Path, mortal: Cluster, other: Path, tmp_path: Path
+) -> None:
+    joins = when(
+        lambda: batches_in(tmp_path) >= 3,
+        lambda: mortal.join(PYTHONPATH=str(other)),
+        mortal.scheduler,
+    )
+    words = ("--batch", 2, "--scheduler", mortal.address)
+    outcome = search(folder, tmp_path / "hits.npz", "kpca-bound", *words, queries="many.npy")
+    joins.join()
+    assert (outcome.code, outcome.out) == (1, "")
+    assert re.fullmatch(
+        rf"mercore: worker {AT}: another version of mercore: found sources [0-9a-f]{{16}}, "
+        rf"expected [0-9a-f]{{16}}\. {FIX}\n",
+        outcome.err,
+    ), outcome.err
+
+
+@pytest.mark.parametrize("verb", ["search", "encode", "index"])
+def test_a_worker_that_finds_no_file_is_named_and_no_plugin_stays(
+    verb: str, folder: Path, cluster: Cluster
+) -> None:
+    """A plugin that stays is given to every worker that starts later, with mercore or without."""
+    nowhere, queries = "/nowhere/store", np.load(folder / "queries.npy")
+
+    def search(client: Client) -> None:
+        stores = Stores(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
+        with searching(client, stores, Load(QUERIES, QUERIES)) as executor:
+            executor.batch(queries).nearest(3)
+
+    fails: dict[str, Callable[[Client], None]] = {
+        "search": search,
+        "encode": lambda client: encode_parts(client, nowhere, Sources(nowhere), [0]),
+        "index": lambda client: sort_orders(client, (nowhere, nowhere), [Run(0, [0])]),
+    }
+    words = f"worker {AT}, which must find files at the paths that this machine has: {nowhere}"
+    with Client(cluster.address) as client:
+        with pytest.raises(NotFoundError, match=f"^{words}"):
+            fails[verb](client)
+        kept = client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.worker_plugins])
+    assert not [name for name in kept if name.startswith("mercore")]
+
+
+def test_a_cluster_without_a_worker_is_told_how_to_start_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mercore.jobs.cluster.client.CONNECT_SECONDS", 3)
+    empty = Cluster(tmp_path, workers=0)
+    try:
+        outcome = search(folder, tmp_path / "hits.npz", "aska", "--scheduler", empty.address)
+    finally:
+        empty.end()
+    assert outcome.code == 1
+    assert outcome.err == (
+        f"mercore: the cluster at {empty.address} has no worker: expected at least one. "
+        f"Fix: dask worker {empty.address} --no-nanny\n"
+    )
 
 
 @pytest.fixture

@@ -202,12 +202,16 @@ class Cluster:
                 lambda: self._file.exists() and self._file.read_text().endswith("}"), self.scheduler
             )
             self.address = str(json.loads(self._file.read_text())["address"])
-            self.workers += [
-                self._start("dask_worker", self.address, *WORKER, *both) for _ in range(workers)
-            ]
+            for _ in range(workers):
+                self.join(*both)
         except BaseException:
             self.end()
             raise
+
+    def join(self, *options: str, **environment: str) -> None:
+        """Start one more worker."""
+        words = (self.address, *WORKER, *options)
+        self.workers.append(self._start("dask_worker", *words, **environment))
 
     def end(self) -> None:
         """Kill every process."""
@@ -215,6 +219,6 @@ class Cluster:
             process.kill()
             process.communicate()
 
-    def _start(self, module: str, *words: str) -> subprocess.Popen[str]:
+    def _start(self, module: str, *words: str, **environment: str) -> subprocess.Popen[str]:
         python = [sys.executable, "-m", f"distributed.cli.{module}"]
-        return start_words([*python, *words, *ON_LOOPBACK], env=self._environment)
+        return start_words([*python, *words, *ON_LOOPBACK], env=self._environment | environment)

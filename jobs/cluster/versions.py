@@ -1,0 +1,57 @@
+"""The sources of mercore on the workers of a cluster, which must be those of this command."""
+
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+from distributed import Client
+
+from mercore.stores.errors import ClusterError
+
+PACKAGES = Path(__file__).parents[2]
+FIX = "Fix: install the mercore of this command on every worker, and start the workers again."
+
+
+@cache
+def installed() -> str:
+    """Return the digest of the sources of mercore that this process runs."""
+    digest = blake2b(digest_size=8)
+    for package in ("jobs", "pipeline", "stores"):
+        for path in sorted((PACKAGES / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(PACKAGES)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def check_installed(expected: str) -> None:
+    """Refuse to work for a command with other sources than this worker has.
+
+    Raises
+    ------
+    ClusterError
+        If the digests differ.
+    """
+    if installed() != expected:
+        raise ClusterError(
+            f"another version of mercore: found sources {installed()}, expected {expected}. {FIX}"
+        )
+
+
+def check_workers(client: Client) -> None:
+    """Refuse workers whose mercore is not that of this command.
+
+    Raises
+    ------
+    ClusterError
+        If there are such workers; the message names them.
+    """
+    found = client.run(installed, on_error="return")
+    others = [
+        f"{f'sources {answer}' if isinstance(answer, str) else answer} on {worker}"
+        for worker, answer in sorted(found.items())
+        if answer != installed()
+    ]
+    if others:
+        raise ClusterError(
+            f"workers of the cluster have another version of mercore, or none: found "
+            f"{', '.join(others)}, expected sources {installed()}. {FIX}"
+        )
