@@ -185,6 +185,10 @@ class VectorCache(WrappedVectors):
                     self._cached[part] = values
         return values
 
+    def read_soon(self, parts: Iterable[int]) -> None:
+        """Ask the system to read the parts that the cache does not hold."""
+        self.vectors.read_soon([part for part in parts if part not in self._cached])
+
 
 def blocks(
     vectors: Vectors, start: int, stop: int, block_rows: int

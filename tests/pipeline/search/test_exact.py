@@ -1,6 +1,7 @@
 """Exact search by bounds: the true neighbours whatever the bounds, the seeds, the threads, and a
 proof that holds."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore
-from mercore.stores.vectors import VectorStore
+from mercore.stores.vectors import VectorCache, VectorStore
 from tests.independent import exact_truth
 from tests.support.adversarial import MAKERS, adversary
 from tests.support.cases import loop_over
@@ -119,7 +120,7 @@ def test_vectors_are_read_soon_if_the_last_window_had_rows_of_most_parts(
     made: Made, queries: NDArray[Any]
 ) -> None:
     """Parts of vectors have 128 rows, those of codes 64."""
-    asked: list[range] = []
+    asked: list[Iterable[int]] = []
     batch = made.search().executor.batch(queries, beta=1.0)
     none, budget = np.full(NQ, np.inf, np.float32), PairBudget.of(K, roomy=True)
     with patch.object(VectorStore, "read_soon", lambda _, parts: asked.append(parts)):
@@ -134,6 +135,10 @@ def test_vectors_are_read_soon_if_the_last_window_had_rows_of_most_parts(
         with patch.object(thread_executor, "AHEAD_BYTES", 258 * row_bytes):
             batch.collect(range(4, 31), none, budget)
         assert asked[1:] == [range(2, 5)]
+        held = VectorCache(made.vectors, 1 << 20)
+        held.read_part(2)
+        held.read_soon(range(2, 5))
+        assert asked[2:] == [[3, 4]]
 
 
 @loop_over("k", [1, K])
