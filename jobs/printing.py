@@ -35,7 +35,7 @@ def format_size(count: float) -> str:
         count /= 1000
         if count < 999.5:  # what is rounded to 1000 has the next unit
             return f"{count:.3g} {unit}"
-    return f"{count / 1000:.3g} TB"
+    return f"{_three_digits(count / 1000)} TB"
 
 
 def format_seconds(seconds: float) -> str:
@@ -310,9 +310,13 @@ def _work(report: Report) -> str:
 def _speed(report: Report) -> str:
     """Return the queries per second, or the time of the only query."""
     if report["queries"] == 1:
-        return f"{report['seconds'] * 1e3:.3g} ms per query"
-    rate = report["queries_per_second"]
-    return f"{rate:,.0f} queries per second" if rate >= 100 else f"{rate:.3g} queries per second"
+        return f"{_three_digits(report['seconds'] * 1e3)} ms per query"
+    return f"{_three_digits(report['queries_per_second'])} queries per second"
+
+
+def _three_digits(number: float) -> str:
+    """Return a number with three digits, or all before the point: 0.123, 12.3, 1,234."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _pairs(row: Report) -> str:

@@ -4,6 +4,7 @@ table."""
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.progress import Progress
 
@@ -12,9 +13,11 @@ from mercore.jobs.printing import (
     format_seconds,
     format_size,
     print_evaluation,
+    print_search,
     print_verdicts,
 )
 from mercore.jobs.progress import progress
+from mercore.stores.results.hits import Hits
 from tests.support.cases import loop_over
 
 
@@ -27,7 +30,7 @@ from tests.support.cases import loop_over
         (999_700, "1 MB"),
         (1_234_567, "1.23 MB"),
         (5e9, "5 GB"),
-        (7.5e15, "7.5e+03 TB"),
+        (7.5e15, "7,500 TB"),
     ],
 )
 def test_sizes(count: float, text: str) -> None:
@@ -48,6 +51,24 @@ def test_sizes(count: float, text: str) -> None:
 )
 def test_times(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@loop_over(
+    ("queries", "seconds", "text"),
+    [
+        (1, 1.9098, "1 query × 5,000,000 rows in 1.91 s, 1,910 ms per query → h.npz\n"),
+        (1, 0.0123, "1 query × 5,000,000 rows in 12.3 ms, 12.3 ms per query → h.npz\n"),
+        (9, 0.0012, "9 queries × 5,000,000 rows in 1.2 ms, 7,500 queries per second → h.npz\n"),
+        (2, 8.0, "2 queries × 5,000,000 rows in 8 s, 0.25 queries per second → h.npz\n"),
+    ],
+)
+def test_speeds(
+    queries: int, seconds: float, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = {"queries": queries, "rows": 5_000_000, "seconds": seconds, "written": ["h.npz"]}
+    hits = Hits(scores=None, ids=np.empty((queries, 0), np.int64))
+    print_search(report | {"queries_per_second": queries / seconds}, hits)
+    assert capsys.readouterr().err == text
 
 
 def test_a_table_that_no_terminal_shows_is_not_broken(
