@@ -156,7 +156,9 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
         return
     given = options_of(name, options)
     if given is not None:
-        given.check(next(iter(written_by(verb, options)), None))
+        given.check()
+        for path in written_by(verb, options)[:1]:
+            given.check_path(path)
     for path in sources:
         if path not in to_come and not location_of(path).exists():
             raise NotFoundError(

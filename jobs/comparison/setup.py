@@ -59,7 +59,7 @@ class CompareOptions(VerbOptions):
     out: str | None = None
     force: bool = False
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
         check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds)
         parse_reranks(self.rerank)

@@ -46,7 +46,7 @@ class GalleryOptions(VerbOptions):
     format: str | None = None
     force: bool = False
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse a number, a format, or a page that cannot be written.
 
         Raises

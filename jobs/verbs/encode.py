@@ -72,8 +72,8 @@ class EncodeOptions(VerbOptions):
             **given,
         )
 
-    def check(self, target: str | None = None) -> None:
-        """Refuse an unknown kernel or compressor, and a path that holds something else."""
+    def check(self) -> None:
+        """Refuse an unknown kernel or compressor."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
         if self.force and not isinstance(self.encoder, BoundChoice):
@@ -84,8 +84,10 @@ class EncodeOptions(VerbOptions):
             refuse_unused("bounds are the same under any transform", transform=AUTO)
         self.plain_kernel.check()
         self.execution.check()
-        if target is not None:
-            check_target(target, open_code_store, "codes")
+
+    def check_path(self, target: str) -> None:
+        """Refuse a path that holds something else."""
+        check_target(target, open_code_store, "codes")
 
     @property
     def chooses_transform(self) -> bool:

@@ -38,7 +38,7 @@ class EvaluateOptions(VerbOptions):
     overlap: int | None = None
     codes: str | None = None
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse options of scoring again, of labels or of overlap if one of them is missing."""
         kernel = self.kernel
         for called in (self.hits_format, self.truth_format):

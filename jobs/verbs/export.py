@@ -42,29 +42,35 @@ class ExportOptions(VerbOptions):
     kernel: str | None = None
     force: bool = False
 
-    def check(self, target: str | None = None) -> None:
-        """Refuse queries without points, points without queries, and paths that cannot be written.
-
-        Points may exist: a killed export may have written them. With ``force`` files are replaced.
+    def check(self) -> None:
+        """Refuse queries without points, points without queries, and points that are not writable.
 
         Raises
         ------
         InputError
-            If only one of queries and points is given, or two paths are the same.
+            If only one of queries and points is given, or their paths are the same.
         ExistsError, StorageError
-            If a file cannot be written.
+            If the points cannot be written.
         """
         queries, points = self.queries, self.points
         if (queries is None) != (points is None):
             raise InputError(
                 "--queries and --points go together: found one of them. Fix: name both, or neither."
             )
-        for path in filter(None, (target, points)):
-            refuse_url(path, "an index or points")
-        self.check_distinct({"INDEX": target, "--queries": queries, "--points": points})
-        for path in filter(None, (target, points)):
-            if not (Path(path).is_file() and (self.force or path == points)):
-                LocalLocation(Path(path)).check_new()
+        self.check_distinct({"--queries": queries, "--points": points})
+        if points is not None:  # a killed export may have written them
+            self._check_writable(points, replace=True)
+
+    def check_path(self, target: str) -> None:
+        """Refuse an index that cannot be written, or that exists without ``force``."""
+        self.check_distinct({"INDEX": target, "--queries": self.queries, "--points": self.points})
+        self._check_writable(target, replace=self.force)
+
+    @staticmethod
+    def _check_writable(path: str, *, replace: bool) -> None:
+        refuse_url(path, "an index or points")
+        if not (replace and Path(path).is_file()):
+            LocalLocation(Path(path)).check_new()
 
     def check_distinct(self, paths: dict[str, str | None]) -> None:
         """Refuse two options whose paths lead to the same file."""
@@ -121,7 +127,8 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
     options.check_distinct(
         {"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points}
     )
-    options.check(index)
+    options.check()
+    options.check_path(index)
     check_faiss()
     store = open_code_store(codes)
     custom = custom_kernel_of(store, options.kernel)

@@ -36,13 +36,15 @@ class IndexOptions(VerbOptions):
         """Return the options of a command line."""
         return super().from_values({"workers": None, **values})
 
-    def check(self, target: str | None = None) -> None:
-        """Refuse numbers out of range, and a path at which no store can be made."""
+    def check(self) -> None:
+        """Refuse numbers out of range."""
         check_whole(orders=self.orders, random_state=self.random_state, part_rows=self.part_rows)
         order_count(1, self.epsilon, self.orders)
         self.execution.check()
-        if target is not None:
-            check_target(target, open_order_store, "sorted orders")
+
+    def check_path(self, target: str) -> None:
+        """Refuse a path at which no store can be made."""
+        check_target(target, open_order_store, "sorted orders")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class AppendOptions(DropOptions):
 
     again: bool = False
 
-    def check(self, target: Where | None = None) -> None:
+    def check(self) -> None:
         """Refuse nothing: an append has no option that can be wrong without its store."""
 
 
@@ -62,14 +62,16 @@ class IngestOptions(DropOptions):
     format: str | None = None
     rows: str | None = None
 
-    def check(self, target: Where | None = None) -> None:
-        """Refuse an unknown compressor or format, and a path at which no store can be made."""
+    def check(self) -> None:
+        """Refuse an unknown compressor or format."""
         check_compressor(self.compressor)
         check_format(self.format)
         if self.rows is not None:
             parse_rows(self.rows)
-        if target is not None:
-            location_of(target).check_new()
+
+    def check_path(self, target: Where) -> None:
+        """Refuse a path at which no store can be made."""
+        location_of(target).check_new()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +205,8 @@ def open_ingest(
     source: Given | Sequence[Given], store: Where, options: IngestOptions
 ) -> IngestTask:
     """Open files or rows in memory [n, d], and refuse a path at which no store can be made."""
-    options.check(store)
+    options.check()
+    options.check_path(store)
     opened = open_sources(source, form=options.format, rows=options.rows)
     return IngestTask(source=opened, target=store, options=options)
 

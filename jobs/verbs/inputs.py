@@ -41,6 +41,9 @@ class VerbOptions:
                 given[field.name] = values[field.name]
         return cls(**given)
 
+    def check_path(self, target: str) -> None:
+        """Refuse a path that the verb could not write; by default nothing does."""
+
 
 class VerbTask(Protocol):
     """A verb with everything open and checked, and nothing computed."""

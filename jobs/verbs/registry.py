@@ -23,8 +23,11 @@ WRITING_ONCE = ("ingest", "append", "search", "export", "gallery", "report")
 class Options(Protocol):
     """The options of a verb."""
 
-    def check(self, target: str | None = None) -> None:
-        """Refuse options without opening a source; ``target`` is the path that the verb writes."""
+    def check(self) -> None:
+        """Refuse options without opening a source."""
+
+    def check_path(self, target: str) -> None:
+        """Refuse a path that the verb could not write."""
 
 
 def options_of(verb: str, values: Mapping[str, object]) -> Options | None:

@@ -51,7 +51,7 @@ class SearchOptions(VerbOptions):
     hits_format: str | None = None
     force: bool = False
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse contradictions, and a file of hits that cannot be written."""
         if not self.out:
             unused = {"hits_format": self.hits_format, "force": self.force or None}

@@ -42,7 +42,7 @@ class VerifyOptions(VerbOptions):
     batch: int | None = None
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse a kernel that does not exist, and counts that are not whole numbers."""
         check_whole(k=self.k, batch=self.batch)
         check_format(self.hits_format)

@@ -22,7 +22,7 @@ class ReportOptions(VerbOptions):
     execution: Execution = Execution()  # noqa: RUF009 - it is frozen
     force: bool = False
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse a page that cannot be written, true neighbours without queries, and threads.
 
         Raises

@@ -23,8 +23,8 @@ def test_a_target_is_new_or_of_the_same_kind(
     options: EncodeOptions | IndexOptions, what: str, tmp_path: Path
 ) -> None:
     make_vectors(tmp_path / "vectors", np.ones((20, 3), np.uint8))
-    options.check(str(tmp_path / "new"))
+    options.check_path(str(tmp_path / "new"))
     with pytest.raises(ExistsError, match=f"vectors exists and holds no {what}: expected {what}"):
-        options.check(str(tmp_path / "vectors"))
+        options.check_path(str(tmp_path / "vectors"))
     with pytest.raises(NotFoundError):
-        options.check(str(tmp_path / "missing" / "new"))
+        options.check_path(str(tmp_path / "missing" / "new"))
