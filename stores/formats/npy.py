@@ -17,6 +17,7 @@ from mercore.stores.formats.source import check_shape
 from mercore.stores.location.publish import publish_output
 
 PREFIX_BYTES = 16 << 10  # more than the longest header that NumPy itself accepts
+MAX_HEADER = 1 << 10  # NumPy pads the header of an array of numbers to 112 bytes
 # The errors of NumPy's parser, which evaluates a literal, for bytes that are no header.
 BAD_HEADER = (
     ValueError,
@@ -25,6 +26,7 @@ BAD_HEADER = (
     LookupError,
     OverflowError,
     RecursionError,
+    MemoryError,
     tokenize.TokenError,
 )
 
@@ -105,7 +107,7 @@ def parse_npy_header(prefix: bytes, name: str) -> NpyHeader:
             if version == (1, 0)
             else npy_format.read_array_header_2_0
         )
-        shape, fortran_order, dtype = read(stream)
+        shape, fortran_order, dtype = read(stream, max_header_size=MAX_HEADER)
     except BAD_HEADER as error:
         message = (
             f"{name}: no .npy header of version 1.0 or 2.0 ({_short(error)}). Fix: save "

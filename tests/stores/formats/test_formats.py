@@ -275,6 +275,11 @@ BAD_FILES = {  # … stands for any text
         (npy_bytes("__import__('os').getcwd()"), NO_HEADER),
         (npy_bytes("(" * 9000), NO_HEADER),
         (
+            npy_bytes("-" * 6000 + "1"),  # Python's parser has no memory for it
+            "a.npy: no .npy header of version 1.0 or 2.0 (Header info length (6002) is large and "
+            "may not be safe to load securely). Fix: save it with numpy.save.",
+        ),
+        (
             npy_bytes("{}", version=b"\x03\x00"),
             "a.npy: no .npy header of version 1.0 or 2.0 (version 3.0). Fix: save it with "
             "numpy.save.",
