@@ -1,5 +1,7 @@
 """Zarr arrays of two dimensions, v2 or v3, written by any tool and opened read-only."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,6 @@ from mercore.stores.formats.source import check_row_range, check_shape, digest_r
 from mercore.stores.location.publish import storage_errors
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
-# The errors that zarr raises for bad JSON, unknown codecs and broken chunks.
-BAD_ZARR = (ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 
 
 class ZarrSource:
@@ -33,15 +33,9 @@ class ZarrSource:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
         check_row_range(self, start, stop)
-        with storage_errors("read", self.name):
-            try:
-                block = np.asarray(self._array[start:stop])
-            except BAD_ZARR as error:
-                message = (
-                    f"{self.name}: rows [{start}, {stop}) cannot be decoded ({error}). "
-                    "Fix: copy the store anew."
-                )
-                raise FormatError(message) from error
+        what = f"rows [{start}, {stop}) cannot be decoded"
+        with _zarr_errors(self.name, what, "copy the store anew"):
+            block = np.asarray(self._array[start:stop])
         return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
 
     def fingerprint(self) -> str:
@@ -80,17 +74,25 @@ def open_zarr(path: str) -> ZarrSource:
 def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     """Open the array or group at ``path``."""
     with storage_errors("read", path):
-        if not any((Path(path) / name).exists() for name in METADATA):
-            message = (
-                f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
-                "name a file or the array."
-            )
-            raise FormatError(message)
+        is_zarr = any((Path(path) / name).exists() for name in METADATA)
+    if not is_zarr:
+        message = (
+            f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
+            "name a file or the array."
+        )
+        raise FormatError(message)
+    with _zarr_errors(path, "the Zarr metadata cannot be read", "copy or write the store again"):
+        return zarr.open(path, mode="r")
+
+
+@contextmanager
+def _zarr_errors(path: str, what: str, fix: str) -> Iterator[None]:
+    """Turn an error of Zarr or of a codec into a ``FormatError``, one of the system into ours."""
+    with storage_errors("read", path):
         try:
-            return zarr.open(path, mode="r")
-        except BAD_ZARR as error:
-            message = (
-                f"{path}: the Zarr metadata cannot be read ({error}). Fix: copy or write "
-                "the store again."
-            )
-            raise FormatError(message) from error
+            yield
+        except Exception as error:  # codecs of any library raise anything for damaged bytes
+            if isinstance(error, OSError) and error.errno:  # codecs raise OSError without a number
+                raise
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise FormatError(f"{path}: {what} ({text}). Fix: {fix}.") from error

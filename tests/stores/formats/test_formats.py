@@ -28,7 +28,7 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.formats import open_source
-from tests.support.cases import in_case
+from tests.support.cases import in_case, loop_over
 from tests.support.strategies import blocks
 
 FAISS: Any = vecs_io  # which has no types
@@ -570,6 +570,33 @@ def test_a_broken_zarr_chunk_is_named_by_its_rows(tmp_path: Path) -> None:
         "a: rows [0, 9) cannot be decoded ("
     )
     np.testing.assert_array_equal(open_source(str(tmp_path / "a")).read(6, 9), 1)
+
+
+METADATA = "the Zarr metadata cannot be read (…). Fix: copy or write the store again."
+DAMAGED = "rows [0, 4) cannot be decoded (…). Fix: copy the store anew."
+
+
+@loop_over(
+    ("change", "told"),
+    [
+        ({"chunks": [0, 2]}, DAMAGED),
+        ({"fill_value": 10**400}, METADATA),
+        *(({"compressor": {"id": name}}, DAMAGED) for name in ("zlib", "gzip", "bz2", "lzma")),
+        *(({"filters": [{"id": name}]}, DAMAGED) for name in ("packbits", "base64", "crc32")),
+        ({"filters": [{"id": "astype", "encode_dtype": "f4", "decode_dtype": "U9"}]}, DAMAGED),
+    ],
+)
+def test_zarr_v2_of_another_making_is_refused(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    zarr.create_array(
+        str(tmp_path / "a"), data=np.zeros((4, 2), "f4"), zarr_format=2, compressors=None
+    )
+    metadata = json.loads((tmp_path / "a" / ".zarray").read_text())
+    written(tmp_path / "a", ".zarray", json.dumps({**metadata, **change}).encode())
+    written(tmp_path / "a", "0.0", bytes(32))
+    message = refused(FormatError, str(tmp_path / "a"))
+    assert re.fullmatch(re.escape(f"a: {told}").replace("…", ".*"), message), message
 
 
 @pytest.mark.parametrize("place", ["filters", "compressor"])
