@@ -16,7 +16,7 @@ from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
 from mercore.stores.derived import LINEAR_MAP
-from mercore.stores.errors import InputError, counted
+from mercore.stores.errors import FormatError, InputError, counted
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
@@ -210,12 +210,22 @@ def encoder_of(store: CodeStore | OrderStore, custom: CustomKernel | None = None
 
     ``custom`` is the user's kernel, for a store that was encoded with one.
     """
-    return spec_of(store).encoder(kernel_from_spec(store.spec.kernel, custom), store.model)
+    spec, kernel = spec_of(store), kernel_from_spec(store.spec.kernel, custom)
+    try:
+        return spec.encoder(kernel, store.model)
+    except KeyError as error:
+        raise FormatError(
+            f"{store.where}: its model has no array {error}, expected one for the encoder "
+            f"{spec.name}. Fix: restore the store from a copy, or write it anew."
+        ) from error
 
 
 def spec_of(store: CodeStore | OrderStore) -> EncoderSpec:
     """Return the parameters of the encoder whose codes a store holds."""
-    return encoder_spec(store.spec.encoder, store.where)
+    spec = encoder_spec(store.spec.encoder, store.where)
+    if isinstance(store, CodeStore):
+        store.store.layout.check_columns(spec.columns("none"), store.where)
+    return spec
 
 
 def encode_bytes(plan: EncodePlan, workers: int) -> int:

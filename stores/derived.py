@@ -154,7 +154,7 @@ class DerivedStore:
     @property
     def source_path(self) -> str:
         """The path or URL of the vector store when the codes were made."""
-        return str(self.store.header.notes["source_path"])
+        return str(self.store.header.notes.get("source_path", "unknown vectors"))
 
     @property
     def source_paths(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Opening of vectors and rows of any kind: stores of mercore, foreign files, and arrays."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from mercore.stores.formats import Sliced, open_source
 from mercore.stores.formats.source import Source, SteadySource
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.spec import parse_json
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import (
     Vectors,
@@ -123,7 +123,7 @@ def is_store(where: Where) -> bool:
     except NotFoundError:
         return False
     try:
-        root = json.loads(text)
+        root = parse_json(text)
     except ValueError:
         return b'"node_type": "group"' in text  # a damaged store, to be named as one
     return isinstance(root, dict) and root.get("node_type") == "group"

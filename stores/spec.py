@@ -1,10 +1,13 @@
-"""Specs on disk: frozen dataclasses as canonical JSON, strict about unknown fields."""
+"""Specs on disk: frozen dataclasses as canonical JSON, strict about fields and their types."""
 
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from mercore.stores.errors import FormatError
 
@@ -13,11 +16,28 @@ if TYPE_CHECKING:
 
 Spec = TypeVar("Spec", bound="DataclassInstance")
 ABSENT = "absent"  # metadata of a field: the value that is left out on disk
+RESTORE = "Fix: restore the file from the store that was copied, or write it anew."
 
 
 def canonical_json(value: object) -> str:
     """Return the one JSON text of ``value``: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON can be anything
+    """Return the value of a JSON text.
+
+    Raises
+    ------
+    ValueError
+        If it is no JSON, is nested too deeply, or holds NaN or an infinite number.
+    """
+    try:
+        value = json.loads(text)
+        canonical_json(value)  # refuses NaN and infinite numbers
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return value
 
 
 def digest(value: object) -> str:
@@ -55,13 +75,14 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
     Raises
     ------
     FormatError
-        If it is no mapping, has another name or version, or a field is missing or unknown.
+        If it is no mapping, has another name or version, or a field is missing, unknown or of
+        another type.
     """
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if not isinstance(mapping, Mapping):  # JSON can be anything
         raise FormatError(
             f"{where}: found {mapping!r}, expected the fields of {fields['name'].default}. "
-            "Fix: restore the file from the store that was copied, or write it anew."
+            f"{RESTORE}"
         )
     for key in ("name", "version"):
         expected = fields[key].default
@@ -76,10 +97,54 @@ def from_json(kind: type[Spec], mapping: Mapping[str, Any], where: str) -> Spec:
         raise FormatError(
             f"{where}: its fields do not fit {fields['name'].default} version "
             f"{fields['version'].default}: "
-            f"missing {missing}, unknown {unknown}. "
-            "Fix: restore the file from the store that was copied, or write it anew."
+            f"missing {missing}, unknown {unknown}. {RESTORE}"
         )
+    check_types(mapping, _types(kind), where)
     return kind(**mapping)
+
+
+def check_types(mapping: Mapping[str, Any], types: Mapping[str, Any], where: str) -> None:
+    """Refuse a mapping that has other fields, or a value that is not of its type.
+
+    An ``int`` is a count: 0 or more, and below 2^64. A ``float`` may be written as an ``int``.
+
+    Raises
+    ------
+    FormatError
+        If a field is missing, unknown or of another type.
+    """
+    if set(mapping) != set(types):
+        found, expected = (", ".join(sorted(each)) for each in (mapping, types))
+        raise FormatError(f"{where}: found the fields {found}: expected {expected}. {RESTORE}")
+    for name, kind in types.items():
+        if not _is_of(mapping[name], kind):
+            expected = "a whole number, 0 or more" if kind is int else getattr(kind, "__name__", "")
+            raise FormatError(
+                f"{where}: {name} is {mapping[name]!r:.80}, expected "
+                f"{str(kind).replace('typing.', '') if get_args(kind) else expected}. {RESTORE}"
+            )
+
+
+def _is_of(value: object, kind: Any) -> bool:  # noqa: ANN401 - a type, or a form of one
+    """Return whether a JSON value is of a type."""
+    if kind is int:
+        return type(value) is int and 0 <= value < 1 << 64
+    if kind is float:
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+    form, inner = get_origin(kind), get_args(kind)
+    if form is UnionType:
+        return any(_is_of(value, each) for each in inner)
+    if isinstance(value, dict | list) and form is type(value):
+        held = value.values() if isinstance(value, dict) else value
+        return all(_is_of(each, inner[-1]) for each in held)
+    return kind is Any or type(value) is kind
+
+
+@cache
+def _types(kind: "type[DataclassInstance]") -> dict[str, Any]:
+    """Return the type of each field of a spec."""
+    types = get_type_hints(kind)
+    return {field.name: types[field.name] for field in dataclasses.fields(kind)}
 
 
 def _absent_values(kind: "type[DataclassInstance]") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError
 from mercore.stores.location.resolve import Where
 from mercore.stores.part_store.column import CHECKSUM_BYTES
-from mercore.stores.part_store.header import Header, open_header
+from mercore.stores.part_store.header import Header, column_fields, open_header
 from mercore.stores.part_store.page_cache import chunk_files, read_soon
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import Receipt
@@ -263,6 +263,8 @@ class VectorStore(Vectors):
     def __init__(self, store: PartStore) -> None:
         self.store = store
         self.spec = from_json(VectorSpec, store.header.spec, store.where)
+        columns = [column_fields("vectors", self.spec.dtype, self.spec.dims)]
+        store.layout.check_columns(columns, store.where)
         self.rows = store.layout.rows
         self.dims = self.spec.dims
         self.dtype = np.dtype(self.spec.dtype)
@@ -309,7 +311,7 @@ class VectorStore(Vectors):
     @property
     def source(self) -> str:
         """The name of the ingested source, as the user wrote it."""
-        return str(self.spec.source or self.store.header.notes["source"])
+        return str(self.spec.source or self.store.header.notes.get("source", ""))
 
     def read_part(self, part: int) -> NDArray[Any]:
         """Return the rows of a part, dtype[rows of the part, d].

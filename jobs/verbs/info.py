@@ -93,7 +93,9 @@ def describe_vectors(vectors: VectorStore) -> Report:
 
 def _appended(vectors: VectorStore) -> str:
     """Return the names of the sources that were appended."""
-    return ", ".join(each["source"] for sources in vectors.spec.appended for each in sources)
+    return ", ".join(
+        str(each.get("source")) for sources in vectors.spec.appended for each in sources
+    )
 
 
 def describe_codes(codes: CodeStore) -> Report:

@@ -54,7 +54,7 @@ def encoder_spec(fields: Mapping[str, Any], where: str) -> EncoderSpec:
         If this version of mercore does not know the encoder or its version.
     """
     name = fields.get("name")
-    if name not in ENCODERS:
+    if not isinstance(name, str) or name not in ENCODERS:
         raise FormatError(
             f"{where}: its encoder is {name!r}, expected one of {', '.join(ENCODERS)}. "
             "Fix: read it with the version of mercore that wrote it, or write it anew."

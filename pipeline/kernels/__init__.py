@@ -161,7 +161,7 @@ def _described(spec: Mapping[str, Any], custom: CustomKernel | None) -> Kernel |
             scale, kernel = spec["configuration"]["scale"], spec["configuration"]["kernel"]
         configuration = kernel["configuration"] if custom is None else {"custom": custom}
         return make_kernel(kernel["name"], **configuration, transform=scale)
-    except (InputError, KeyError, TypeError):
+    except (InputError, KeyError, TypeError, AttributeError):  # a store can state anything
         return None
 
 

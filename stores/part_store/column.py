@@ -15,6 +15,7 @@ from zarr.storage import MemoryStore
 from mercore.stores.part_store.compressors import chunk_codecs, quiet
 
 CHECKSUM_BYTES = 4
+MORE_BYTES = 1 << 10  # headers of compressors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,11 @@ class Column:
     def is_plain(self) -> bool:
         """Whether the file of a chunk is just the bytes of the array and a checksum."""
         return self.compressor == "none"
+
+    def can_take(self, size: int) -> bool:
+        """Return whether the file of a chunk can have a size; compressors add a little."""
+        full = self.chunk_bytes + CHECKSUM_BYTES
+        return size == full if self.is_plain else size <= 2 * full + MORE_BYTES
 
     def chunk_key(self, part: int) -> str:
         """Return the key of the chunk of a part below the store."""

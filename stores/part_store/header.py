@@ -1,6 +1,6 @@
 """The header of a store: its kind, its spec, and its layout on disk."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +13,15 @@ from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
-from mercore.stores.spec import ABSENT, digest, from_json
+from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.spec import ABSENT, RESTORE, check_types, digest, from_json, parse_json
+
+MAX_BYTES = 1 << 48  # of a column or a model array: no disk has as many
+NAME = re.compile("[a-z][a-z0-9_]*")  # it becomes the name of a folder
+HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {"kind": str}
+COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str}
+MODEL_TYPES = {"dtype": str, "shape": list[int], "crc32c": str}
+STATE_TYPES = {"rows": int, "digest": str}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +49,24 @@ class Layout:
         """Return the named column."""
         (fields,) = (fields for fields in self.columns if fields["name"] == name)
         return Column(**fields, rows=self.rows, part_rows=self.part_rows)
+
+    def check_columns(self, expected: Sequence[Mapping[str, Any]], where: str) -> None:
+        """Refuse other columns than ``expected``, of which the compressor does not count.
+
+        Raises
+        ------
+        FormatError
+            If a name, a dtype or a width differs.
+        """
+        found, wanted = (
+            [f"{each['name']} {each['dtype']}[{each['width'] or ''}]" for each in columns]
+            for columns in (self.columns, expected)
+        )
+        if found != wanted:
+            raise FormatError(
+                f"{where}: zarr.json has the columns {', '.join(found)}: expected "
+                f"{', '.join(wanted)}, as its spec says. {RESTORE}"
+            )
 
     @property
     def column_names(self) -> list[str]:
@@ -99,7 +125,7 @@ def open_header(where: Where) -> Header:
     """
     location = location_of(where)
     try:
-        mapping = dict(json.loads((location / ROOT).read())["attributes"]["mercore"])
+        mapping = dict(parse_json((location / ROOT).read())["attributes"]["mercore"])
         stored = mapping.pop("digest")
     except (NotFoundError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, NotFoundError) and not location.exists():
@@ -117,6 +143,8 @@ def open_header(where: Where) -> Header:
             f"{location}: zarr.json is damaged: its digest is {digest(mapping)}, it says {stored}. "
             "Fix: restore it from a copy."
         )
+    check_types(mapping, HEADER_TYPES, str(location))
+    _check_layout(header.layout, str(location))
     return header
 
 
@@ -130,6 +158,44 @@ def _parse_header(mapping: dict[str, Any], where: str) -> Header:
             "Fix: restore it from a copy, or read it with the version of mercore that wrote it."
         )
     return Header(kind=mapping["kind"], spec=mapping["spec"], layout=layout, notes=mapping["notes"])
+
+
+def _check_layout(layout: Layout, where: str) -> None:
+    """Refuse a layout that no store can have, before anything is made of its numbers."""
+    for entries, types in ((layout.columns, COLUMN_TYPES), (layout.grown_from, STATE_TYPES)):
+        for entry in entries:
+            check_types(entry, types, where)
+    for entry in layout.model.values():
+        check_types(entry, MODEL_TYPES, where)
+    sizes = (layout.rows, layout.part_rows, *(state["rows"] for state in layout.grown_from))
+    good = (
+        all(1 <= size <= MAX_BYTES for size in sizes)
+        and 1 <= len(layout.columns) == len(set(layout.column_names))
+        and all(map(_can_be, map(layout.column, layout.column_names)))
+        and all(len(entry["shape"]) in (1, 2) for entry in layout.model.values())
+        and all(_can_be(model_column(*entry)) for entry in layout.model.items())
+    )
+    if not good:
+        raise FormatError(
+            f"{where}: zarr.json describes no layout of a store: found "
+            f"{_layout_json(layout)!r:.200}, expected columns and arrays of numbers. {RESTORE}"
+        )
+
+
+def _can_be(column: Column) -> bool:
+    """Return whether there can be such a column or model array."""
+    try:
+        dtype = np.dtype(column.dtype)
+        check_compressor(column.compressor)
+    except (TypeError, ValueError, SyntaxError):
+        return False
+    numbers = max(column.part_rows, column.rows) * (1 if column.width is None else column.width)
+    return (
+        NAME.fullmatch(column.name) is not None
+        and dtype.kind in "biuf"
+        and dtype.name == column.dtype
+        and numbers * dtype.itemsize <= MAX_BYTES
+    )
 
 
 def header_attributes(header: Header) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk,
 from mercore.stores.part_store.header import Header, model_column, open_header
 from mercore.stores.part_store.receipts import (
     Receipt,
+    check_receipt,
     chunk_entry,
     parse_receipt,
     receipt_bytes,
@@ -46,6 +47,7 @@ class PartStore:
         self.location = location_of(where)
         self.header = header
         self.layout = header.layout
+        self._columns = [*map(self.layout.column, self.layout.column_names)]
 
     @property
     def where(self) -> str:
@@ -165,8 +167,8 @@ class PartStore:
 
         Raises
         ------
-        IntegrityError
-            If the receipt is damaged.
+        IntegrityError, FormatError
+            If the receipt is damaged, or describes no files of this store.
         """
         file = self.receipt_file(part)
         try:
@@ -180,6 +182,7 @@ class PartStore:
                 "its receipt is damaged: found bytes that fail their own checksum, expected the "
                 "ones published",
             )
+        check_receipt(receipt, self._columns, str(file))
         return receipt
 
     def ungrown_receipt(self, part: int) -> Receipt | None:
@@ -243,8 +246,7 @@ class PartStore:
         for part, receipt in enumerate(self._read_receipts()):
             if receipt is None:
                 raise self._not_done(part)
-            for name in self.layout.column_names:
-                column = self.layout.column(name)
+            for column in self._columns:
                 self._check_size(receipt, column, size_of(column.chunk_key(part)))
             receipts.append(receipt)
         return receipts
@@ -332,8 +334,7 @@ class PartStore:
 
         See ``Location.each``.
         """
-        columns = map(self.layout.column, self.layout.column_names)
-        call_bytes = max(column.chunk_bytes for column in columns)
+        call_bytes = max(column.chunk_bytes for column in self._columns)
         return self.location.each(function, range(first, self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
@@ -342,8 +343,8 @@ class PartStore:
             receipt = self.receipt(part)
             if receipt is None:
                 return f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
-            for name in self.layout.column_names:
-                self.check_chunk(receipt, name)
+            for column in self._columns:
+                self.check_chunk(receipt, column.name)
         except (IntegrityError, FormatError) as error:
             return str(error)
         return None

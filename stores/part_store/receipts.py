@@ -1,6 +1,6 @@
 """Receipts, one per part: the proof that its chunks were published, and with which bytes."""
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,9 +8,19 @@ import numpy as np
 
 from mercore.stores.errors import FormatError
 from mercore.stores.part_store.column import CHECKSUM_BYTES, Column, encode_chunk, payload_checksum
-from mercore.stores.spec import ABSENT, canonical_json, from_json, to_json
+from mercore.stores.spec import (
+    ABSENT,
+    RESTORE,
+    canonical_json,
+    check_types,
+    from_json,
+    parse_json,
+    to_json,
+)
 
 RECEIPT_BYTES = 1024
+ENTRY_TYPES = {"bytes": int, "crc32c": str}
+GROWN_TYPES = {"job": str, "stop": int, "chunks": dict[str, Any]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +86,31 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
     if len(data) != RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
         return None
     try:
-        mapping = json.loads(data[:RECEIPT_BYTES])
+        mapping = parse_json(data[:RECEIPT_BYTES])
     except ValueError:
         return None
     return from_json(Receipt, mapping, where)
+
+
+def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> None:
+    """Refuse a receipt that does not describe a file of a possible size for each column.
+
+    Raises
+    ------
+    FormatError
+        If a column is missing or unknown, an entry has other fields, or a size is impossible.
+    """
+    states = [receipt.chunks]
+    if receipt.grown:
+        check_types(receipt.grown, GROWN_TYPES, where)
+        states.append(receipt.grown["chunks"])
+    for chunks in states:
+        check_types(chunks, {column.name: dict[str, Any] for column in columns}, where)
+        for column in columns:
+            entry = chunks[column.name]
+            check_types(entry, ENTRY_TYPES, where)
+            if not column.can_take(entry["bytes"]):
+                raise FormatError(
+                    f"{where}: column {column.name} takes {entry['bytes']} bytes, expected a size "
+                    f"that chunks of {column.chunk_bytes} bytes can have. {RESTORE}"
+                )

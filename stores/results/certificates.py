@@ -1,6 +1,5 @@
 """Certificates: the arrays that prove an answer, and their description, in one ``.npz``."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import publish_output
-from mercore.stores.spec import canonical_json
+from mercore.stores.spec import canonical_json, parse_json
 
 ABOUT = "about"
 
@@ -63,7 +62,7 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
             "certificate."
         )
     try:
-        about = json.loads(str(text))
+        about = parse_json(str(text))
     except ValueError as error:
         message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
         raise FormatError(message) from error

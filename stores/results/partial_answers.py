@@ -1,7 +1,6 @@
 """Finished batches of a search on disk, from which a killed search resumes."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotF
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import SCRATCH, sweep
-from mercore.stores.spec import canonical_json, digest, from_json, in_words, to_json
+from mercore.stores.spec import canonical_json, digest, from_json, in_words, parse_json, to_json
 
 DIGESTS = ("vectors", "queries", "bounds")  # whose values tell nobody anything
 SEARCH = "search.json"
@@ -67,7 +66,7 @@ class Answers:
     def __init__(self, out: str, job: dict[str, Any]) -> None:
         self._folder = Path(f"{out}.parts")
         self._job = digest(job)
-        search = SearchSpec(job=json.loads(canonical_json(job)), digest=self._job)
+        search = SearchSpec(job=parse_json(canonical_json(job)), digest=self._job)
         _check_folder(self._folder, search)
         sweep(self._folder)
         if not exists(self._folder / SEARCH):
@@ -171,7 +170,7 @@ def _read_search(path: Path) -> SearchSpec:
     with storage_errors("read", path):
         data = path.read_bytes()
     try:
-        search = from_json(SearchSpec, json.loads(data), str(path))
+        search = from_json(SearchSpec, parse_json(data), str(path))
         if digest(search.job) == search.digest:
             return search
         reason = f"its digest is {digest(search.job)}, it says {search.digest}"

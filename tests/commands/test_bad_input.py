@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.receipts import RECEIPT_BYTES, Receipt, receipt_bytes
 from mercore.stores.spec import digest
-from tests.support.cases import loop_over
+from tests.support import mutated_stores
+from tests.support.cases import in_case, loop_over
 from tests.support.running import (
     ENCODE,
     Outcome,
@@ -851,6 +852,14 @@ def test_bad_input_by_the_real_command(name: str, folder: Path) -> None:
     before = listing(folder)
     assert_one_paragraph(run(*words), code, says)
     assert listing(folder) == before
+
+
+def test_wrong_values_in_metadata(tmp_path: Path) -> None:
+    mutated_stores.make_stores(tmp_path, "aska")
+    every = mutated_stores.cases(tmp_path)
+    for case in every[:: len(every) // 12]:
+        with in_case(case=case):
+            mutated_stores.run_case(tmp_path, case)
 
 
 # --- a disk that refuses

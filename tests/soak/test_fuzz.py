@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import mutated_stores
+from tests.support.cases import in_case
 from tests.support.fuzzing import HDF5
 
 CASES, STEP = 100_000, 5_000
@@ -35,3 +37,12 @@ def test_a_hundred_thousand_mutated_files(tmp_path: Path) -> None:
         ]
         for job in jobs:
             job.result()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_every_wrong_value_in_metadata(tmp_path: Path) -> None:
+    mutated_stores.make_stores(tmp_path, *mutated_stores.CODES)
+    for case in mutated_stores.cases(tmp_path):
+        with in_case(case=case):
+            mutated_stores.run_case(tmp_path, case)

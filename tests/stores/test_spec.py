@@ -22,7 +22,7 @@ from mercore.stores.part_store.header import (
     open_header,
 )
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, to_json
+from mercore.stores.spec import ABSENT, canonical_json, digest, from_json, parse_json, to_json
 from mercore.stores.vectors import VectorSpec, open_vector_store
 from tests.support.cases import loop_over
 from tests.support.strategies import steady
@@ -164,6 +164,39 @@ def test_a_field_more_or_less_is_refused(spec: Any) -> None:
             type(spec),
             found,
         )
+
+
+WHOLE = "a whole number, 0 or more"
+
+
+@loop_over(
+    ("kind", "name", "found", "expected"),
+    [
+        *((Layout, "rows", found, WHOLE) for found in (True, -1, 2.0, "5", None, 10**30, [5])),
+        (Layout, "columns", {}, "list[dict[str, Any]]"),
+        (Layout, "columns", [3], "list[dict[str, Any]]"),
+        (Layout, "model", {"dropped": []}, "dict[str, dict[str, Any]]"),
+        (Receipt, "job", 3, "str"),
+        (Receipt, "facts", {"first_key": -1}, "dict[str, int]"),
+        *((VectorSpec, "value_max", found, "float | None") for found in ("1", False, 10**400)),
+    ],
+)
+def test_a_field_of_another_type_is_refused(
+    kind: type[Any], name: str, found: Any, expected: str
+) -> None:
+    (spec,) = (spec for spec in SPECS if isinstance(spec, kind))
+    refused(
+        f"the store: {name} is {found!r:.80}, expected {expected}. "
+        "Fix: restore the file from the store that was copied, or write it anew.",
+        kind,
+        {**to_json(spec), name: found},
+    )
+
+
+@loop_over("text", ["[" * 5000, '{"a":' * 5000, "NaN", "[1e999]", "-Infinity", "1" * 5000, b"\xff"])
+def test_json_that_is_deep_or_not_finite_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"nested too deeply|not JSON compliant|Exceeds|decode"):
+        parse_json(text)
 
 
 @every_spec
