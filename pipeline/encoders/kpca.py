@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -257,11 +258,14 @@ def principal_components(gram: Float64, count: int) -> tuple[Float64, Float64]:
     from threadpoolctl import threadpool_limits
 
     m = len(gram)
+    find = partial(eigh, overwrite_a=True, check_finite=False)
+    diagonal = gram.diagonal().copy()
     with threadpool_limits(1):  # after the import: SciPy brings a BLAS of its own
-        found, vectors = eigh(
-            gram.T, subset_by_index=(m - count, m - 1), overwrite_a=True, check_finite=False
-        )
-    eigenvalues, vectors = found[::-1], vectors[:, ::-1]
+        found, vectors = find(gram.T, subset_by_index=(m - count, m - 1))
+        if len(found) < count:  # of equal eigenvalues LAPACK finds a part or none, but always all
+            np.fill_diagonal(gram, diagonal)  # it was overwritten, and one triangle
+            found, vectors = find(gram.T, lower=False)
+    eigenvalues, vectors = found[: -count - 1 : -1], vectors[:, : -count - 1 : -1]
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(count)])
     kept = eigenvalues > LEAST_EIGENVALUE
     scales = np.where(kept, signs / np.sqrt(np.where(kept, eigenvalues, 1)), 0)

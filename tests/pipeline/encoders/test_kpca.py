@@ -210,6 +210,18 @@ def test_a_component_of_next_to_nothing_is_zero() -> None:
     assert not components[:, 1].any()
 
 
+@loop_over("count", [1, 2, 50, 100])
+def test_there_are_as_many_components_as_were_asked_for(count: int) -> None:
+    rows = np.random.default_rng(0).random((100, DIMS)) * 1e30  # all equally far from each other
+    gram = gram_matrix(make_kernel("rbf", gamma=3, transform=5), rows.astype(np.float32))
+    expected = np.linalg.eigvalsh(gram)[: -count - 1 : -1]
+    eigenvalues, components = principal_components(gram.copy(), count)
+    np.testing.assert_allclose(eigenvalues, expected, rtol=1e-10)
+    orthonormal = components * np.sqrt(eigenvalues)
+    np.testing.assert_allclose(orthonormal.T @ orthonormal, np.eye(count), atol=1e-10)
+    np.testing.assert_allclose(gram @ components, components * eigenvalues, atol=1e-10)
+
+
 def test_every_row_of_a_small_store_may_be_a_landmark() -> None:
     for n in (1, 2, 3):
         rows = histograms(n, DIMS, seed=n)
