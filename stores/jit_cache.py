@@ -4,6 +4,8 @@ numba's own cache checks the file of the outermost function alone: a changed hel
 another file would live on in every function that inlines it, and a bound might not be a bound. It
 also lies beside the sources, where it would outlive an uninstalled package.
 
+Machine code is unpickled and run. A folder or a file that another user can write is never used.
+
 Processes that need the same function share the work: one compiles it and holds a lock, the others
 wait for the file. A first compilation that takes longer than a moment is logged.
 """
@@ -26,7 +28,7 @@ import numba
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
-from mercore.stores.cache_folder import NAMESPACE, NOTICE, cache_folder
+from mercore.stores.cache_folder import NAMESPACE, NOTICE, cache_folder, distrust
 
 KEPT_SECONDS = 30 * 24 * 3600  # code of other sources: another installation may need it
 LOGGER = logging.getLogger("mercore.jit")
@@ -101,6 +103,8 @@ class _MachineCode(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         """Return the machine code for a signature and a processor; None: compile it."""
+        if not _is_trusted(self._cache_path):
+            return None
         data = self._read(key)
         if data is None and self._claim():
             data = self._read(key)
@@ -110,9 +114,13 @@ class _MachineCode(IndexDataCacheFile):
 
     def save(self, key: Any, data: Any) -> None:
         """Write machine code, and remove old code of other sources; a full disk costs only time."""
+        if not _is_trusted(self._cache_path):
+            return
         with suppress(OSError):
             folder = Path(self._cache_path)
             super().save(key, data)
+            for path in folder.glob(f"{self._function}.{self._source_stamp}.*nb[ic]"):
+                path.chmod(0o600)  # whatever the umask: see ``_refuse_foreign``
             for path in folder.glob(self._same_function):
                 if (
                     self._source_stamp not in path.name
@@ -124,9 +132,7 @@ class _MachineCode(IndexDataCacheFile):
     def holds_code(self) -> bool:
         """Return whether there is machine code of these sources, or no folder to write it to."""
         folder = Path(self._cache_path)
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
+        if not _is_trusted(self._cache_path) or not os.access(folder, os.W_OK):
             return True
         return any(folder.glob(f"{self._function}*{self._source_stamp}.nbi"))
 
@@ -142,7 +148,6 @@ class _MachineCode(IndexDataCacheFile):
             return False
         waited, deadline = False, time.monotonic() + WAIT_SECONDS
         with suppress(OSError):
-            self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file = os.open(self._lock, os.O_CREAT | os.O_RDWR, 0o600)
             _STOPWATCH.start()
             while not _locked(file) and time.monotonic() < deadline:
@@ -161,9 +166,36 @@ class _MachineCode(IndexDataCacheFile):
 
     def _load_index(self) -> Any:
         try:
+            _refuse_foreign(self._index_path)
             return super()._load_index()
         except Exception:  # noqa: BLE001
             return {}
+
+    def _load_data(self, name: str) -> Any:
+        _refuse_foreign(self._data_path(name))
+        return super()._load_data(name)
+
+
+@cache
+def _is_trusted(folder: str) -> bool:
+    """Return whether only this user can write the folder, which is made; else log why not."""
+    with suppress(OSError):
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if reason := distrust(Path(folder)):
+            logging.getLogger("mercore.cache").warning(
+                "machine code is not kept, but compiled anew: %s %s. Fix: name a folder of your "
+                "own with NUMBA_CACHE_DIR.",
+                folder,
+                reason,
+            )
+            return False
+    return True
+
+
+def _refuse_foreign(path: str) -> None:
+    """Raise ``PermissionError`` for a file that another user can write."""
+    if distrust(Path(path)):
+        raise PermissionError(path)
 
 
 def _locked(file: int) -> bool:

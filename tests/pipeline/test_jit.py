@@ -75,6 +75,16 @@ def made(tmp_path: Path) -> Path:
 def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> tuple[int, int]:
     """Return what the loop gives, and how often its machine code came from disk, in a process of
     its own."""
+    done = start(made, full=full, cache=cache, code=code)
+    assert done.returncode == 0, done.stderr
+    result, hits = done.stdout.split()
+    return int(result), int(hits)
+
+
+def start(
+    made: Path, *, full: bool = False, cache: str = "", code: str = RUN
+) -> subprocess.CompletedProcess[str]:
+    """Run the loop in a process of its own, to its end."""
 
     def limit() -> None:
         if full:
@@ -88,7 +98,7 @@ def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> 
         "XDG_CACHE_HOME": str(cache_of(made)),
     }
     command = [sys.executable, "-c", code]
-    done = subprocess.run(
+    return subprocess.run(
         command,
         env=environment,
         cwd=made.parent,
@@ -97,9 +107,6 @@ def run(made: Path, *, full: bool = False, cache: str = "", code: str = RUN) -> 
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    result, hits = done.stdout.split()
-    return int(result), int(hits)
 
 
 def cache_of(made: Path) -> Path:
@@ -203,6 +210,25 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
         told.append(done.stderr)
     assert told == ["compiling loops for this processor, once\n", ""]
     assert not list((tmp_path / "cache").rglob("*.lock"))
+
+
+@pytest.mark.slow
+def test_machine_code_that_others_can_write_is_not_used(made: Path) -> None:
+    assert (run(made), run(made)) == ((111, 0), (111, 1))
+    for path in kept(made):
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.chmod(0o620)
+    assert (run(made), run(made)) == ((111, 0), (111, 1))  # written anew
+    folder = cache_of(made) / "mercore" / "jit"
+    folder.chmod(0o770)
+    before = kept(made)
+    done = start(made)
+    assert done.stdout.split() == ["111", "0"]
+    assert done.stderr == (
+        f"machine code is not kept, but compiled anew: {folder} can be written by others: found "
+        "mode 770, expected 700. Fix: name a folder of your own with NUMBA_CACHE_DIR.\n"
+    )
+    assert kept(made) == before
 
 
 CHOICE = """
