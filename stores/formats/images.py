@@ -15,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.source import Source, check_row_range, spaced_rows
 from mercore.stores.formats.streams import is_open_ended
-from mercore.stores.location.local_file import LocalFile
+from mercore.stores.location.local_file import LocalFile, check_regular
 from mercore.stores.location.publish import storage_errors
 
 SIDE = 32
@@ -168,6 +168,7 @@ def _upright(path: str, side: int) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
+            check_regular(path)
             with Image.open(path) as image:
                 image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
                 yield ImageOps.exif_transpose(image).convert("RGB")

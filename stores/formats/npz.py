@@ -29,7 +29,7 @@ from mercore.stores.formats.binary import (
 )
 from mercore.stores.formats.npy import PREFIX_BYTES, NpyHeader, npy_layout, parse_npy_header
 from mercore.stores.formats.source import Source
-from mercore.stores.location.local_file import path_status
+from mercore.stores.location.local_file import check_regular, path_status
 from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.publish import storage_errors
 
@@ -78,6 +78,7 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
         If the file does not exist, or cannot be read.
     """
     path_status(path)
+    check_regular(path)
     with storage_errors("read", path):
         try:
             with zipfile.ZipFile(path) as archive:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.location.local_file import check_regular
 from mercore.stores.location.publish import storage_errors
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
@@ -74,13 +75,15 @@ def open_zarr(path: str) -> ZarrSource:
 def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     """Open the array or group at ``path``."""
     with storage_errors("read", path):
-        is_zarr = any((Path(path) / name).exists() for name in METADATA)
-    if not is_zarr:
+        files = [str(Path(path) / name) for name in METADATA if (Path(path) / name).exists()]
+    if not files:
         message = (
             f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
             "name a file or the array."
         )
         raise FormatError(message)
+    for file in files:
+        check_regular(file)
     with _zarr_errors(path, "the Zarr metadata cannot be read", "copy or write the store again"):
         return zarr.open(path, mode="r")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import ExistsError, NotFoundError
 from mercore.stores.location.lease import lease
-from mercore.stores.location.local_file import LocalFile
+from mercore.stores.location.local_file import LocalFile, check_regular
 from mercore.stores.location.protocol import ROOT, Draft, Item, LeaseHandle, Result
 from mercore.stores.location.publish import (
     check_folder,
@@ -49,6 +49,7 @@ class LocalLocation:
 
     def read(self) -> bytes:
         """Return the file's bytes, or raise ``NotFoundError``, also if its folder is a file."""
+        check_regular(str(self.path))
         with storage_errors("read", self.path):
             try:
                 return self.path.read_bytes()
@@ -57,6 +58,7 @@ class LocalLocation:
 
     def read_into(self, buffer: NDArray[np.uint8]) -> int:
         """Fill ``buffer`` with the file's bytes if the sizes agree, and return the file's size."""
+        check_regular(str(self.path))
         with storage_errors("read", self.path), self.path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if size != len(buffer):

@@ -3,6 +3,7 @@
 import os
 import stat
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,26 @@ def path_status(path: str) -> os.stat_result:
             raise NotFoundError(message) from error
 
 
+def check_regular(path: str) -> None:
+    """Refuse a folder, a pipe, a socket or a device before it is opened; a pipe would wait.
+
+    Raises
+    ------
+    FormatError
+        If something is there that is no regular file.
+    """
+    with suppress(OSError):  # whoever opens it says why that fails
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            fix = "Fix: name a file; copy a pipe or a device to one first."
+            raise FormatError(f"{path}: not a regular file. {fix}")
+
+
 class LocalFile(PositionalFile):
     """A regular file read at positions; it is closed when nothing refers to it any more."""
 
     def __init__(self, path: str) -> None:
-        # Checked before it is opened: opening a pipe would wait for a writer.
-        if not stat.S_ISREG(path_status(path).st_mode):
-            fix = "Fix: name a file; copy a pipe or a device to one first."
-            raise FormatError(f"{path}: not a regular file. {fix}")
+        path_status(path)
+        check_regular(path)
         self.name = path
         with storage_errors("read", path):
             self._descriptor = os.open(path, os.O_RDONLY)

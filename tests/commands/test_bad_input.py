@@ -283,6 +283,39 @@ def named_pipe(folder: Path) -> Words:
     return ["ingest", folder / "rows.npy", folder / "new"]
 
 
+def pipe_at(path: Path) -> Path:
+    """Return a path at which there is a named pipe, in a new folder."""
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    return path
+
+
+@case(2, "zarr.json: not a regular file")
+def named_pipe_as_metadata(folder: Path) -> Words:
+    return ["info", pipe_at(folder / "store/zarr.json").parent]
+
+
+@case(2, ".zarray: not a regular file")
+def named_pipe_as_metadata_of_zarr_v2(folder: Path) -> Words:
+    return ["ingest", pipe_at(folder / "rows/.zarray").parent, folder / "new"]
+
+
+@case(2, "zarr.json: not a regular file")
+def folder_as_metadata(folder: Path) -> Words:
+    (folder / "store/zarr.json").mkdir(parents=True)
+    return ["info", folder / "store"]
+
+
+@case(2, "a.png: not a regular file")
+def named_pipe_as_image(folder: Path) -> Words:
+    return ["ingest", pipe_at(folder / "images/a.png").parent, folder / "new"]
+
+
+@case(2, "mine.py: not a regular file")
+def named_pipe_as_kernel(folder: Path) -> Words:
+    return encode_good(folder, "--kernel", pipe_at(folder / "mine.py"))
+
+
 # --- ingest: the target
 
 
