@@ -3,6 +3,7 @@
 import sys
 from contextlib import redirect_stdout
 from hashlib import blake2b
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mercore.pipeline.kernels.custom import NORMALISED, CustomKernel, Declared
 from mercore.pipeline.kernels.custom_check import SAMPLE_ROWS, check_custom
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.location.local_file import check_regular
 from mercore.stores.orders import OrderStore
 from mercore.stores.vectors import Vectors, blocks
 
@@ -25,9 +27,12 @@ def load_custom(path: str) -> CustomKernel:
     ------
     NotFoundError
         If there is no such file.
+    FormatError
+        If it is no regular file.
     InputError
         If it does not run, or a declaration is missing or wrong.
     """
+    check_regular(path)
     try:
         text = Path(path).read_bytes()
     except OSError as error:
@@ -36,13 +41,18 @@ def load_custom(path: str) -> CustomKernel:
             "Fix: check the path."
         ) from None
     declared: dict[str, Any] = {"__name__": "mercore_own_kernel", "__file__": path}
+    printed = StringIO()  # stdout is for the answer alone, and the file may close it
     try:
-        with redirect_stdout(sys.stderr):  # stdout is for the answer alone
+        with redirect_stdout(printed):
             exec(compile(text, path, "exec"), declared)  # noqa: S102 - the user's own code, named on the command line
-    except (Exception, SystemExit) as error:  # whatever a user's file raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a user's file raises
         raise InputError(
             f"{path} does not run: {type(error).__name__}: {error}. Fix: correct the file."
         ) from error
+    if not printed.closed:
+        sys.stderr.write(printed.getvalue())
     _check_declared(path, declared)
     return CustomKernel(
         Declared(

@@ -109,7 +109,9 @@ class CustomKernel(Kernel):
         out = np.empty(len(x_rows))
         try:
             custom_numba.score_pairs(self.declared.function, X, Y, (x_rows, y_rows), ordered, out)
-        except Exception as error:  # whatever a user's function raises
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a user's function raises
             raise self.failed(error) from error
         if not np.isfinite(out).all():
             found = out[np.argmin(np.isfinite(out))]
@@ -120,7 +122,7 @@ class CustomKernel(Kernel):
             )
         return out
 
-    def failed(self, error: Exception) -> InputError:
+    def failed(self, error: BaseException) -> InputError:
         """Return the refusal for an error that the function raised."""
         return InputError(
             f"the kernel of {self.declared.file} fails: {_summary(error)}. "
@@ -148,7 +150,7 @@ class CustomKernel(Kernel):
         return float(np.sqrt(max(squares.max(), 0.0) + 4 * (self.declared.rounding + 2) * EPS64))
 
 
-def _summary(error: Exception) -> str:
+def _summary(error: BaseException) -> str:
     """Return the most informative line of an error's text, without colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     lines = [

@@ -52,7 +52,9 @@ def _check_number(kernel: CustomKernel, x: Float64) -> None:
     """Refuse a function that raises or does not return a number."""
     try:
         value = kernel.declared.function(x, x)
-    except Exception as error:  # whatever a user's function raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a user's function raises
         raise kernel.failed(error) from error
     if not isinstance(value, float | int | np.floating):
         name = type(value).__name__

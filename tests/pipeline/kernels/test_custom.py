@@ -204,22 +204,29 @@ def test_workers_are_told_paths_alone() -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for path, why in (
-        (tmp_path / "none.py", "No such file or directory"),
-        (tmp_path, "Is a directory"),
-    ):
-        refused(
-            lambda path=path: load_custom(str(path)),  # type: ignore[misc]
-            NotFoundError,
-            f"{path} cannot be read: {why}, expected a file that declares a kernel. Fix: check "
-            "the path.",
-        )
+    path = tmp_path / "none.py"
+    refused(
+        lambda: load_custom(str(path)),
+        NotFoundError,
+        f"{path} cannot be read: No such file or directory, expected a file that declares a "
+        "kernel. Fix: check the path.",
+    )
+    refused(
+        lambda: load_custom(str(tmp_path)),
+        FormatError,
+        f"{tmp_path}: not a regular file. Fix: name a file; copy a pipe or a device to one first.",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("1 / 0", "does not run: ZeroDivisionError: division by zero. Fix: correct the file."),
+        ("raise GeneratorExit('no')", "does not run: GeneratorExit: no. Fix: correct the file."),
+        (
+            "import sys; sys.stdout.close(); 1 / 0",
+            "does not run: ZeroDivisionError: division by zero. Fix: correct the file.",
+        ),
         ("raise ValueError('no')", "does not run: ValueError: no. Fix: correct the file."),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", ""),
