@@ -1,6 +1,6 @@
 """Sizes of stores on disk, and of memory."""
 
-from pathlib import Path
+import psutil
 
 from mercore.stores.part_store.column import CHECKSUM_BYTES
 from mercore.stores.part_store.header import Header, Layout, model_column
@@ -42,6 +42,4 @@ def skeleton_bytes(header: Header) -> dict[str, int]:
 
 def free_memory() -> int:
     """Return the bytes of memory that are free, or that the page cache can give up."""
-    with Path("/proc/meminfo").open() as lines:
-        fields = dict(line.split(":", 1) for line in lines)
-    return int(fields["MemAvailable"].split()[0]) << 10
+    return int(psutil.virtual_memory().available)
