@@ -17,6 +17,7 @@ from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.spec import ABSENT, RESTORE, check_types, digest, from_json, parse_json
 
 MAX_BYTES = 1 << 48  # of a column or a model array: no disk has as many
+MAX_PARTS = 1 << 22  # each is a file: commands that look at all of them have to end
 NAME = re.compile("[a-z][a-z0-9_]*")  # it becomes the name of a folder
 HEADER_TYPES = dict.fromkeys(("spec", "layout", "notes"), dict[str, Any]) | {"kind": str}
 COLUMN_TYPES = {"name": str, "dtype": str, "width": int | None, "compressor": str}
@@ -170,6 +171,7 @@ def _check_layout(layout: Layout, where: str) -> None:
     sizes = (layout.rows, layout.part_rows, *(state["rows"] for state in layout.grown_from))
     good = (
         all(1 <= size <= MAX_BYTES for size in sizes)
+        and layout.parts <= MAX_PARTS
         and 1 <= len(layout.columns) == len(set(layout.column_names))
         and all(map(_can_be, map(layout.column, layout.column_names)))
         and all(len(entry["shape"]) in (1, 2) for entry in layout.model.values())

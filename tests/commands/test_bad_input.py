@@ -573,6 +573,14 @@ def codes_of_an_unknown_kernel(folder: Path) -> Words:
     return ["search", copy, folder / "good/queries.npy"]
 
 
+@case(2, "zarr.json describes no layout of a store")
+def codes_of_more_parts_than_a_disk_has_files(folder: Path) -> Words:
+    return [
+        "info",
+        with_header(folder, "codes", lambda mapping: mapping["layout"].update(rows=2**40)),
+    ]
+
+
 @case(1, "zarr.json is damaged")
 def header_that_was_edited(folder: Path) -> Words:
     shutil.copytree(folder / "good/codes", folder / "codes")
