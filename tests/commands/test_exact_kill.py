@@ -59,11 +59,11 @@ def same(folder: Path, out: Path) -> bool:
 def stopped(folder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """Search to the end of the last batch, and be interrupted there."""
 
-    def interrupt(*arguments: object) -> None:
+    def interrupt(*arguments: object, **keywords: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mercore.jobs.verbs.exact.write_hits", interrupt)
+        patch.setattr("mercore.jobs.verbs.search_task.write_hits", interrupt)
         return invoke(*search(folder, out))
 
 
