@@ -5,7 +5,6 @@ Equal arrays give equal bytes; nothing is unpickled.
 
 import errno
 import io
-import lzma
 import math
 import struct
 import zipfile
@@ -42,7 +41,6 @@ CSR_MEMBERS = {"data", "indices", "indptr", "format", "shape"}
 BAD_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     EOFError,
     ValueError,
     LookupError,
@@ -181,6 +179,7 @@ def _member_file(
 ) -> PositionalFile:
     """Return a member of a zip as a file, in place if it is not compressed."""
     name = f"{file.name}::{entry.filename.removesuffix('.npy')}"
+    _check_method(entry, name)
     if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
         return InflatedFile(archive, entry, name)
     head = np.empty(LOCAL_HEADER.size, np.uint8)
@@ -192,6 +191,15 @@ def _member_file(
     if offset + entry.file_size > file.size:
         raise zipfile.BadZipFile(f"{entry.filename} ends behind the file")
     return MemberFile(file, name=name, offset=offset, size=entry.file_size)
+
+
+def _check_method(entry: zipfile.ZipInfo, name: str) -> None:
+    """Refuse a member that ``zipfile`` would decompress in pieces of any size."""
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise FormatError(
+            f"{name}: compressed by method {entry.compress_type} of zip, expected 8, deflate. Fix: "
+            "save it again with numpy.savez_compressed."
+        )
 
 
 def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
@@ -271,7 +279,8 @@ def _damaged(path: str, error: BaseException) -> FormatError:
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    """Check the size of an array against its header; then read its numbers."""
+    """Check the size of an array against its header; then read its numbers, and no byte more."""
+    _check_method(entry, where)
     with archive.open(entry) as stream:
         header = parse_npy_header(stream.read(PREFIX_BYTES), where)
     count = 1
@@ -284,5 +293,6 @@ def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -
             "Fix: fetch it again."
         )
         raise FormatError(message)
-    flat = np.frombuffer(archive.read(entry), header.dtype, count, header.offset)
+    with archive.open(entry) as stream:
+        flat = np.frombuffer(stream.read(expected), header.dtype, count, header.offset)
     return flat.reshape(header.shape, order="F" if header.fortran_order else "C")

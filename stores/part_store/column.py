@@ -12,6 +12,7 @@ from zarr.abc.buffer import Buffer
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
+from mercore.stores.decompress import decompress
 from mercore.stores.part_store.compressors import chunk_codecs, quiet
 
 CHECKSUM_BYTES = 4
@@ -98,13 +99,20 @@ def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
     return _untimed(data) if column.compressor.startswith("gzip") else data
 
 
-def decode_chunk(column: Column, part: int, data: bytes) -> NDArray[Any]:
-    """Decode the checked bytes of a chunk by Zarr: dtype[rows of the part(, width)]."""
-    files: dict[str, Buffer] = {}
-    array = _create(files, column)
-    files[_local_key(column, part)] = cpu.Buffer.from_bytes(data)
-    start = part * column.part_rows
-    return np.asarray(array[start : min(start + column.part_rows, column.rows)])
+def decode_chunk(column: Column, part: int, data: bytes | memoryview) -> NDArray[Any]:
+    """Decode the checked bytes of a chunk: dtype[rows of the part(, width)].
+
+    Raises
+    ------
+    ValueError
+        If they are no chunk of the column; no more than its bytes are taken to see that.
+    """
+    plain: bytes | memoryview = memoryview(data)[:-CHECKSUM_BYTES]
+    if not column.is_plain:
+        plain = decompress(column.compressor.partition(":")[0], plain, column.chunk_bytes)
+    little = np.dtype(column.dtype).newbyteorder("<")
+    values = np.frombuffer(plain, little).reshape(column.chunk_shape)
+    return values[: column.rows - part * column.part_rows].astype(column.dtype)
 
 
 def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:

@@ -281,12 +281,17 @@ class PartStore:
         Raises
         ------
         IntegrityError
-            If the chunk is missing, truncated, or differs by a bit.
+            If the chunk is missing, truncated, differs by a bit, or is none of the column.
         """
         column = self.layout.column(name)
         data = self._read_checked(receipt, column, buffer)
         if not column.is_plain:
-            return decode_chunk(column, receipt.part, data.tobytes())
+            try:
+                return decode_chunk(column, receipt.part, data.data)
+            except ValueError as error:
+                raise self.fault(
+                    receipt.part, f"column {name} cannot be decoded: {error}"
+                ) from error
         values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
         return values[: receipt.stop - receipt.start]
 
