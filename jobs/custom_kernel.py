@@ -17,7 +17,7 @@ from mercore.stores.location.local_file import check_regular
 from mercore.stores.orders import OrderStore
 from mercore.stores.vectors import Vectors, blocks
 
-MOST_ROUNDING = 2**53  # K is at most one
+MOST_ROUNDING = 2**53  # of a semi-definite K, which is at most one
 
 
 def load_custom(path: str) -> CustomKernel:
@@ -57,6 +57,7 @@ def load_custom(path: str) -> CustomKernel:
     return CustomKernel(
         Declared(
             function=declared["kernel"],
+            semidefinite=declared["SEMIDEFINITE"],
             rounding=float(declared["ROUNDING"]),
             rows=declared["ROWS"],
             file=Path(path).name,
@@ -102,12 +103,14 @@ def _check_declared(path: str, declared: dict[str, Any]) -> None:
     """Refuse a file in which a declaration is missing or wrong."""
     rounding = declared.get("ROUNDING")
     number = isinstance(rounding, int | float) and not isinstance(rounding, bool)
-    useful = number and 0 < (rounding or 0) < MOST_ROUNDING
+    semidefinite = declared.get("SEMIDEFINITE")
+    most = sys.float_info.max if semidefinite is False else MOST_ROUNDING
+    useful = number and 0 < (rounding or 0) < most
     expectations = {
         "SEMIDEFINITE": (
-            declared.get("SEMIDEFINITE") is True,
-            "True, since codes find the neighbours of positive semi-definite kernels only",
-            "declare it if K is positive semi-definite, or use a kernel that is",
+            isinstance(semidefinite, bool),
+            "True for a positive semi-definite K with K(x, x) = 1, or False",
+            "SEMIDEFINITE = False, which serves searches by every row, or True, which serves all",
         ),
         "ROUNDING": (
             useful,

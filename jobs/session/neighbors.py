@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
 from mercore.jobs import api
+from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import CHOOSE
 from mercore.jobs.options import names_file, refuse_unused
 from mercore.jobs.session import open_store
@@ -72,7 +73,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
     -----
     The distance of two rows is that of their images in the feature space of the kernel κ:
     √(κ(x, x) + κ(y, y) − 2 κ(x, y)). Under ``euclidean`` it is ‖x − y‖. Inner products are no
-    distances: ``inner_product`` is refused.
+    distances: ``inner_product`` is refused, and a custom kernel with ``SEMIDEFINITE = False``.
 
     Examples
     --------
@@ -124,6 +125,9 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
                 f"kernel {self.kernel} gives no distances, which neighbours have here. Fix: "
                 "kernel='euclidean', or mercore.search, which ranks by the products."
             )
+        custom = load_custom(api.plain_path(self.kernel)) if self._kind is None else None
+        if custom is not None and not custom.normalised:
+            raise custom.lacks("distances")
         if self._proves:
             refuse_unused("bounds find the true neighbours", rerank=self.rerank)
         self._temporary = TemporaryDirectory(prefix="mercore-")

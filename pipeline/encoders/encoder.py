@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.kernels import CustomKernel, Kernel
 from mercore.stores.errors import InputError
 
 if TYPE_CHECKING:
@@ -195,6 +195,8 @@ class EncoderSpec(ABC):
         """
         if kernel.normalised or self.serves(kernel):
             return
+        if isinstance(kernel, CustomKernel):
+            raise kernel.lacks("codes or bounds")
         fix = "--encoder pq --metric product"
         if self.bounds:
             fix = "--encoder pca-bound"

@@ -72,6 +72,8 @@ def make_kernel(
     kernel = _untransformed(name, gamma, custom)
     if transform is None:
         return kernel
+    if custom is not None and not custom.normalised:
+        raise custom.lacks("transform")
     if not kernel.normalised:
         raise InputError(
             f"kernel {kernel.name} takes no transform, which needs K(x, x) = 1: found "

@@ -1,5 +1,6 @@
 """The custom kernel: a user's function of two rows, and the declarations of its file."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,12 +25,13 @@ Ids = NDArray[np.int64]
 class Declared:
     """The declarations of a kernel's file, and the file.
 
-    ``function`` of two float64[d] is positive semi-definite, 1 for a row and itself, and within
-    ``rounding`` · 2^−53 of the real kernel. ``rows`` is the normalisation of its rows, one of
-    ``NORMALISED``.
+    ``function`` of two float64[d] is within ``rounding`` · 2^−53 of the real kernel. If
+    ``semidefinite``, it is positive semi-definite, and 1 for a row and itself. ``rows`` is the
+    normalisation of its rows, one of ``NORMALISED``.
     """
 
     function: Callable[..., Any]
+    semidefinite: bool
     rounding: float
     rows: str
     file: str
@@ -39,7 +41,8 @@ class Declared:
 class CustomKernel(Kernel):
     """The kernel that a file declares.
 
-    A store of it names the file and the digest of its text, never its code.
+    A store of it names the file and the digest of its text, never its code. One that is not
+    declared semi-definite has no feature space: it can only score every row.
     """
 
     name = "own"  # on disk
@@ -48,6 +51,7 @@ class CustomKernel(Kernel):
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
+        self.normalised = declared.semidefinite
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -64,8 +68,14 @@ class CustomKernel(Kernel):
         return preparation.l2_normalised(values) if kind == "l2" else values
 
     def block(self, X: Float32, YT: Columns) -> Float32:
-        """Return K of prepared rows, computed in float64, float32[n, m]."""
+        """Return K of prepared rows, computed in float64, float32[n, m].
+
+        It is zero if the kernel is not semi-definite: the error is infinite then, and so the true
+        score of every pair is computed.
+        """
         assert not isinstance(YT, Panels)
+        if not self.normalised:
+            return np.zeros((len(X), YT.shape[1]), np.float32)
         return self._cross(X.astype(np.float64), YT.T.astype(np.float64, order="C"), np.float32)
 
     def exact(self, X: Float64, YT: Float64) -> Float64:
@@ -81,8 +91,10 @@ class CustomKernel(Kernel):
 
         For every K, |⟨Φ(x), Φ(y)⟩ − ⟨Φ(x′), Φ(y′)⟩| ≤ ‖Φ(x) − Φ(x′)‖ + ‖Φ(y) − Φ(y′)‖ if no norm is
         above 1. The norm of a rounded row exceeds 1 by at most its distance. 1 % more is for
-        products of errors.
+        products of errors. A kernel that is not semi-definite has no Φ: its bound is infinite.
         """
+        if not self.normalised:
+            return math.inf
         x, y = self._moved(X), self._moved(Y)
         return float(x + y + x * y + 2 * self.exact_error(X.shape[1]) + EPS32) * 1.01
 
@@ -127,6 +139,15 @@ class CustomKernel(Kernel):
         return InputError(
             f"the kernel of {self.declared.file} fails: {_summary(error)}. "
             "Fix: let it compile by numba's njit, and give a number for all rows."
+        )
+
+    def lacks(self, use: str) -> InputError:
+        """Return the refusal of a use that needs a feature space."""
+        return InputError(
+            f"kernel {self.declared.file} has no {use}: found SEMIDEFINITE = False in the file, "
+            f"expected True, since only a positive semi-definite kernel with K(x, x) = 1 has "
+            f"{use}. Fix: mercore search VECTORS QUERIES --kernel {self.declared.file}, which "
+            "scores every row."
         )
 
     def _cross(self, X: Float64, Y: Float64, dtype: type[Any]) -> NDArray[Any]:

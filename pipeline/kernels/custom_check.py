@@ -8,13 +8,15 @@ from mercore.pipeline.kernels.sums import EPS64
 from mercore.stores.errors import InputError
 
 SAMPLE_ROWS = 256
+EVERY_ROW = ", or declare SEMIDEFINITE = False and search by every row"
 
 
 def check_custom(kernel: CustomKernel, rows: Rows) -> None:
     """Check that K of 256 rows is finite, symmetric, 1 on the diagonal, and semi-definite.
 
     Each holds to within the rounding that the file declares. If the values of a Gram matrix are off
-    by ρ, its eigenvalues are off by at most n ρ; 10 n² u more is for their computation.
+    by ρ, its eigenvalues are off by at most n ρ; 10 n² u more is for their computation. The last
+    two are checked only if the file declares that K is semi-definite.
 
     Raises
     ------
@@ -25,18 +27,22 @@ def check_custom(kernel: CustomKernel, rows: Rows) -> None:
     _check_number(kernel, X[0])
     n, error = len(X), kernel.exact_error(X.shape[1])
     G = _gram(kernel, X)
-    unlike, off = float(np.abs(G - G.T).max()), float(np.abs(np.diag(G) - 1).max())
+    unlike = float(np.abs(G - G.T).max())
     if unlike > 2 * error:
         _refuse(
             kernel,
             "is not symmetric",
             f"|K(x, y) − K(y, x)| up to {unlike:.3g}, expected {2 * error:.3g}",
         )
+    if not kernel.normalised:
+        return
+    off = float(np.abs(np.diag(G) - 1).max())
     if off > error:
         _refuse(
             kernel,
             "is not one of a row and itself",
             f"|K(x, x) − 1| up to {off:.3g}, expected {error:.3g}",
+            EVERY_ROW,
         )
     least = float(np.linalg.eigvalsh((G + G.T) / 2)[0])
     allowed = -n * (error + 10 * n * EPS64)
@@ -45,7 +51,7 @@ def check_custom(kernel: CustomKernel, rows: Rows) -> None:
             f"a Gram matrix of {n} rows with an eigenvalue of {least:.3g}, expected "
             f"{allowed:.3g} or more"
         )
-        _refuse(kernel, "is not positive semi-definite", found)
+        _refuse(kernel, "is not positive semi-definite", found, EVERY_ROW)
 
 
 def _check_number(kernel: CustomKernel, x: Float64) -> None:
@@ -71,7 +77,7 @@ def _gram(kernel: CustomKernel, X: Float64) -> Float64:
     return kernel.scores(X, X, x_rows, y_rows, ordered=False).reshape(n, n)
 
 
-def _refuse(kernel: CustomKernel, what: str, found: str) -> None:
+def _refuse(kernel: CustomKernel, what: str, found: str, otherwise: str = "") -> None:
     """Refuse a kernel that contradicts the declarations of its file."""
-    fix = "declare the ROUNDING that it has, or correct its formula"
+    fix = f"declare the ROUNDING that it has, or correct its formula{otherwise}"
     raise InputError(f"the kernel of {kernel.declared.file} {what}: found {found}. Fix: {fix}.")

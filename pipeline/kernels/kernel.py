@@ -41,7 +41,7 @@ class Kernel(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names of kernels that rank rows alike."""
 
-    normalised: ClassVar[bool] = True
+    normalised: bool = True
     """Whether K is a Mercer kernel with K(x, x) = 1: all encoders serve such kernels."""
 
     ascending: ClassVar[bool] = False

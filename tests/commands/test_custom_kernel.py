@@ -219,6 +219,34 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
     )  # fmt: skip
 
 
+def test_a_kernel_that_is_not_semidefinite_scores_every_row(folder: Path) -> None:
+    text = returning("-1e200 * abs(x[0] * y[1] - x[1] * y[0])", semidefinite=False)
+    far = write(folder, text.replace("= 300", "= 1e205"), "far.py")  # K(x, x) = 0, in no float32
+    rows, queries = (np.load(folder / f"{name}.npy").astype(float) for name in ("base", "queries"))
+    truth = -1e200 * np.abs(queries[:, :1] * rows[:, 1] - queries[:, 1:2] * rows[:, 0])
+    words = (folder / "vectors", folder / "queries.npy")
+    ids, scores = hits(*words, "--kernel", far, "--exact")
+    np.testing.assert_array_equal(ids, np.argsort(-truth, axis=1, kind="stable")[:, :7])
+    np.testing.assert_array_equal(scores, np.take_along_axis(truth, ids, axis=1))
+    np.save(folder / "far.npy", ids)
+    verified = json.loads(succeed("verify", *words, folder / "far.npy", "--kernel", far, "--json"))
+    assert (verified["queries"], verified["refuted"]) == (5, 0)
+    for use, asked in (
+        ("codes or bounds", ("--encoder", "aska")),
+        ("codes or bounds", ("--encoder", "bound")),
+        ("codes or bounds", ("--encoder", "pca-bound")),
+        ("transform", ("--transform", 2)),
+    ):
+        refused(
+            2,
+            f"kernel far.py has no {use}: found SEMIDEFINITE = False in the file, expected True, "
+            f"since only a positive semi-definite kernel with K(x, x) = 1 has {use}. Fix: mercore "
+            "search VECTORS QUERIES --kernel far.py, which scores every row.",
+            "encode", words[0], folder / "new", "--kernel", far, *asked,
+        )  # fmt: skip
+    assert not (folder / "new").exists()
+
+
 def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> None:
     distant = write(folder, returning("1.0 - 1e-2 * np.abs(x - y).sum()"), "distant.py")
     for words in (
@@ -233,7 +261,8 @@ def test_a_kernel_that_is_not_what_it_declares_encodes_nothing(folder: Path) -> 
             "eigenvalue of -"
         )
         assert outcome.err.endswith(
-            " or more. Fix: declare the ROUNDING that it has, or correct its formula.\n"
+            " or more. Fix: declare the ROUNDING that it has, or correct its formula, or declare "
+            "SEMIDEFINITE = False and search by every row.\n"
         )
     assert not (folder / "new").exists()
     missing = folder / "missing.py"

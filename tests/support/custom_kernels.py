@@ -38,9 +38,10 @@ def kernel(x, y):
 """
 
 
-def returning(expression: str) -> str:
+def returning(expression: str, *, semidefinite: bool = True) -> str:
     """The text of a file whose kernel of raw rows returns an expression of x and y."""
-    return f'{HEAD}ROWS = "raw"\n@njit\ndef kernel(x, y):\n    return {expression}\n'
+    head = HEAD.replace("SEMIDEFINITE = True", f"SEMIDEFINITE = {semidefinite}")
+    return f'{head}ROWS = "raw"\n@njit\ndef kernel(x, y):\n    return {expression}\n'
 
 
 def write(folder: Path, text: str, name: str = "mine.py") -> Path:

@@ -72,7 +72,7 @@ class PcaBoundSpec(EncoderSpec):
     @classmethod
     def serves(cls, kernel: Kernel) -> bool:
         """Return whether the kernel is a distance or an inner product of raw rows."""
-        return not kernel.normalised
+        return not kernel.normalised and bool(kernel.raw_metrics)
 
     @property
     def block_rows(self) -> int:
@@ -86,6 +86,7 @@ class PcaBoundSpec(EncoderSpec):
                 f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. "
                 "Fix: --encoder kpca-bound"
             )
+        super().check_kernel(kernel)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range; components beyond the dimensions are zero."""

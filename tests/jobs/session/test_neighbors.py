@@ -21,6 +21,7 @@ import mercore
 from mercore import KernelNeighbors
 from mercore.stores.errors import ExistsError, FormatError, InputError
 from tests.independent import reference
+from tests.support.custom_kernels import returning, write
 from tests.support.making import histograms
 
 ROWS, QUERIES = histograms(300, 12, seed=1), histograms(20, 12, seed=2)
@@ -216,6 +217,17 @@ def test_euclidean_distances_are_those_of_scikit_learn() -> None:
 def test_products_are_no_distances() -> None:
     with pytest.raises(InputError, match="no distances"):
         KernelNeighbors(kernel="inner_product").fit(ROWS)
+
+
+def test_a_kernel_that_is_not_semidefinite_gives_no_distances(tmp_path: Path) -> None:
+    path = write(tmp_path, returning("x[0] * y[0] - x[1] * y[1]", semidefinite=False))
+    with pytest.raises(InputError) as refusal:
+        KernelNeighbors(kernel=str(path)).fit(ROWS)
+    assert str(refusal.value) == (
+        "kernel mine.py has no distances: found SEMIDEFINITE = False in the file, expected True, "
+        "since only a positive semi-definite kernel with K(x, x) = 1 has distances. Fix: mercore "
+        "search VECTORS QUERIES --kernel mine.py, which scores every row."
+    )
 
 
 def test_the_names_are_public() -> None:

@@ -230,15 +230,15 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("raise ValueError('no')", "does not run: ValueError: no. Fix: correct the file."),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", ""),
-            "declares no usable SEMIDEFINITE: found none, expected True, since codes find the "
-            "neighbours of positive semi-definite kernels only. Fix: declare it if K is positive "
-            "semi-definite, or use a kernel that is.",
+            "declares no usable SEMIDEFINITE: found none, expected True for a "
+            "positive semi-definite K with K(x, x) = 1, or False. Fix: SEMIDEFINITE = False, which "
+            "serves searches by every row, or True, which serves all.",
         ),
         (
             INTERSECTION.replace("SEMIDEFINITE = True", "SEMIDEFINITE = 1"),
-            "declares no usable SEMIDEFINITE: found 1, expected True, since codes find the "
-            "neighbours of positive semi-definite kernels only. Fix: declare it if K is positive "
-            "semi-definite, or use a kernel that is.",
+            "declares no usable SEMIDEFINITE: found 1, expected True for a "
+            "positive semi-definite K with K(x, x) = 1, or False. Fix: SEMIDEFINITE = False, which "
+            "serves searches by every row, or True, which serves all.",
         ),
         *(
             (
@@ -275,6 +275,7 @@ def test_files_that_declare_no_kernel_are_refused(tmp_path: Path, text: str, say
 
 FAILS = "Fix: let it compile by numba's njit, and give a number for all rows."
 ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
+OR_EVERY_ROW = f"{ROUNDS[:-1]}, or declare SEMIDEFINITE = False and search by every row."
 
 
 @pytest.mark.parametrize(
@@ -309,13 +310,13 @@ ROUNDS = "Fix: declare the ROUNDING that it has, or correct its formula."
         (
             returning("2.0 * x[0] * y[0] + x[1] * y[1]"),
             "is not one of a row and itself: found |K(x, x) − 1| up to 1, expected 3.33e-14. "
-            f"{ROUNDS}",
+            f"{OR_EVERY_ROW}",
         ),
         (
             returning("1.0 if x[0] == y[0] else -3.0"),
             "is not positive semi-definite: found a Gram matrix of 2 rows with an eigenvalue of "
             "-2, expected -7.11e-14 "
-            f"or more. {ROUNDS}",
+            f"or more. {OR_EVERY_ROW}",
         ),
     ],
 )
@@ -324,6 +325,17 @@ def test_kernels_that_are_not_what_they_declare_are_refused(
 ) -> None:
     custom = load_custom(str(write(tmp_path, text)))
     refused(lambda: check_custom(custom, PAIR), InputError, f"the kernel of mine.py {says}")
+
+
+@pytest.mark.parametrize("expression", ["x[0] * y[0] - x[1] * y[1]", "2.0 + x[0] * y[0]"])
+def test_a_kernel_that_claims_no_definiteness_need_only_be_symmetric(
+    tmp_path: Path, expression: str
+) -> None:
+    text = returning(expression, semidefinite=False)
+    check_custom(load_custom(str(write(tmp_path, text.replace("= 300", "= 2**60")))), PAIR)
+    one_sided = load_custom(str(write(tmp_path, text.replace("* y[0]", "- y[0]"))))
+    with pytest.raises(InputError, match="is not symmetric"):
+        check_custom(one_sided, PAIR)
 
 
 def test_a_kernel_that_fails_later_is_refused_then(tmp_path: Path) -> None:
