@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import click
 
@@ -58,15 +58,15 @@ def echo(line: object, *, err: bool = False) -> None:
 
 
 class _Stderr(logging.Handler):
-    """The handler that prints the notice of a first use on stderr, once per command."""
+    """The handler that prints notices of compiling on stderr, each once per command."""
 
-    printed = False
+    printed: ClassVar[set[str]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the notice."""
-        if not self.printed:
-            self.printed = True
-            echo(record.getMessage(), err=True)
+        if (notice := record.getMessage()) not in self.printed:
+            self.printed.add(notice)
+            echo(notice, err=True)
 
 
 _LOGGER, _STDERR = logging.getLogger("mercore.jit"), _Stderr()
@@ -74,7 +74,7 @@ _LOGGER, _STDERR = logging.getLogger("mercore.jit"), _Stderr()
 
 def print_notices() -> None:
     """Print notices from now on."""
-    _STDERR.printed = False
+    _STDERR.printed.clear()
     _LOGGER.setLevel(logging.INFO)
     _LOGGER.addHandler(_STDERR)
 

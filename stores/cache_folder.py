@@ -1,4 +1,4 @@
-"""The folder of machine code, and the notice of its first use; numba is not loaded."""
+"""The folder of machine code, and the notices of compiling; numba is not loaded."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,7 @@ from platformdirs import user_cache_path
 
 NAMESPACE = "mercore"
 NOTICE = "compiling loops for this processor, once"
+CUSTOM_NOTICE = "compiling the custom kernel, for this command alone"
 
 
 def cache_folder() -> Path:

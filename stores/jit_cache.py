@@ -8,6 +8,9 @@ Machine code is unpickled and run. A folder or a file that another user can writ
 
 Processes that need the same function share the work: one compiles it and holds a lock, the others
 wait for the file. A first compilation that takes longer than a moment is logged.
+
+The code of a custom kernel is not kept: modules that its file imports, and values that it computes
+or reads, are constants in the code, and no digest of its text covers them.
 """
 
 import fcntl
@@ -28,7 +31,13 @@ import numba
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 
-from mercore.stores.cache_folder import NAMESPACE, NOTICE, cache_folder, distrust
+from mercore.stores.cache_folder import (
+    CUSTOM_NOTICE,
+    NAMESPACE,
+    NOTICE,
+    cache_folder,
+    distrust,
+)
 
 KEPT_SECONDS = 30 * 24 * 3600  # code of other sources: another installation may need it
 LOGGER = logging.getLogger("mercore.jit")
@@ -208,20 +217,26 @@ def _locked(file: int) -> bool:
 
 
 class _Stopwatch(event.Listener):
-    """The time that this process compiles, or waits for compiled code; logged once it is long."""
+    """The time that this process compiles, or waits for compiled code; logged once it is long.
 
-    def __init__(self) -> None:
+    Functions whose code is ``kept`` on disk have one stopwatch, and others another.
+    """
+
+    def __init__(self, notice: str, *, kept: bool) -> None:
+        self._notice, self._kept = notice, kept
         self._depth, self._spent, self._began = 0, 0.0, 0.0
         self._timer: Timer | None = None
         self._logged = False
 
-    def on_start(self, _event: Any) -> None:
+    def on_start(self, compiling: Any) -> None:
         """Start: a function, or one that it calls, begins to compile."""
-        self.start()
+        if self._times(compiling):
+            self.start()
 
-    def on_end(self, _event: Any) -> None:
+    def on_end(self, compiling: Any) -> None:
         """Stop: it is compiled."""
-        self.stop()
+        if self._times(compiling):
+            self.stop()
 
     def start(self) -> None:
         """Start, or continue."""
@@ -240,13 +255,18 @@ class _Stopwatch(event.Listener):
             self._timer = None
             self._spent += time.monotonic() - self._began
 
+    def _times(self, compiling: Any) -> bool:
+        cache = getattr(compiling.data["dispatcher"], "_cache", None)
+        return isinstance(cache, JitCache) is self._kept
+
     def _log(self) -> None:
         self._logged = True
-        LOGGER.info(NOTICE)
+        LOGGER.info(self._notice)
 
 
-_STOPWATCH = _Stopwatch()
+_STOPWATCH = _Stopwatch(NOTICE, kept=True)
 event.register("numba:compile", _STOPWATCH)
+event.register("numba:compile", _Stopwatch(CUSTOM_NOTICE, kept=False))
 
 
 def sources_digest(module: str) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.custom_kernels import LAPLACE, write
+
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled"
 )
@@ -210,6 +212,26 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
         told.append(done.stderr)
     assert told == ["compiling loops for this processor, once\n", ""]
     assert not list((tmp_path / "cache").rglob("*.lock"))
+
+
+@pytest.mark.slow
+def test_a_command_says_that_it_compiles_a_custom_kernel_for_itself_alone(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    write(tmp_path, LAPLACE)
+    told = []
+    for words in ("ingest rows.npy rows", *["search rows rows.npy --kernel mine.py"] * 2):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, *words.split()],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        told.append(done.stderr)
+    compiled, *others = told[-1].splitlines()
+    assert compiled == "compiling the custom kernel, for this command alone"
+    assert [line for line in others if line.startswith("compiling")] == []
 
 
 @pytest.mark.slow
