@@ -552,7 +552,7 @@ def export(*, json: bool, **values: object) -> None:
     type=KernelName(),
     multiple=True,
     required=True,
-    help="A kernel that has a name; may be given several times.",
+    help="A kernel, or the FILE.py of a custom one; may be given several times.",
 )
 @click.option("--gamma", type=FINITE, help="γ of the kernels rbf and exp_chi2.")
 @click.option(

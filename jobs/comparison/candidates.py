@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import parse_spec
 from mercore.jobs.options import names_file, scale_of
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.kernels import KERNELS, KINDS, Kernel, canonical_name, make_kernel
+from mercore.pipeline.kernels import KINDS, Kernel, canonical_name, make_kernel
 from mercore.stores.errors import InputError
 
 
@@ -38,7 +39,7 @@ class Similarity:
 def parse_kernels(
     names: Sequence[str], *, gamma: float | None, transform: float | str | None
 ) -> list[Similarity]:
-    """Return kernels by name; all get the ``transform``, and those that take one the ``gamma``.
+    """Return kernels by name or file; all get the ``transform``, those that take it the ``gamma``.
 
     Raises
     ------
@@ -47,13 +48,7 @@ def parse_kernels(
         number.
     """
     scale = scale_of(transform)
-    for name in filter(names_file, names):
-        raise InputError(
-            f"--kernel {name} has no use here: compare takes the kernels that have a name, "
-            f"{', '.join(KERNELS)}. "
-            "Fix: give the file to encode, search and evaluate."
-        )
-    names = [canonical_name(name) for name in names]
+    names = [name if names_file(name) else canonical_name(name) for name in names]
     _refuse_twice("--kernel", names)
     takers = [kind.name for kind in KINDS.values() if kind.takes_gamma]
     if gamma is not None and not set(names) & set(takers):
@@ -68,7 +63,10 @@ def parse_kernels(
         Similarity(
             options=each,
             kernel=make_kernel(
-                str(each.name), gamma=gamma if each.name in takers else None, transform=scale
+                str(each.name),
+                gamma=gamma if each.name in takers else None,
+                transform=scale,
+                custom=load_custom(each.file) if each.file else None,
             ),
         )
         for each in options

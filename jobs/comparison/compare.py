@@ -26,13 +26,12 @@ from mercore.jobs.printing import print_run
 from mercore.jobs.resources.limits import check_budget, search_bytes
 from mercore.jobs.verbs.encode import EncodeOptions, EncodeTask, open_encode
 from mercore.jobs.verbs.evaluate import recalls
-from mercore.jobs.verbs.inputs import exclusive
+from mercore.jobs.verbs.inputs import KernelOptions, exclusive
 from mercore.jobs.verbs.search import open_search
 from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
-from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures.recognition import recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import InputError
@@ -150,7 +149,9 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
     options.check()
     store = open_vectors(vectors)
     setup = open_setup(vectors, queries, store, options)
-    kernels = options.similarities()
+    kernels = [  # custom ones are checked on rows of the store
+        replace(kernel, kernel=kernel.options.open(store)) for kernel in options.similarities()
+    ]
     candidates = parse_encoders(options.encoders, (store.rows, store.dims), options.protocol())
     for kernel in kernels:
         check_domain(store, kernel.kernel)
@@ -203,14 +204,11 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
     with scratch_folder(folder / "codes") as scratch:
         codes = str(scratch / "codes")
         encoded = open_encode(setup.vectors, codes, options).run()
-        _search(setup, codes, _few(setup.query_rows, scratch / "few.npy"))
-        searches: Report = {"search": _recall(setup, codes, truth, kernel.kernel)}
+        _search(setup, codes, _few(setup.query_rows, scratch / "few.npy"), kernel)
+        searches: Report = {"search": _recall(setup, codes, truth, kernel)}
         if setup.reranks:
             searches["reranked"] = one_or_all(
-                [
-                    _recall(setup, codes, truth, kernel.kernel, rerank=rerank)
-                    for rerank in setup.reranks
-                ]
+                [_recall(setup, codes, truth, kernel, rerank=rerank) for rerank in setup.reranks]
             )
     return {
         "key": setup.run_key(kernel.kernel, spec),
@@ -232,20 +230,20 @@ def _measure(setup: Setup, kernel: Similarity, spec: EncoderSpec, folder: Path) 
 
 
 def _search(
-    setup: Setup, codes: str, queries: AnyQueries, rerank: int | None = None
+    setup: Setup, codes: str, queries: AnyQueries, kernel: Similarity, rerank: int | None = None
 ) -> tuple[Report, Hits]:
     """Search codes."""
-    return open_search(
-        codes, queries, SearchOptions(k=setup.k, rerank=rerank, execution=setup.search)
-    ).run()
+    named = KernelOptions(name=kernel.options.file)  # codes need the file of a custom kernel alone
+    options = SearchOptions(k=setup.k, rerank=rerank, kernel=named, execution=setup.search)
+    return open_search(codes, queries, options).run()
 
 
 def _recall(
-    setup: Setup, codes: str, truth: Hits, kernel: Kernel, *, rerank: int | None = None
+    setup: Setup, codes: str, truth: Hits, kernel: Similarity, *, rerank: int | None = None
 ) -> Report:
     """Search codes for all queries; return the time, every definition of recall, the accuracy."""
-    figures, hits = _search(setup, codes, setup.query_rows, rerank)
-    recall = recalls(hits, truth, setup.recorded, kernel=kernel if rerank else None)
+    figures, hits = _search(setup, codes, setup.query_rows, kernel, rerank)
+    recall = recalls(hits, truth, setup.recorded, kernel=kernel.kernel if rerank else None)
     kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
     if setup.classifier is not None:
         kept["accuracy"] = recognition_rate(hits.ids, setup.classifier, 1)

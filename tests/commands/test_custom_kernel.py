@@ -166,6 +166,20 @@ def test_hits_are_evaluated_by_it(folder: Path) -> None:
     assert {row["value"] for row in report["recall"]} == {1.0}
 
 
+def test_encoders_are_compared_under_it(folder: Path) -> None:
+    queries, encoder = folder / "queries.npy", "aska:atoms=32,sparsity=4"
+    words = ("--encoder", encoder, "--ranks", "1,7", "--rerank", ROWS, "--json")
+    (mine, known) = (
+        json.loads(succeed("compare", folder / "vectors", queries, "--kernel", kernel, *words))
+        for kernel in (folder / "mine.py", "intersection")
+    )
+    (run,), (same,) = mine["runs"], known["runs"]
+    assert run["kernel"]["configuration"].keys() == {"file", "digest"}
+    assert run["kernel_label"] == str(folder / "mine.py")
+    assert run["search"]["recall"] == same["search"]["recall"]
+    assert run["reranked"]["recall"] == same["reranked"]["recall"]
+
+
 def test_export_takes_it_too(folder: Path) -> None:
     pytest.importorskip("faiss")
     succeed("export", folder / "kpca-pq", folder / "index.faiss", "--kernel", folder / "mine.py")
@@ -203,14 +217,6 @@ def test_it_is_refused_where_it_has_no_use(folder: Path, codes: Path, data: Path
         2,
         f"{codes} has kernel chi2: found --kernel {mine}. Fix: leave --kernel out.",
         "search", codes, data / "queries.npy", "--kernel", mine,
-    )  # fmt: skip
-    refused(
-        2,
-        f"--kernel {mine} has no use here: compare takes the kernels that have a name, cosine, "
-         "hellinger, chi2, "
-        "intersection, jensen_shannon, exp_chi2, rbf, euclidean, inner_product. Fix: give the file to encode, search and "
-         "evaluate.",
-        "compare", folder / "vectors", folder / "queries.npy", "--kernel", mine, "--encoder", "aska",
     )  # fmt: skip
     refused(
         2,
