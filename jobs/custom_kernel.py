@@ -83,6 +83,8 @@ def checked_custom(path: str, vectors: Vectors) -> CustomKernel:
 def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomKernel | None:
     """Return the custom kernel of codes or orders from the file that --kernel names, or None.
 
+    It is compiled.
+
     Raises
     ------
     InputError
@@ -92,7 +94,9 @@ def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomK
     if name is None or (not names_file(name) and own is None):
         return None  # a built-in kernel that is named is compared when the codes' kernel is open
     if names_file(name) and own is not None:
-        return load_custom(name)
+        custom = load_custom(name)
+        custom.compile()
+        return custom
     kernel = own["file"] if own else codes.spec.kernel["name"]
     raise InputError(
         f"{codes.where} has kernel {kernel}: found --kernel {name}. Fix: leave --kernel out."

@@ -2,6 +2,7 @@
 it has no use."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from distributed import LocalCluster
 from numpy.typing import NDArray
 
+from mercore.jobs.custom_kernel import custom_kernel_of
+from mercore.stores.codes import open_code_store
 from tests.support.custom_kernels import INTERSECTION, returning, write
 from tests.support.running import histograms, invoke, succeed
 
@@ -166,6 +169,7 @@ def test_hits_are_evaluated_by_it(folder: Path) -> None:
     assert {row["value"] for row in report["recall"]} == {1.0}
 
 
+@pytest.mark.slow
 def test_encoders_are_compared_under_it(folder: Path) -> None:
     queries, encoder = folder / "queries.npy", "aska:atoms=32,sparsity=4"
     words = ("--encoder", encoder, "--ranks", "1,7", "--rerank", ROWS, "--json")
@@ -178,6 +182,16 @@ def test_encoders_are_compared_under_it(folder: Path) -> None:
     assert run["kernel_label"] == str(folder / "mine.py")
     assert run["search"]["recall"] == same["search"]["recall"]
     assert run["reranked"]["recall"] == same["reranked"]["recall"]
+
+
+@pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+def test_it_is_compiled_before_a_search_is_timed(folder: Path) -> None:
+    custom = custom_kernel_of(open_code_store(folder / "kpca"), str(folder / "mine.py"))
+    assert custom is not None
+    function: Any = custom.declared.function
+    assert len(function.signatures) == 1
+    custom.exact(np.ones((2, 3)), np.ones((3, 2)))
+    assert len(function.signatures) == 1
 
 
 def test_export_takes_it_too(folder: Path) -> None:
