@@ -4,6 +4,7 @@ it declares."""
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from mercore.jobs.cluster.encode_parts import EncoderPlugin, Sources
 from mercore.jobs.custom_kernel import load_custom
+from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_from_spec, make_kernel
 from mercore.pipeline.kernels.custom_check import check_custom
 from mercore.pipeline.kernels.decimals import decimal_score
@@ -336,6 +338,21 @@ def test_a_kernel_that_claims_no_definiteness_need_only_be_symmetric(
     one_sided = load_custom(str(write(tmp_path, text.replace("* y[0]", "- y[0]"))))
     with pytest.raises(InputError, match="is not symmetric"):
         check_custom(one_sided, PAIR)
+
+
+def test_a_kernel_that_claims_no_definiteness_has_no_codes_and_no_transform(tmp_path: Path) -> None:
+    custom = load_custom(str(write(tmp_path, returning("0.0", semidefinite=False))))
+    for use, action in (
+        *(("codes or bounds", partial(kind().check_kernel, custom)) for kind in ENCODERS.values()),
+        ("transform", partial(make_kernel, "own", custom=custom, transform=2.0)),
+    ):
+        refused(
+            action,
+            InputError,
+            f"kernel mine.py has no {use}: found SEMIDEFINITE = False in the file, expected True, "
+            f"since only a positive semi-definite kernel with K(x, x) = 1 has {use}. Fix: mercore "
+            "search VECTORS QUERIES --kernel mine.py, which scores every row.",
+        )
 
 
 def test_a_kernel_that_fails_later_is_refused_then(tmp_path: Path) -> None:
