@@ -243,12 +243,10 @@ def print_plan(report: Report) -> None:
         fields["busy"] = "other processes slow this machine now; busy is the time if they go on"
     if "search" in report:
         search = report["search"]
-        times = (
-            f"{name} {format_seconds(value)}" for name, value in search["seconds_a_query"].items()
-        )
         threads = counted(search["threads"], "thread")
         settings = f"k = {search['k']}, batches of {search['batch']}, {threads}"
-        fields["per query of these codes"] = f"{', '.join(times)} ({settings})"
+        seconds = format_seconds(search["seconds_a_query"])
+        fields["per query of these codes"] = f"{seconds} ({settings})"
     print_fields(fields)
 
 

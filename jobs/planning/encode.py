@@ -1,9 +1,9 @@
 """The plan of an encode, from an encoded sample: bytes, memory, time, and the time of a search."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,10 +14,9 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs.cluster.client import connect
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import process_seconds, times
-from mercore.jobs.planning.samples import FirstRows, spread_rows
-from mercore.jobs.planning.search import codes_runs
-from mercore.jobs.planning.timing import Spent, Timing, measure, on_cores, timed
+from mercore.jobs.planning.report import times
+from mercore.jobs.planning.samples import FirstParts, FirstRows, spread_rows
+from mercore.jobs.planning.timing import Spent, Timing, measure, timed
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import encoded_bytes
 from mercore.jobs.resources.execution import available_cores
@@ -26,13 +25,14 @@ from mercore.jobs.verbs.encode import EncodeTask, begun_codes
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.parallel import over_parts
+from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.stores.codes import CodeStore, create_or_resume
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.header import Layout
 from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.vectors import Vectors, VectorStore, gather, store_of
 
-SECONDS = 0.6  # per repeat of a measurement
+SECONDS = 0.6  # of the sample
 BLOCKS = 64  # the most that are encoded
 WRITES = 3
 BATCH, NEIGHBOURS, SEARCHED_ROWS = 64, 100, 1 << 18  # of the planned search
@@ -57,14 +57,20 @@ class EncodedSample:
         size = self.encoder.block_rows
         return self.encoder.encode(self.rows[number * size : (number + 1) * size])
 
-    def encode(self, blocks: int, threads: int) -> None:
-        """Encode a number of blocks."""
+    @property
+    def rounds(self) -> int:
+        """Number of rounds, in each of which every core encodes a block."""
+        return max(1, self.blocks // available_cores())
+
+    def encode(self, rounds: int) -> None:
+        """Encode the blocks of a number of rounds."""
 
         def work(taken: Iterator[int]) -> None:
             for number in taken:
                 self.block(number)
 
-        over_parts(list(range(blocks)), threads, work)
+        cores = available_cores()
+        over_parts(list(range(min(self.blocks, rounds * cores))), cores, work)
 
     @cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -76,7 +82,7 @@ class EncodedSample:
 
 def plan(task: EncodeTask, cores: int | None) -> Report:
     """Return the plan of an encode; only temporary files are written."""
-    loaded, began = process_seconds(), time.perf_counter()
+    loaded, began = time.process_time(), time.perf_counter()
     task = task.with_choice()
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
@@ -96,10 +102,10 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
         }
     with threadpool_limits(1), waiting("measuring a sample"):
         sample = _sample(work, begun)
-        timings = measure(_runs(sample), sample.blocks, SECONDS)
+        timing = measure(sample.encode, sample.rounds, SECONDS)
         around, search = _around(sample), _searching(sample)
     parts = work.unfitted.parts - (begun.store.parts_done if begun else 0)
-    fixed = loaded + sample.model_seconds + max(timing.first for timing in timings.values())
+    fixed = loaded + sample.model_seconds + timing.first
     report = _sizes(sample, codes, around)
     report |= {
         "memory": memory,
@@ -108,18 +114,9 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
         "parts_left": parts,
     }
     report["seconds_before_encoding"] = round(fixed, 2)
-    seconds = _seconds(sample, timings, around, parts)
-    slowdowns = {int(name): timing.slowdown for name, timing in timings.items()}
-    report["times"] = times(
-        here, cores, lambda count: {"seconds": fixed + seconds(count)}, slowdowns
-    )
+    seconds = _seconds(sample, timing, around, parts)
+    report["times"] = times(here, cores, lambda count: fixed + seconds(count), timing.slowdown)
     return report | search
-
-
-def _runs(sample: EncodedSample) -> dict[str, Callable[[int], None]]:
-    """Return functions that encode blocks, by number of threads: all cores, and one."""
-    counts = sorted({1, available_cores()}, reverse=True)
-    return {str(threads): partial(sample.encode, threads=threads) for threads in counts}
 
 
 def _sample(work: EncodePlan, begun: CodeStore | None) -> EncodedSample:
@@ -183,19 +180,18 @@ def _read(vectors: Vectors, part: int) -> Spent:
 
 
 def _seconds(
-    sample: EncodedSample, timings: Mapping[str, Timing], around: dict[str, Any], parts: int
+    sample: EncodedSample, timing: Timing, around: dict[str, Any], parts: int
 ) -> Callable[[int], float]:
     """Return a function from the number of cores to the seconds of encoding ``parts`` parts.
 
     A worker computes or waits for the disk; the disk serves one worker at a time.
     """
-    work, here = sample.plan, available_cores()
+    work = sample.plan
     rows = min(work.unfitted.part_rows, work.vectors.rows)
     aligned = work.unfitted.part_rows % work.vectors.part_rows == 0
     reads = max(1.0, rows / work.vectors.part_rows + (0.0 if aligned else 0.5))
-    scale = rows / sample.encoder.block_rows / sample.blocks
-    one, several = timings["1"].of(sample.blocks), timings[str(here)].of(sample.blocks)
-    processor = timings[str(here)].processor_of(sample.blocks)
+    block = timing.of(sample.rounds) / sample.rounds  # the seconds of a block on one core
+    encoding = block * rows / sample.encoder.block_rows
     spent = reads * around["read"].seconds + around["write"].seconds
     computing = reads * around["read"].processor + around["write"].processor
     disk = max(0.0, spent - computing)
@@ -203,8 +199,7 @@ def _seconds(
 
     def seconds(cores: int) -> float:
         busy = min(float(cores), max(1.0, whole))
-        encoding = on_cores(busy, one, (here, several, processor)) * scale
-        return float(whole * max(encoding + spent / busy, disk))
+        return float(whole * max((encoding + spent) / busy, disk))
 
     return seconds
 
@@ -248,9 +243,15 @@ def _searching(sample: EncodedSample) -> Report:
                 part, {name: values[start:stop] for name, values in columns.items()}
             )
         queries = sample.rows[:BATCH]
-        runs = codes_runs(store, sample.encoder, queries, min(NEIGHBOURS, rows), threads)
-        timings = measure(
-            {name: runs[name] for name in ("resident", "streamed")}, store.parts, SECONDS / 2
+        timing = measure(
+            lambda parts: scan_codes(
+                OpenCodes(FirstParts(store, parts), sample.encoder),
+                queries,
+                min(NEIGHBOURS, rows),
+                threads=1,
+            ),
+            store.parts,
+            SECONDS / 2,
         )
     parts = -(-work.vectors.rows // part_rows)
     return {
@@ -258,8 +259,6 @@ def _searching(sample: EncodedSample) -> Report:
             "k": min(NEIGHBOURS, rows),
             "batch": len(queries),
             "threads": threads,
-            "seconds_a_query": {
-                name: each.of(parts) / len(queries) for name, each in timings.items()
-            },
+            "seconds_a_query": timing.of(parts, threads) / len(queries),
         }
     }

@@ -1,12 +1,13 @@
 """The plan of sorted orders: bytes, memory, and the time of a sample order on sample rows."""
 
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import process_seconds, times
+from mercore.jobs.planning.report import times
 from mercore.jobs.planning.samples import FirstParts
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
@@ -19,12 +20,12 @@ from mercore.pipeline.orders.plan import plan_orders
 from mercore.stores.location.resolve import location_of
 from mercore.stores.orders import create_or_resume
 
-SECONDS = 0.6  # per repeat of a measurement
+SECONDS = 0.6  # of the sample
 
 
 def plan(task: IndexTask, cores: int | None) -> Report:
     """Return the plan of sorted orders; only temporary files are written."""
-    loaded, execution = process_seconds(), task.execution
+    loaded, execution = time.process_time(), task.execution
     sizes, location = order_store_bytes(task.plan), location_of(task.store)
     parts = task.parts_at_once(execution)
     orders, layout = task.plan.spec.orders, task.plan.unfitted
@@ -32,8 +33,8 @@ def plan(task: IndexTask, cores: int | None) -> Report:
         order = _order_seconds(task) * -(-task.plan.order_parts // parts)
     here = execution.processes or execution.thread_count
 
-    def seconds(count: int) -> dict[str, float]:
-        return {"seconds": loaded + order * orders / min(count, orders)}
+    def seconds(count: int) -> float:
+        return loaded + order * orders / min(count, orders)
 
     return {
         "path": task.store,
@@ -63,5 +64,4 @@ def _order_seconds(task: IndexTask) -> float:
             )
             OrderBuilder(first, store).write(Run(0, list(range(store.order_parts))))
 
-        timing = measure({"one": run}, codes.parts, SECONDS)["one"]
-    return timing.of(codes.parts)
+        return measure(run, codes.parts, SECONDS).of(codes.parts)

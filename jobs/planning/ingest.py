@@ -1,5 +1,6 @@
 """The plan of an ingest, from sample rows that are ingested into a temporary folder."""
 
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import process_seconds, times
+from mercore.jobs.planning.report import times
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import ingested_bytes
@@ -24,7 +25,7 @@ from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
-SECONDS = 0.6  # per repeat of a measurement
+SECONDS = 0.6  # of the sample
 PIECES = 8  # of the source, from which samples are taken
 
 
@@ -62,12 +63,12 @@ def plan(task: IngestTask, cores: int | None) -> Report:
             f"{task.source.name}: a stream is read forward once, so no sample of it can be taken. "
             "Fix: decompress or save it, and name the file."
         )
-    loaded = process_seconds()
+    loaded = time.process_time()
     rows, store, options = task.source, task.target, task.options
     with waiting("measuring a sample"), TemporaryDirectory(prefix="mercore-plan-") as folder:
         run, seen = _runs(rows, Path(folder), options.compressor, drop=options.drop)
         chunk = min(rows.shape[0], chunk_rows(rows.shape[1], rows.dtype))
-        timing = measure({"one": run}, max(1, rows.shape[0] // chunk), SECONDS)["one"]
+        timing = measure(run, max(1, rows.shape[0] // chunk), SECONDS)
     kept = int(rows.shape[0] * (1 - seen["dropped"]))
     sizes = ingested_bytes(rows, max(1, kept), options.compressor)
     if options.compressor != "none":
@@ -80,7 +81,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
         "free": location_of(store).free_bytes(),
         "memory": INTERPRETER_BYTES + ingest_bytes(rows),
         "rows": kept,
-        "times": times(1, 1, lambda _: {"seconds": seconds}, {1: timing.slowdown}),
+        "times": times(1, 1, lambda _: seconds, timing.slowdown),
     }
 
 

@@ -1,10 +1,6 @@
-"""The parts that all plans share: times per number of cores, age of this process, limits."""
+"""The parts that all plans share: times per number of cores, and limits."""
 
-import os
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable
 
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_size
@@ -15,42 +11,27 @@ MORE_CORES = (1, 2, 4, 16, 64)
 BUSY = 1.1  # the slowdown by other processes from which a plan mentions it
 
 
-def process_seconds() -> float:
-    """Return the seconds since this process began.
-
-    Just after the imports, this is the time of loading Python and the libraries.
-    """
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
 def times(
-    here: int,
-    wanted: int | None,
-    seconds: Callable[[int], dict[str, float]],
-    slowdowns: Mapping[int, float] = MappingProxyType({}),
+    here: int, wanted: int | None, seconds: Callable[[int], float], slowdown: float = 1.0
 ) -> list[Report]:
     """Return one mapping per number of cores: cores, seconds, and whether they are measured.
 
     The seconds are those of a machine without other work. Where other processes slowed the
-    measurements, ``seconds_busy`` is the time if they go on.
+    measurement, ``seconds_busy`` is the time if they go on.
 
     Parameters
     ----------
     here : the cores that the job would use
     wanted : the cores that the user asks for; None means 1, 2, 4, 16 and 64
-    seconds : gives the named times on a number of cores
-    slowdowns : the factor by which other processes slow the job on a number of cores
+    seconds : gives the time on a number of cores
+    slowdown : the factor by which other processes slow the job on the cores that it would use
     """
-    counts = {here, wanted} if wanted else {here, *MORE_CORES}
     found = []
-    for count in sorted(counts):
-        named, slowdown = seconds(count), slowdowns.get(count, 1.0)
-        if slowdown >= BUSY:
-            named["seconds_busy"] = named["seconds"] * slowdown
-        entry: Report = {"cores": count}
-        entry |= {name: round(value, 3) for name, value in named.items()}
-        found.append(entry | {"measured": count <= available_cores() and count in (1, here)})
+    for count in sorted({here, wanted} if wanted else {here, *MORE_CORES}):
+        entry: Report = {"cores": count, "seconds": round(seconds(count), 3)}
+        if count == here and slowdown >= BUSY:
+            entry["seconds_busy"] = round(seconds(count) * slowdown, 3)
+        found.append(entry | {"measured": count == here <= available_cores()})
     return found
 
 

@@ -1,45 +1,43 @@
-"""The plan of a search, from a sample of the store: with the store on disk, and in memory."""
+"""The plan of a search, from a sample of the store that is read from the disk."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import process_seconds, times
+from mercore.jobs.planning.report import times
 from mercore.jobs.planning.samples import FirstParts, FirstRows
-from mercore.jobs.planning.timing import Run, measure, on_cores, repeated
+from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.exact import ExactTask
 from mercore.jobs.verbs.search_orders import OrderTask
 from mercore.jobs.verbs.search_task import SearchTask
 from mercore.pipeline.encode import encoder_of
-from mercore.pipeline.encoders import Encoder
+from mercore.pipeline.orders.candidates import OpenOrders
+from mercore.pipeline.search.batch_search import answer
 from mercore.pipeline.search.exact import ExactSearch
 from mercore.pipeline.search.exact_scorer import ExactScorer
-from mercore.pipeline.search.exhaustive import search_vectors
-from mercore.pipeline.search.rerank import scores_of_lists
-from mercore.pipeline.search.scan import OpenCodes, scan_codes
+from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
-from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.page_cache import chunk_files, forget
-from mercore.stores.part_store.part_reader import PartCache
-from mercore.stores.part_store.sizes import free_memory
 from mercore.stores.vectors import store_of
 
-SECONDS = 0.5  # per repeat of a measurement
-CACHE_BYTES = 1 << 30  # of a sample
-RERANKED_PARTS = 8
+SECONDS = 0.15  # of the sample, beyond its first unit
+QUERIES = 256  # at most, of a batch that scans a store: the work grows with the queries too
+PIECES = 64  # of scanned vectors: a sample takes some of them
+
+Search = Callable[[int, NDArray[Any]], object]  # of the first units, for some queries
 
 
 def plan(task: SearchTask, cores: int | None) -> Report:
     """Return the plan of a search; nothing is written."""
-    loaded = process_seconds()
+    loaded = time.process_time()
     report: Report = {"bytes": _answer_bytes(task), "path": task.out or "", "free": None}
     if task.out:
         report["free"] = location_of(task.out).free_bytes()
@@ -60,167 +58,81 @@ def plan(task: SearchTask, cores: int | None) -> Report:
     return report
 
 
-def codes_runs(
-    codes: CodeStore, encoder: Encoder, queries: NDArray[Any], k: int, threads: int
-) -> dict[str, Run]:
-    """Return functions that scan parts: from memory, from disk, from memory on one thread."""
-    cached = PartCache(CACHE_BYTES)
-
-    def run(parts: int, threads: int, cache: PartCache) -> None:
-        first = FirstParts(codes, parts)
-        scan_codes(OpenCodes(first, encoder, cache), queries, min(k, first.rows), threads=threads)
-
-    return {
-        "resident": lambda parts: run(parts, threads, cached),
-        "streamed": lambda parts: run(parts, threads, PartCache(0)),
-        "one": lambda parts: run(parts, 1, cached),
-    }
-
-
 def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]:
     """Return the seconds of the whole command per number of cores."""
-    parts = search.orders.orders if isinstance(search, OrderTask) else search.scanned.parts
-    timings = measure(_runs(search), parts, SECONDS, before={"streamed": partial(_forget, search)})
-    threads, nq, size = search.settings.threads, search.queries.shape[0], search.settings.batch
-    batches = search.settings.batches(nq)
-    filled = nq / size / batches if batches > 1 else 1.0  # the last batch may be small
-    here, one, streamed = (timings[name].of(parts) for name in ("resident", "one", "streamed"))
-    processor = timings["resident"].processor_of(parts)
-    slowdowns = {1: timings["one"].slowdown, threads: timings["resident"].slowdown}
-    disk = max(0.0, streamed - here)  # extra time of a pass from the disk, on any number of cores
-    again = disk * (1 - _kept(search))
-    more, more_alone = _reranking(search)
+    settings, nq = search.settings, search.queries.shape[0]
+    queries = search.batch if isinstance(search, OrderTask) else search.batch[:QUERIES]
+    units, run = _sample(search)
+    timing = measure(lambda count: run(count, queries), units, SECONDS)
+    batches = settings.batches(nq)
+    scale = nq / batches / len(queries)  # a batch on average, per sample of its queries
 
-    def seconds(count: int) -> dict[str, float]:
-        together = threads, here + more, processor + threads * more
-        alone = one + more_alone
+    def seconds(count: int) -> float:
         if isinstance(search, OrderTask):
-            searching = batches * on_cores(count, alone, together)
+            searching = batches * timing.of(units, count)
         else:  # each core takes a whole batch; the last batches share the cores
             rounds, last = divmod(batches, count)
-            shared = on_cores(count // last, alone, together) if last else 0.0
-            searching = rounds * alone + shared
-        fixed = loaded + max(each.first for each in timings.values())
-        return {
-            "seconds": fixed + filled * searching + disk + (batches - 1) * again,
-            "seconds_streamed": fixed + filled * searching + batches * disk,
-            "seconds_resident": fixed + filled * searching,
-        }
+            searching = rounds * timing.of(units)
+            searching += timing.of(units, count // last) if last else 0.0
+        return loaded + timing.first + scale * searching
 
-    return times(threads, cores, seconds, slowdowns)
+    return times(settings.threads, cores, seconds, timing.slowdown)
 
 
-def _runs(search: SearchTask) -> dict[str, Run]:
-    """Return functions that search parts: from memory, from the disk, and on one thread."""
-    settings, queries = search.settings, search.batch
+def _sample(search: SearchTask) -> tuple[int, Search]:
+    """Return the units of a store, and a function that searches the first of them on one thread.
+
+    Units are orders, parts of codes, or pieces of vectors. The first units give their share of the
+    neighbours, so that the work grows as the rows do. They are read from the disk.
+    """
+    settings, codes, vectors, kernel = search.settings, search.codes, search.vectors, search.kernel
     if isinstance(search, OrderTask):
-        return _order_runs(search, queries)
-    if isinstance(search, ExactTask):
-        return _exact_runs(search, queries)
-    if search.codes is not None:
-        encoder = encoder_of(search.codes, settings.custom)
-        return codes_runs(
-            search.codes, encoder, queries, settings.rerank or settings.k, settings.threads
-        )
+        return search.orders.orders, partial(_search_orders, search, search.open_orders())
+    encoder = encoder_of(codes, settings.custom) if codes is not None else None
+    pieces = codes.parts if codes is not None else min(PIECES, search.scanned.rows)
 
-    def run(parts: int, threads: int) -> None:
-        first = _first_rows(search, parts)
-        search_vectors(first, search.kernel, queries, min(settings.k, first.rows), threads=threads)
+    def run(units: int, queries: NDArray[Any]) -> None:
+        first = FirstParts(codes, units) if codes is not None else None
+        rows = first.rows if first is not None else _share(search.scanned.rows, units, pieces)
+        opened = OpenCodes(first, encoder) if first is not None and encoder is not None else None
+        few = FirstRows(vectors, rows) if vectors is not None else None
+        _forget(first, few)
+        k = _share(settings.k, rows, search.scanned.rows)
+        if isinstance(search, ExactTask):
+            assert few is not None
+            scorer = ExactScorer(vectors=few, kernel=kernel.ranking, window=settings.window)
+            ExactSearch(scorer=scorer, bounds=opened, beta=search.beta).prove(queries, k)
+            return
+        executor = ThreadExecutor(kernel=kernel, vectors=few, codes=opened)
+        parts = range(units) if first is not None else None
+        rerank = _share(settings.rerank, rows, search.scanned.rows) if settings.rerank else None
+        answer(executor.batch(queries), parts, k, rerank)
 
-    return _three(run, settings.threads)
-
-
-def _exact_runs(search: ExactTask, queries: NDArray[Any]) -> dict[str, Run]:
-    """Return functions that search parts exactly for one batch."""
-    codes, k = search.codes, search.settings.k
-    encoder = encoder_of(codes, search.settings.custom) if codes is not None else None
-    cache = PartCache(CACHE_BYTES if search.settings.cache_bytes else 0)
-
-    def run(parts: int, threads: int) -> None:
-        first = _first_rows(search, parts)
-        window = search.settings.window
-        scorer = ExactScorer(
-            vectors=first, kernel=search.kernel.ranking, threads=threads, window=window
-        )
-        bounds = OpenCodes(FirstParts(codes, parts), encoder, cache) if codes and encoder else None
-        ExactSearch(scorer=scorer, bounds=bounds, beta=search.beta).prove(
-            queries, min(k, first.rows)
-        )
-
-    return _three(run, search.settings.threads)
+    return pieces, run
 
 
-def _order_runs(search: OrderTask, queries: NDArray[Any]) -> dict[str, Run]:
-    """Return functions that search the first orders for one batch."""
-    orders = search.open_orders()
-
-    def run(count: int, threads: int) -> None:
-        rows, of_query = orders.candidates(queries, threads=threads, orders=count)
-        executor = ThreadExecutor(kernel=search.kernel, threads=threads, vectors=search.vectors)
-        executor.batch(queries).scores(rows, of_query, search.settings.k)
-
-    return _three(run, search.settings.threads)
+def _search_orders(
+    search: OrderTask, orders: OpenOrders, count: int, queries: NDArray[Any]
+) -> None:
+    """Search the first orders, read from the disk, on one thread."""
+    forget(chunk_files(search.orders.store, range(count * search.orders.order_parts)))
+    rows, of_query = orders.candidates(queries, threads=1, orders=count)
+    executor = ThreadExecutor(kernel=search.kernel, vectors=search.vectors)
+    executor.batch(queries).scores(rows, of_query, search.settings.k)
 
 
-def _three(run: Callable[[int, int], None], threads: int) -> dict[str, Run]:
-    """Return a run from memory, from the disk (``_forget`` comes before), and on one thread."""
-    return {
-        "resident": lambda parts: run(parts, threads),
-        "streamed": lambda parts: run(parts, threads),
-        "one": lambda parts: run(parts, 1),
-    }
+def _share(count: int, some: int, of: int) -> int:
+    """Return the share of ``count`` that is ``some`` of ``of``, rounded up."""
+    return -(-count * some // of)
 
 
-def _first_rows(search: SearchTask, parts: int) -> FirstRows:
-    """Return the vectors of the rows of the first parts."""
-    assert search.vectors is not None
-    last = (
-        search.codes.store.bounds(parts - 1)[1]
-        if search.codes
-        else search.vectors.bounds(parts - 1)[1]
-    )
-    return FirstRows(search.vectors, last)
-
-
-def _forget(search: SearchTask, parts: int) -> None:
-    """Drop the files of the first parts, or orders, from the memory of the system."""
-    if isinstance(search, OrderTask):
-        forget(chunk_files(search.orders.store, range(parts * search.orders.order_parts)))
-        return
-    if search.codes is not None:
-        forget(chunk_files(search.codes.store, range(parts)))
-    if search.vectors is not None and (isinstance(search, ExactTask) or search.codes is None):
-        first, stored = _first_rows(search, parts), store_of(search.vectors)
-        if stored is not None:
-            forget(chunk_files(stored.store, range(first.parts)))
-
-
-def _kept(search: SearchTask) -> float:
-    """Return the share of the store that a second pass finds in memory: all, if it fits."""
-    size = search.scanned_bytes
-    return (
-        1.0 if size < free_memory() // 2 else min(1.0, search.settings.cache_bytes / max(1, size))
-    )
-
-
-def _reranking(search: SearchTask) -> tuple[float, float]:
-    """Return the seconds of reranking a batch, on all threads and on one."""
-    vectors, wanted = search.vectors, search.settings.rerank
-    if search.codes is None or isinstance(search, ExactTask) or vectors is None or wanted is None:
-        return 0.0, 0.0
-    queries = search.batch
-    parts = min(vectors.parts, RERANKED_PARTS)
-    first = FirstRows(vectors, vectors.bounds(parts - 1)[1])
-    each = max(1, wanted * first.rows // vectors.rows)
-    rows = np.random.default_rng(0).integers(0, first.rows, (len(queries), each))
-    share, k = first.rows / vectors.rows, max(1, search.settings.k * each // wanted)
-
-    def seconds(threads: int) -> float:
-        executor = ThreadExecutor(kernel=search.kernel, threads=threads, vectors=first)
-        score = partial(executor.batch(queries).scores, k=k)
-        return repeated(lambda: scores_of_lists(rows, score)) / share
-
-    return seconds(search.settings.threads), seconds(1)
+def _forget(codes: FirstParts | None, vectors: FirstRows | None) -> None:
+    """Drop the files of samples from the memory of the system."""
+    if codes is not None:
+        forget(chunk_files(codes.store, range(codes.parts)))
+    stored = store_of(vectors) if vectors is not None else None
+    if vectors is not None and stored is not None:
+        forget(chunk_files(stored.store, range(vectors.parts)))
 
 
 def _answer_bytes(search: SearchTask) -> int:

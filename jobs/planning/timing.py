@@ -1,19 +1,17 @@
-"""The time of work, extrapolated from interleaved samples of two sizes and fewer cores.
+"""The time of work, extrapolated from one sample of it and from fewer cores.
 
 Other processes may be busy. So a sample's time is counted without the time that its threads waited
-for a core, and the least of several counts.
+for a core.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 Run = Callable[[int], object]
-REPEATS = 3
 LOADING = 1.0  # the most seconds for loading jitted functions; compiling them takes longer
 THREADS, STATISTICS = Path("/proc/self/task"), Path("/proc/stat")
 
@@ -61,118 +59,47 @@ def timed() -> Iterator[Spent]:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """The least time of two amounts of work: ``units``, and ``fewer`` of them.
+    """The time of a sample of ``units`` units of work, and of ``one`` unit.
 
-    Seconds of the processor are those of the same two. ``first`` is the extra time of the very
-    first unit, such as loading. ``slowdown`` is the factor by which other processes made the work
-    longer.
+    ``first`` is the extra time of the very first unit, such as loading. ``slowdown`` is the factor
+    by which other processes made the sample longer.
     """
 
     units: int
     seconds: float
-    processor: float
-    fewer: int
-    fewer_seconds: float
-    fewer_processor: float
+    one: float
     first: float = 0.0
     slowdown: float = 1.0
 
-    def of(self, units: int) -> float:
-        """Return the seconds of a number of units, without the extra time of the first."""
-        return self._of(units, self.seconds, self.fewer_seconds)
+    def of(self, units: int, cores: float = 1) -> float:
+        """Return the seconds of a number of units, without the extra time of the first.
 
-    def processor_of(self, units: int) -> float:
-        """Return the seconds of the processor for a number of units, added up over the threads."""
-        return self._of(units, self.processor, self.fewer_processor)
-
-    def _of(self, units: int, seconds: float, fewer_seconds: float) -> float:
-        if units == self.units:
-            return seconds
-        each = seconds / self.units
-        if self.fewer < self.units:  # a fixed cost is in both runs, so the difference is without it
-            each = min(
-                each, max(0.05 * each, (seconds - fewer_seconds) / (self.units - self.fewer))
-            )
-        return max(0.0, seconds + (units - self.units) * each)
+        What does not grow with the units is not divided by ``cores``: one core works, the others
+        wait.
+        """
+        each = self.seconds / self.units
+        if self.units > 1:
+            each = min(each, max(0.05 * each, (self.seconds - self.one) / (self.units - 1)))
+        return self.seconds - self.units * each + units * each / cores
 
 
-def measure(
-    runs: Mapping[str, Run],
-    units: int,
-    seconds: float,
-    *,
-    before: Mapping[str, Run] = MappingProxyType({}),
-) -> dict[str, Timing]:
-    """Return the timing of each kind of run, from samples of about ``seconds`` each.
+def measure(run: Run, units: int, seconds: float) -> Timing:
+    """Return the timing of a run, from one unit, and from a sample that takes ``seconds`` more.
 
-    A sample has at most ``units`` units. The kinds take turns, so that other work of the machine
-    slows all of them alike. The functions in ``before`` are called before a run and are not timed.
+    The sample has two units at least, if there are two, and at most ``units``.
     """
-    firsts = {name: _timed(run, 1) for name, run in runs.items()}
-    most = _size(next(iter(runs.values())), units, seconds)
-    fewer = max(1, most // 4)
-    samples: dict[tuple[str, int], list[Spent]] = {}
-    for _ in range(REPEATS):
-        for name, run in runs.items():
-            for size in sorted({1, fewer, most} if most < units else {1, most}):
-                if name in before:
-                    before[name](size)
-                samples.setdefault((name, size), []).append(_timed(run, size))
-    return {name: _timing(name, samples, firsts[name], (fewer, most)) for name in runs}
-
-
-def _timing(
-    name: str, samples: Mapping[tuple[str, int], list[Spent]], first: Spent, sizes: tuple[int, int]
-) -> Timing:
-    """Return the timing of a kind of run from samples of one unit, of fewer units and of most."""
-    fewer, most = sizes
-    (few, many), one = (samples.get((name, size), [Spent()]) for size in sizes), samples[name, 1]
+    first, one = _timed(run, 1), _timed(run, 1)
+    size, sample = 1, one
+    while size < units and sample.seconds - one.seconds < seconds:
+        size = min(units, 4 * size - 2)  # 2, 6, 22, …
+        sample = _timed(run, size)
     return Timing(
-        units=most,
-        seconds=min(sample.seconds for sample in many),
-        processor=min(sample.processor for sample in many),
-        fewer=fewer,
-        fewer_seconds=min(sample.seconds for sample in few),
-        fewer_processor=min(sample.processor for sample in few),
-        first=min(LOADING, max(0.0, first.seconds - min(sample.seconds for sample in one))),
-        slowdown=sum(sample.passed for sample in many) / sum(sample.seconds for sample in many),
+        units=size,
+        seconds=sample.seconds,
+        one=one.seconds,
+        first=min(LOADING, max(0.0, first.seconds - one.seconds)),
+        slowdown=sample.slowdown,
     )
-
-
-def repeated(run: Callable[[], object]) -> float:
-    """Return the seconds of a run: the least of some repeats, after one that is not counted."""
-    run()
-    return min(_timed(lambda _: run(), 1).seconds for _ in range(REPEATS))
-
-
-def on_cores(cores: float, one: float, here: tuple[int, float, float]) -> float:
-    """Return the seconds of work on ``cores`` cores by Amdahl's law.
-
-    The serial share is measured: while one thread does serial work, the others idle.
-
-    Parameters
-    ----------
-    one : seconds on one core
-    here : the cores of this machine, the seconds on them, and the seconds of the processor
-    """
-    count, seconds, processor = here
-    if cores == 1 or count == 1:
-        return one / cores
-    if cores == count:
-        return seconds
-    idle = count * seconds - processor
-    serial = min(seconds, max(0.0, idle / (count - 1)))
-    return serial + (count * (seconds - serial)) / cores
-
-
-def _size(run: Run, units: int, seconds: float) -> int:
-    """Return the number of units, up to ``units``, that take about ``seconds`` more than one."""
-    one, size = _timed(run, 1).seconds, 1
-    while size < units:
-        size = min(units, 4 * size)
-        if _timed(run, size).seconds - one >= seconds / 2:
-            break
-    return size
 
 
 def _timed(run: Run, units: int) -> Spent:

@@ -4,6 +4,7 @@ work."""
 import json
 import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +66,7 @@ def test_the_bytes_of_codes_come_true_and_nothing_is_written(
     stored = location_of(tmp_path / "codes").stored_bytes()
     assert plan["bytes"] == pytest.approx(stored, rel=0.01 if not extra else 0.05)
     assert plan["free"] > 0
-    assert plan["search"]["seconds_a_query"]["resident"] > 0
+    assert plan["search"]["seconds_a_query"] > 0
     assert planned(*words)["parts_left"] == 0
 
 
@@ -97,7 +98,7 @@ class Search(NamedTuple):
         Search("vectors", ("-k", 5, "--kernel", "chi2", "--exact")),
     ],
 )
-def test_a_search_is_timed_from_the_disk_and_in_memory(folder: Path, search: Search) -> None:
+def test_a_search_is_timed_on_the_cores_here_and_on_more(folder: Path, search: Search) -> None:
     before = names_in(folder)
     plan = planned(
         "search",
@@ -113,9 +114,24 @@ def test_a_search_is_timed_from_the_disk_and_in_memory(folder: Path, search: Sea
     assert [each["cores"] for each in plan["times"]] == sorted({here, 3})
     assert (plan["passes"], plan["batch"], plan["rows"]) == (3, 10, 3000)
     for each in plan["times"]:
-        assert each["seconds_resident"] <= each["seconds"] <= each["seconds_streamed"]
+        assert each["seconds"] > 0
         assert each["measured"] == (each["cores"] == here)
     assert names_in(folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact", [(), ("--exact",)])
+def test_a_plan_of_a_long_search_takes_about_a_second(
+    tmp_path: Path, exact: Sequence[object]
+) -> None:
+    np.save(tmp_path / "rows.npy", histograms(200_000, 128, seed=3))
+    np.save(tmp_path / "queries.npy", histograms(1000, 128, seed=4))
+    succeed("ingest", tmp_path / "rows.npy", tmp_path / "vectors")
+    words = ("search", tmp_path / "vectors", tmp_path / "queries.npy", "--kernel", "chi2", *exact)
+    planned(*words)  # loads the functions
+    began = time.process_time()
+    planned(*words)
+    assert time.process_time() - began < 1.5
 
 
 def test_a_plan_over_budget_is_printed_and_then_refused(tmp_path: Path, folder: Path) -> None:
