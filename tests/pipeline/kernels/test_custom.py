@@ -342,10 +342,11 @@ def test_a_kernel_that_claims_no_definiteness_need_only_be_symmetric(
 
 def test_a_kernel_that_claims_no_definiteness_has_no_codes_and_no_transform(tmp_path: Path) -> None:
     custom = load_custom(str(write(tmp_path, returning("0.0", semidefinite=False))))
-    for use, action in (
+    actions: list[tuple[str, Callable[[], object]]] = [
         *(("codes or bounds", partial(kind().check_kernel, custom)) for kind in ENCODERS.values()),
         ("transform", partial(make_kernel, "own", custom=custom, transform=2.0)),
-    ):
+    ]
+    for use, action in actions:
         refused(
             action,
             InputError,
