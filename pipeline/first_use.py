@@ -54,7 +54,16 @@ def before_scanning(spec: EncoderSpec, nq: int) -> None:
             _compile_beside(sparse_filter_numba.scan_filtered, "sparse", nq=nq, **options)
     elif isinstance(spec, Quantizer):
         _compile_beside(pq_numba.scan_filtered, "pq", nq=nq, codes=spec.n_subquantizers)
-    elif isinstance(spec, KpcaBoundSpec | PcaBoundSpec):
+    else:
+        before_bounding(spec)
+
+
+def before_bounding(spec: EncoderSpec) -> None:
+    """Compile, in a second process, the scan of bounds.
+
+    The scan of codes that prove is not: a search needs it first, and would wait for it.
+    """
+    if isinstance(spec, KpcaBoundSpec | PcaBoundSpec):
         _compile_beside(bound_rows, "bounds", factors=[4])
 
 

@@ -27,6 +27,7 @@ from mercore.pipeline.encode import encoder_of, spec_of
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Relaxation, relaxation
 from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pq import Quantizer
+from mercore.pipeline.first_use import before_bounding
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.answers import ExactAnswers, concatenate_answers
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
@@ -136,6 +137,8 @@ class ExactTask(SearchTask):
             if codes
             else None
         )
+        if codes and not self.execution.remote:
+            before_bounding(spec_of(codes))
         with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
             yield ExactSearch(
                 scorer=scorer,
