@@ -24,7 +24,7 @@ FUTURES_PER_THREAD = 2
 
 
 class NamedPlugin(WorkerPlugin):
-    """A plugin with a name, by which it is removed again; a task raises what ``open`` raised."""
+    """A plugin that is removed by its name; its tasks raise the error of ``open``, if any."""
 
     name: str
     failed: MercoreError | None = None

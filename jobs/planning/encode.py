@@ -59,7 +59,7 @@ class EncodedSample:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds, in each of which every core encodes a block."""
+        """Number of rounds; every core encodes one block per round."""
         return max(1, self.blocks // available_cores())
 
     def encode(self, rounds: int) -> None:

@@ -32,9 +32,7 @@ DTYPES = [np.float32, np.float64, np.float16, np.uint8, np.int8]
 RERANKED, RERANKED_PER = 100, 20  # codes that are scored again: at least, and per neighbour
 FIRST_WITHIN = 64  # neighbours of the first search of a radius
 GROWTH = 4  # factor of the next search, of the queries that have not left the radius yet
-FEW_WITHIN = (
-    512  # one neighbour in so many rows: for more, scoring every row is cheaper than bounds
-)
+FEW_WITHIN = 512  # rows per neighbour, at least; with fewer, scoring every row costs less
 BLOCK_ROWS = 1024  # rows that search for their own neighbours within a radius at a time
 EXACT = (CHOOSE, *(name for name, kind in ENCODERS.items() if kind.bounds))
 Ids = NDArray[np.int64]

@@ -52,7 +52,7 @@ class Layout:
         return Column(**fields, rows=self.rows, part_rows=self.part_rows)
 
     def check_columns(self, expected: Sequence[Mapping[str, Any]], where: str) -> None:
-        """Refuse other columns than ``expected``, of which the compressor does not count.
+        """Refuse other columns than ``expected``; compressors are not compared.
 
         Raises
         ------

@@ -89,7 +89,7 @@ def check_rules(html: str) -> ParsedPage:
 
 
 TEXT = re.compile(r'<!-- (.*?) -->\s*<g [^>]*"translate\(([-\d.]+) [-\d.]+\) scale\(([\d.]+) ')
-LETTER_UNITS = 60  # of the width of a letter, of which a text has 100 units per em
+LETTER_UNITS = 60  # width of a letter; an em has 100 units
 
 
 def texts_outside(svg: str) -> list[str]:

@@ -202,7 +202,7 @@ def test_kills_of_the_append_that_clears_up_after_a_kill_lose_nothing(base: Path
 
 
 def append_disturbed(store: Path, failing: int | None, error: BaseException) -> list[str]:
-    """Append the first rows; return the calls for the disk, of which one may fail."""
+    """Append the first rows; return the calls for the disk. Call number ``failing`` fails."""
     calls: list[str] = []
 
     def counted(call: Callable[..., Any], name: str) -> Callable[..., Any]:
