@@ -269,7 +269,8 @@ class EncoderSpec(ABC):
 
 def rows_of_block(exemplars: int) -> int:
     """Return the number of rows that are best scored at once against a number of exemplars."""
-    return max(64, min(MAX_BLOCK_ROWS, BLOCK_SCORES // exemplars))
+    most = BLOCK_SCORES // max(1, exemplars)  # a damaged store may state none
+    return max(64, min(MAX_BLOCK_ROWS, most))
 
 
 def check_range(name: str, value: int, bounds: tuple[int, int], fix: str, *, why: str = "") -> None:
