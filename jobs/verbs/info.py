@@ -22,7 +22,7 @@ class InfoOptions(VerbOptions):
 
     format: str | None = None
 
-    def check(self, target: str | None = None) -> None:
+    def check(self) -> None:
         """Refuse an unknown format."""
         check_format(self.format)
 
