@@ -4,9 +4,10 @@ import errno
 import logging
 import os
 import re
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -23,6 +24,7 @@ from mercore.stores.errors import (
     MercoreWarning,
     NotFoundError,
 )
+from mercore.stores.wording import render
 
 ANSWER_IS_NO, USAGE = 1, 2
 INTERRUPTED, STDOUT_CLOSED = 130, 141  # the codes of shells for SIGINT and SIGPIPE
@@ -50,6 +52,20 @@ EMPTY_WORD = re.compile(r"(--[a-z-]+=)?")
 def printable(text: str) -> str:
     r"""Return a text with each control character as its escape, such as \x1b."""
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def in_options(verb: str, arguments: Sequence[str], options: Mapping[str, object]) -> str:
+    """Write one mark of a message as the command line has it: ``-k``, or ``-k 10 --exact``."""
+    if not verb and arguments:
+        return _flag(arguments[0])
+    words = ["mercore", verb, *map(shlex.quote, arguments)] if verb else []
+    for name, value in options.items():
+        words += [_flag(name)] if value is True else [_flag(name), str(value)]
+    return " ".join(words)
+
+
+def _flag(name: str) -> str:
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
 def echo(line: object, *, err: bool = False) -> None:
@@ -144,7 +160,7 @@ class Verbs(VerbGroup):
             error.message = printable(error.message)  # type: ignore[misc]  # click shows it
             raise
         except MercoreError as error:
-            echo(f"mercore: {error}", err=True)
+            echo(f"mercore: {render(error.message, in_options)}", err=True)
             ctx.exit(USAGE if isinstance(error, WRONG_INPUT) else ANSWER_IS_NO)
         except OSError as error:  # an error of stdout has no file name
             if error.filename is not None:

@@ -2,11 +2,25 @@
 
 from typing import ClassVar
 
+from mercore.stores.wording import render
+
 
 class MercoreError(Exception):
-    """The base of every error that mercore raises for its user."""
+    """The base of every error that mercore raises for its user.
+
+    Its text names options as Python's keywords; ``message`` has them as data (``wording.py``).
+    """
 
     code: ClassVar[str] = "error"
+
+    @property
+    def message(self) -> str:
+        """The text with its options as data, for another front end or another error's text."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """Return the text with options as keywords."""
+        return render(self.message)
 
 
 class MercoreWarning(UserWarning):
