@@ -354,14 +354,14 @@ class PartStore:
             return str(error)
         return None
 
-    def restore(self, model: Mapping[str, NDArray[Any]]) -> list[str]:
+    def restore(self, model: Mapping[str, NDArray[Any]], root: bytes | None = None) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.
 
         Parameters
         ----------
         model : the arrays that the store was created with
         """
-        return restore_skeleton(self.location, self.header, model)
+        return restore_skeleton(self.location, self.header, model, root)
 
     def sweep(self) -> None:
         """Remove from the store what killed writers left."""
@@ -501,5 +501,6 @@ def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> P
     location.check_new()
     with location.draft() as draft:
         write_skeleton(draft.location, header, model)
-        draft.finish(root_metadata(header))
-    return PartStore(location, header)
+        root = root_metadata(header)
+        draft.finish(root)
+    return PartStore(location, replace(header, text=root))

@@ -58,10 +58,16 @@ def root_metadata(header: Header) -> bytes:
 
 
 def restore_skeleton(
-    location: Location, header: Header, model: Mapping[str, NDArray[Any]]
+    location: Location, header: Header, model: Mapping[str, NDArray[Any]], root: bytes | None
 ) -> list[str]:
-    """Write missing and wrong files of the skeleton again; return their keys."""
-    wrong = [(key, data) for key, data in _files(header, model) if not holds(location, key, data)]
+    """Write missing and wrong files of the skeleton again; return their keys.
+
+    Parameters
+    ----------
+    root : the metadata of the store's root, if they have been read
+    """
+    files = _files(header, model)
+    wrong = [(key, data) for key, data in files if not holds(location, key, data, root)]
     for key, data in wrong:
         (location / key).publish(data)
     return [key for key, _ in wrong]
@@ -86,10 +92,15 @@ def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[
     yield from model_files(header, model)
 
 
-def holds(location: Location, key: str, data: bytes) -> bool:
-    """Return whether a file holds ``data``, or metadata that says the same in other words."""
+def holds(location: Location, key: str, data: bytes, root: bytes | None = None) -> bool:
+    """Return whether a file holds ``data``, or metadata that says the same in other words.
+
+    Parameters
+    ----------
+    root : the metadata of the store's root, if they have been read
+    """
     try:
-        stored = (location / key).read()
+        stored = root if key == ROOT and root is not None else (location / key).read()
     except NotFoundError:
         return False
     return stored == data or (key.endswith(ROOT) and same_metadata(stored, data))
