@@ -197,7 +197,7 @@ BAD: list[tuple[dict[str, Any], type[MercoreError], str]] = [
     (
         {"labels": LABELS, "query_labels": QUERY_LABELS, "neighbours": 2.5},
         InputError,
-        "neighbours is 2.5: expected a whole number. Fix: neighbours=10.",
+        "neighbours is 2.5: expected a whole number. Fix: --neighbours 10.",
     ),
     (
         {"labels": LABELS, "query_labels": QUERY_LABELS, "ranks": [10, 20]},
