@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import StoredSource
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.resolve import refuse_url
 
@@ -105,7 +105,7 @@ class Hdf5Dataset:
         )
 
 
-class Hdf5Source:
+class Hdf5Source(StoredSource):
     """A ``Source`` over a dataset of an HDF5 file: ``member``, or the only one of two dimensions.
 
     Raises
@@ -116,16 +116,13 @@ class Hdf5Source:
         If the numbers are of a dtype that mercore does not read.
     """
 
+    kind = "hdf5"
+
     def __init__(self, path: str, member: str | None) -> None:
         self._dataset = Hdf5Dataset(path, member)
-        self.name, self.shape = self._dataset.name, self._dataset.shape
-        check_shape(self.name, *self.shape)
-        self.source_dtype = self._dataset.dtype
-        self.dtype = returned_dtype(self.source_dtype, self.name)
+        super().__init__(self._dataset.name, self._dataset.shape, self._dataset.dtype)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, self.shape[1]), self.dtype)
         for first, window in self._dataset.windows(start, stop):
             place = rows[first - start : first - start + len(window)]
@@ -133,11 +130,6 @@ class Hdf5Source:
             numbers = window.view(np.uint8) if window.dtype.kind == "b" else window
             place[:] = convert(numbers, self.dtype, name=self.name, first=first)
         return rows
-
-    def fingerprint(self) -> str:
-        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
-        size = self.shape[0] * self.shape[1] * self.source_dtype.itemsize
-        return digest_rows(self, kind="hdf5", stored=self.source_dtype, size=size)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

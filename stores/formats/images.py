@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
-from mercore.stores.errors import FormatError
+from mercore.stores.formats.damage import damage_refused
 from mercore.stores.formats.source import Source, check_row_range, spaced_rows
 from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.local_file import LocalFile, check_regular
@@ -21,19 +21,6 @@ from mercore.stores.location.publish import storage_errors
 SIDE = 32
 PIXELS = SIDE * SIDE * 3
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
-# The errors that Pillow raises for damaged images.
-BAD_IMAGE = (
-    UnidentifiedImageError,
-    OSError,
-    ValueError,
-    SyntaxError,
-    TypeError,
-    LookupError,
-    EOFError,
-    MemoryError,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
 
 
 class ImageFolder:
@@ -165,16 +152,10 @@ def _pixels(path: str) -> NDArray[np.uint8]:
 @contextmanager
 def _upright(path: str, side: int) -> Iterator[Image.Image]:
     """Yield an image upright and in RGB, which the ``with`` block shrinks to about ``side``."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            check_regular(path)
-            with Image.open(path) as image:
-                image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
-                yield ImageOps.exif_transpose(image).convert("RGB")
-    except BAD_IMAGE as error:
-        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise FormatError(
-            f"{path}: the image cannot be decoded ({text}). Fix: fetch it again, or take it out "
-            "of the folder."
-        ) from error
+    again = "fetch it again, or take it out of the folder"
+    with damage_refused(path, "the image cannot be decoded", again), warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        check_regular(path)
+        with Image.open(path) as image:
+            image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
+            yield ImageOps.exif_transpose(image).convert("RGB")

@@ -3,12 +3,9 @@
 Equal arrays give equal bytes; nothing is unpickled.
 """
 
-import errno
 import io
-import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from io import BytesIO
 from threading import Lock
@@ -26,27 +23,19 @@ from mercore.stores.formats.binary import (
     RowLayout,
     open_binary,
 )
-from mercore.stores.formats.npy import PREFIX_BYTES, NpyHeader, npy_layout, parse_npy_header
+from mercore.stores.formats.damage import damage_refused
+from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout, parse_npy_header, read_npy_header
 from mercore.stores.formats.source import Source
-from mercore.stores.location.local_file import check_regular, path_status
+from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
-from mercore.stores.location.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 ENCRYPTED = 1  # a flag of a zip's member
 STEP_BYTES = 1 << 20
-SMALL = 1000
+SMALL = 4096  # bytes of an array of a few numbers
 CSR_MEMBERS = {"data", "indices", "indptr", "format", "shape"}
-BAD_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    struct.error,
-)
+DAMAGED = "the zip is damaged"
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -75,24 +64,20 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    path_status(path)
-    check_regular(path)
-    with storage_errors("read", path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return {
-                    entry.filename.removesuffix(".npy"): _read_member(
-                        archive, entry, f"{path}[{entry.filename}]"
-                    )
-                    for entry in archive.infolist()
-                }
-        except (*BAD_ZIP, OSError) as error:
-            if (
-                isinstance(error, OSError) and error.errno != errno.EINVAL
-            ):  # EINVAL: a damaged zip made it seek to a negative position
-                raise
-            message = f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again."
-            raise FormatError(message) from error
+    with damage_refused(path, DAMAGED):
+        archive = _open_zip(LocalFile(path))
+        return {
+            entry.filename.removesuffix(".npy"): _read_member(
+                archive, entry, f"{path}[{entry.filename}]"
+            )
+            for entry in archive.infolist()
+        }
+
+
+def member_names(path: str) -> list[str]:
+    """Return the names of the arrays of a ``.npz``; raises as ``read_npz`` does."""
+    with damage_refused(path, DAMAGED):
+        return [name.removesuffix(".npy") for name in _open_zip(LocalFile(path)).namelist()]
 
 
 def open_npz(path: str, member: str | None) -> Source:
@@ -110,15 +95,13 @@ def open_npz(path: str, member: str | None) -> Source:
         If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
-    try:
-        archive = zipfile.ZipFile(io.BufferedReader(FileReader(file)))
+    with damage_refused(path, DAMAGED):
+        archive = _open_zip(file)
         files = {
             entry.filename.removesuffix(".npy"): _member_file(file, archive, entry)
             for entry in archive.infolist()
             if entry.filename.endswith(".npy")
         }
-    except (*BAD_ZIP, OSError) as error:
-        raise _damaged(path, error) from error
     if member is None and set(files) >= CSR_MEMBERS:
         return _open_csr(path, files)
     name = member if member is not None else _only_matrix(path, files)
@@ -148,30 +131,23 @@ class InflatedFile(PositionalFile):
     def read_into(self, buffer: NDArray[Any], offset: int) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on: see ``PositionalFile``."""
         view = buffer.reshape(-1).view(np.uint8).data
-        with self._lock, storage_errors("read", self.name):
-            try:
-                self._seek(offset)
-                done = 0
-                while done < len(view):
-                    data = self._stream.read(min(len(view) - done, STEP_BYTES))
-                    if not data:
-                        raise EOFError(f"it ends at byte {offset + done}")
-                    view[done : done + len(data)] = data
-                    done += len(data)
-                self._at = offset + done
-            except BAD_ZIP as error:
-                self._stream, self._at = self._archive.open(self._entry), 0
-                raise _damaged(self.name, error) from error
+        end = offset + len(view)
+        with self._lock, damage_refused(self.name, DAMAGED):
+            at, self._at = self._at, self.size + 1  # after an error, the next call begins anew
+            if offset < at:
+                self._stream, at = self._archive.open(self._entry), 0
+            while at < end:
+                data = self._stream.read(min((offset if at < offset else end) - at, STEP_BYTES))
+                if not data:
+                    raise EOFError(f"it ends at byte {at}")
+                if at >= offset:
+                    view[at - offset : at - offset + len(data)] = data
+                at += len(data)
+            self._at = end
 
-    def _seek(self, offset: int) -> None:
-        """Go to a byte, from the beginning if it was passed."""
-        if offset < self._at:
-            self._stream, self._at = self._archive.open(self._entry), 0
-        while self._at < offset:
-            data = self._stream.read(min(offset - self._at, STEP_BYTES))
-            if not data:
-                raise EOFError(f"it ends at byte {self._at}")
-            self._at += len(data)
+
+def _open_zip(file: PositionalFile) -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BufferedReader(FileReader(file)))
 
 
 def _member_file(
@@ -205,7 +181,7 @@ def _check_method(entry: zipfile.ZipInfo, name: str) -> None:
 def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
     """Return the name of the only array of two dimensions."""
     shapes = {
-        name: parse_npy_header(each.read_prefix(PREFIX_BYTES), each.name).shape
+        name: parse_npy_header(each.read_prefix(PREFIX_BYTES), each.name, None).shape
         for name, each in files.items()
     }
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
@@ -240,7 +216,7 @@ def _open_csr(path: str, files: Mapping[str, PositionalFile]) -> Source:
 
 def _vector(file: PositionalFile) -> BinarySource:
     """Open an array of one dimension, as rows of one number."""
-    header = _header(file)
+    header = read_npy_header(file)
     if len(header.shape) != 1:
         raise FormatError(
             f"{file.name}: an array of shape {header.shape}, expected one dimension. Fix: save it "
@@ -254,45 +230,16 @@ def _vector(file: PositionalFile) -> BinarySource:
 
 def _small(file: PositionalFile) -> NDArray[Any]:
     """Return an array of a few numbers or a text."""
-    header = _header(file)
-    count = math.prod(header.shape)
-    if count > SMALL:
-        raise FormatError(f"{file.name}: {count} numbers, expected a few. Fix: save it again.")
-    data = file.read_prefix(header.offset + count * header.dtype.itemsize)
-    return np.frombuffer(data, header.dtype, count, header.offset).reshape(header.shape)
-
-
-def _header(file: PositionalFile) -> NpyHeader:
-    """Return the header of a member, which must fit its size."""
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), file.name)
-    expected = header.offset + math.prod(header.shape) * header.dtype.itemsize
-    if file.size != expected:
-        raise FormatError(
-            f"{file.name}: {file.size} bytes, expected {expected} for {header.shape}. Fix: fetch "
-            "it again."
-        )
-    return header
-
-
-def _damaged(path: str, error: BaseException) -> FormatError:
-    return FormatError(f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again.")
+    header = read_npy_header(file)
+    if file.size > SMALL:
+        raise FormatError(f"{file.name}: {file.size} bytes, expected a few. Fix: save it again.")
+    return header.array(file.read_prefix(file.size))
 
 
 def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
     """Check the size of an array against its header; then read its numbers, and no byte more."""
     _check_method(entry, where)
     with archive.open(entry) as stream:
-        header = parse_npy_header(stream.read(PREFIX_BYTES), where)
-    count = 1
-    for extent in header.shape:
-        count *= extent
-    expected = header.offset + count * header.dtype.itemsize
-    if entry.file_size != expected:
-        message = (
-            f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. "
-            "Fix: fetch it again."
-        )
-        raise FormatError(message)
+        header = parse_npy_header(stream.read(PREFIX_BYTES), where, entry.file_size)
     with archive.open(entry) as stream:
-        flat = np.frombuffer(stream.read(expected), header.dtype, count, header.offset)
-    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+        return header.array(stream.read(entry.file_size))

@@ -1,5 +1,6 @@
 """Sources: rows to read in blocks, and a fingerprint, whatever the format of the file."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, ShapeError
+from mercore.stores.formats.dtypes import returned_dtype
 from mercore.stores.spec import canonical_json
 
 MAX_D = 1_000_000
@@ -52,6 +54,49 @@ class Source(Protocol):
 
     def fingerprint(self) -> str:
         """Return a digest of format, shape, stored dtype, size and 64 evenly spaced rows."""
+
+
+class StoredSource(ABC):
+    """A ``Source`` of numbers that a file or an array stores, and that ``read`` converts.
+
+    ``kind`` names the format in the fingerprint.
+
+    Raises
+    ------
+    FormatError
+        If there are not 1 to ``MAX_D`` dimensions, or mercore does not read the dtype ``stored``.
+    """
+
+    kind: str
+
+    def __init__(self, name: str, shape: tuple[int, int], stored: np.dtype[Any]) -> None:
+        check_shape(name, *shape)
+        self.name, self.shape, self.source_dtype = name, shape, stored
+        self.dtype = returned_dtype(stored, name)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+        check_row_range(self, start, stop)
+        return self._read(start, stop)
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows that are there."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the fingerprint: of the uncompressed rows, unless a format says otherwise."""
+        return self.shape[0] * self.shape[1] * self.source_dtype.itemsize
+
+    def fingerprint(self) -> str:
+        """Return the digest that ``Source.fingerprint`` describes."""
+        n, d = self.shape
+        head = f"{self.kind} {n} {d} {self.source_dtype.str} {self.stored_bytes}\n"
+        digest = blake2b(head.encode(), digest_size=16)
+        little = self.dtype.newbyteorder("<")
+        for row in spaced_rows(n):
+            digest.update(self.read(row, row + 1).astype(little, copy=False).tobytes())
+        return digest.hexdigest()
 
 
 class RowRange:
@@ -194,13 +239,3 @@ def spaced_rows(n: int) -> Sequence[int]:
     if n <= FINGERPRINT_ROWS:
         return range(n)
     return [i * (n - 1) // (FINGERPRINT_ROWS - 1) for i in range(FINGERPRINT_ROWS)]
-
-
-def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) -> str:
-    """Return the fingerprint of a source: see ``Source.fingerprint``."""
-    n, d = source.shape
-    digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
-    little = source.dtype.newbyteorder("<")
-    for row in spaced_rows(n):
-        digest.update(source.read(row, row + 1).astype(little, copy=False).tobytes())
-    return digest.hexdigest()

@@ -33,7 +33,6 @@ from mercore.stores.results.id_arrays import (
     read_npz_hits,
     read_parquet_columns,
 )
-from mercore.stores.results.parquet import parquet_bytes
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
 
 MAX_INT32 = 2**31 - 1
@@ -364,6 +363,12 @@ def _write_npz(path: Path, hits: Hits) -> None:
     publish(path, npz_bytes(arrays))
 
 
+def _write_parquet(path: Path, hits: Hits) -> None:
+    from mercore.stores.results.parquet import parquet_bytes  # pyarrow takes a while to load
+
+    publish(path, parquet_bytes(hits.ids, hits.scores))
+
+
 READERS: dict[str, Callable[[str], IdsAndScores]] = {
     ".ivecs": read_texmex_hits,
     ".ibin": read_truth,
@@ -377,5 +382,5 @@ FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)
 WHOLE: dict[str, Callable[[Path, Hits], None]] = {
     ".npy": lambda path, hits: write_npy(path, hits.ids),
     ".npz": _write_npz,
-    ".parquet": lambda path, hits: publish(path, parquet_bytes(hits.ids, hits.scores)),
+    ".parquet": _write_parquet,
 }

@@ -206,6 +206,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
     table = columns(ROWS).append_column("id", pa.array(["a"] * 100))
     pq.write_table(table, tmp_path / "a.parquet")
     np.savez(tmp_path / "a.npz", one=ROWS, two=ROWS[:3])
+    np.savez(tmp_path / "none.npz")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["train"], file["deep/test"], file["names"] = ROWS, ROWS[:4], np.zeros(3)
     for member, expected in [
@@ -221,6 +222,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
         ("a.parquet::c9", "0 columns 'c9', expected one of c0, c1"),
         ("a.parquet::c0,id", "column id is of string, expected numbers"),
         ("a.npz", "expected one of two dimensions. Fix: name one, as "),
+        ("none.npz", "arrays none, expected one of two dimensions"),
         ("a.npz::three", "no array 'three', expected one of one, two"),
         ("a.h5", "2 datasets of two dimensions (deep/test, train), expected one"),
         ("a.h5::nothing", "no dataset 'nothing', expected one of: deep/test, names, train"),

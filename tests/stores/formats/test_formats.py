@@ -297,7 +297,7 @@ BAD_FILES = {  # … stands for any text
         ),
         (
             npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3)}"),
-            "a.npy: the header says shape (-2, 3), expected an array of numbers. Fix: save it "
+            "a.npy: the header says shape (-2, 3) of float32, expected an array of numbers. Fix: save it "
             "again as float32.",
         ),
         (npy(np.zeros((2, 0), "<f4")), f"a.npy: the header says n = 2 rows of d = 0, {D_RANGE}"),
