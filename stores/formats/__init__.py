@@ -18,6 +18,7 @@ from mercore.stores.formats.zarr_array import METADATA, open_zarr
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
+from mercore.stores.wording import command, option, setting
 
 Layout = Callable[[bytes, str, int | None], RowLayout]
 Opener = Callable[[str, str | None], Source]
@@ -173,14 +174,14 @@ def _format_of(path: str, form: str | None) -> str:
     if form is not None:
         raise InputError(
             f"format is {form!r}: expected one of {', '.join((*FLAT, *CONTAINERS))}, "
-            f"or {binary.RAW_EXAMPLE}. Fix: --format fvecs"
+            f"or {binary.RAW_EXAMPLE}. Fix: {setting(format='fvecs')}"
         )
     if not scheme_of(path) and path != STDIN:
         path_status(path)
     raise FormatError(
         f"{path}: unknown suffix {_suffix_of(path)!r}, expected {' '.join(FLAT_SUFFIXES)} "
         f"(with .gz too), {' '.join(SUFFIXES[len(FLAT_SUFFIXES) :])}, or a Zarr array's folder. "
-        f"Fix: name the true format with --format, or convert the file."
+        f"Fix: name the true format with {option('format')}, or convert the file."
     )
 
 
@@ -200,7 +201,9 @@ def _open_file(path: str, name: str, member: str | None) -> Source:
 def _open_stream(path: str, form: str | None, span: tuple[int, int | None]) -> Source:
     """Open stdin, or a file that gzip compressed."""
     if path == STDIN and form is None:
-        raise InputError("-: stdin has no suffix, expected its format. Fix: --format fvecs")
+        raise InputError(
+            f"-: stdin has no suffix, expected its format. Fix: {setting(format='fvecs')}"
+        )
     name = _format_of(path, form)
     if name in CONTAINERS:
         raise FormatError(
@@ -267,7 +270,7 @@ def _ranged(source: Source, span: tuple[int, int | None]) -> Source:
     if first >= n or (last or 0) > n:
         raise InputError(
             f"rows are {first}:{'' if last is None else last}: {source.name} has {n} rows. Fix: "
-            f"--rows 0:{n}"
+            f"{setting(rows=f'0:{n}')}"
         )
     return RowRange(source, first, n if last is None else last)
 
@@ -285,12 +288,14 @@ def _described(source: Source, name: str, *, ingesting: bool) -> Source:
 def _check_ingesting(path: str, ingesting: bool, why: str) -> None:
     """Refuse what only ``ingest`` can read."""
     if not ingesting:
-        raise InputError(f"{path}: {why}. Fix: mercore ingest {path} STORE, and name the store.")
+        ingest = command("ingest", path, "STORE")
+        raise InputError(f"{path}: {why}. Fix: {ingest}, and name the store.")
 
 
 def _refuse_format(form: str | None, what: str) -> None:
     """Refuse ``--format`` where it would have no effect."""
     if form is not None:
         raise InputError(
-            f"--format has no use here: {what} states its own. Fix: leave --format out."
+            f"{option('format')} has no use here: {what} states its own. Fix: leave "
+            f"{option('format')} out."
         )

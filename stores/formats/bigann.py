@@ -76,21 +76,19 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
 def _layout(prefix: bytes, name: str, stored: np.dtype[Any], offset: int) -> RowLayout:
     """Return what the header says of the rows from byte ``offset`` on."""
     if len(prefix) < HEADER_BYTES:
-        message = (
+        raise FormatError(
             f"{name}: {len(prefix)} bytes, expected a header of {HEADER_BYTES}. Fix: "
             "fetch the file again."
         )
-        raise FormatError(message)
     n, d = (int(count) for count in np.frombuffer(prefix, "<u4", 2))
     return RowLayout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
 
 
 def _refuse_size(name: str, size: int | None, layout: RowLayout, expected: str) -> None:
     """Raise the error that the size of the file is not that of its header."""
-    message = (
+    raise FormatError(
         f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, "
         f"d = {layout.d} "
         f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its "
         "suffix is right."
     )
-    raise FormatError(message)

@@ -14,6 +14,7 @@ from mercore.stores.formats.source import StoredSource, check_row_range, check_s
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.resolve import location_of, scheme_of
+from mercore.stores.wording import setting
 
 WINDOW_BYTES = 4 << 20
 RAW = "raw:"
@@ -82,11 +83,10 @@ class RowLayout:
         wrong = np.flatnonzero(heads != self.d)
         if wrong.size:
             row = int(wrong[0])
-            message = (
+            raise FormatError(
                 f"{name}: row {first + row} says d = {heads[row]}, expected {self.d} as in row 0. "
                 "Fix: fetch the file again; rows of different d cannot be one set of vectors."
             )
-            raise FormatError(message)
 
 
 def raw_format(text: str) -> tuple[np.dtype[Any], int]:
@@ -106,7 +106,7 @@ def raw_format(text: str) -> tuple[np.dtype[Any], int]:
     if not good:
         raise InputError(
             f"format is {text!r}: expected raw, a dtype and the numbers per row. "
-            f"Fix: --format {RAW_EXAMPLE}"
+            f"Fix: {setting(format=RAW_EXAMPLE)}"
         )
     return stored.newbyteorder("<") if words[0][:1] not in "<>" else stored, d
 

@@ -42,8 +42,7 @@ def _read_labels(path: str) -> NDArray[np.int64]:
 def _check_kind(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse arrays that are no labels."""
     if len(shape) != 1 or dtype.kind not in "iu" or not np.can_cast(dtype, np.int64):
-        message = (
+        raise FormatError(
             f"{name}: {dtype}{list(shape)}, expected labels, int64[n]. Fix: save one whole number "
             "per row as a one-dimensional array."
         )
-        raise FormatError(message)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.formats.dtypes import returned_dtype
 from mercore.stores.spec import canonical_json
+from mercore.stores.wording import setting
 
 MAX_D = 1_000_000
 FINGERPRINT_ROWS = 64
@@ -188,7 +189,7 @@ def parse_rows(text: str) -> tuple[int, int | None]:
             return start, stop
     raise InputError(
         f"rows are {text!r}: expected first:last, the rows from first on and before last. "
-        "Fix: --rows 0:1000"
+        f"Fix: {setting(rows='0:1000')}"
     )
 
 
@@ -201,11 +202,10 @@ def check_shape(name: str, n: int, d: int) -> None:
         If ``n`` is negative, or ``d`` is not in ``[1, MAX_D]``.
     """
     if n < 0 or not 1 <= d <= MAX_D:
-        message = (
+        raise FormatError(
             f"{name}: the header says n = {n} rows of d = {d}, expected n ≥ 0 and 1 ≤ d ≤ {MAX_D}. "
             f"Fix: check that the suffix names the file's true format, or fetch the file again."
         )
-        raise FormatError(message)
 
 
 def check_row_range(source: Source, start: int, stop: int) -> None:
@@ -218,11 +218,10 @@ def check_row_range(source: Source, start: int, stop: int) -> None:
     """
     n = source.shape[0]
     if not 0 <= start <= stop <= n:
-        message = (
+        raise ShapeError(
             f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Fix: ask "
             "for rows it has."
         )
-        raise ShapeError(message)
 
 
 def content_digest(rows: Source, *, block_rows: int = 4096) -> str:

@@ -62,17 +62,15 @@ def open_zarr(path: str) -> ZarrSource:
     node = _open_node(path)
     if isinstance(node, zarr.Group):
         names = ", ".join(sorted(node.array_keys())) or "none"
-        message = (
+        raise FormatError(
             f"{path}: a Zarr group, expected an array; arrays in it: {names}. Fix: name "
             f"one, as {path}/ARRAY."
         )
-        raise FormatError(message)
     if len(node.shape) != 2:
-        message = (
+        raise FormatError(
             f"{path}: a Zarr array of shape {node.shape}, expected two dimensions, (n, "
             "d). Fix: reshape it."
         )
-        raise FormatError(message)
     return ZarrSource(path, node)
 
 
@@ -81,11 +79,10 @@ def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     with storage_errors("read", path):
         files = [str(Path(path) / name) for name in METADATA if (Path(path) / name).exists()]
     if not files:
-        message = (
+        raise FormatError(
             f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
             "name a file or the array."
         )
-        raise FormatError(message)
     for file in files:
         check_regular(file)
     wrong = "the Zarr metadata cannot be read"

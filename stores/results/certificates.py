@@ -30,8 +30,9 @@ def write_certificate(
     """
     _check_suffix(path)
     if ABOUT in arrays:
-        message = f"{path}: an array is called {ABOUT}, expected any other name. Fix: rename it."
-        raise InputError(message)
+        raise InputError(
+            f"{path}: an array is called {ABOUT}, expected any other name. Fix: rename it."
+        )
     try:
         text = canonical_json(dict(about))
     except (TypeError, ValueError) as error:
@@ -64,13 +65,13 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
     try:
         about = parse_json(str(text))
     except ValueError as error:
-        message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
-        raise FormatError(message) from error
+        raise FormatError(
+            f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
+        ) from error
     if not isinstance(about, dict):
-        message = (
+        raise FormatError(
             f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."
         )
-        raise FormatError(message)
     return arrays, about
 
 
@@ -78,8 +79,7 @@ def _check_suffix(path: str) -> None:
     """Refuse a suffix that is not ``.npz``."""
     suffix = Path(path).suffix
     if suffix.lower() != ".npz":
-        message = (
+        raise InputError(
             f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Fix: "
             "rename the file."
         )
-        raise InputError(message)

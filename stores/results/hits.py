@@ -34,6 +34,7 @@ from mercore.stores.results.id_arrays import (
     read_parquet_columns,
 )
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
+from mercore.stores.wording import setting
 
 MAX_INT32 = 2**31 - 1
 CERTIFICATE = ".certificate.npz"
@@ -58,20 +59,18 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
-            message = (
+            raise ShapeError(
                 f"hits: ids are {dtype_shape(self.ids)}, expected int64[nq, k]. Fix: pass one "
                 "row of ids per query."
             )
-            raise ShapeError(message)
         if self.scores is not None and (
             self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"
         ):
-            message = (
+            raise ShapeError(
                 f"hits: scores are {dtype_shape(self.scores)}, expected floats of the ids' shape "
                 f"{list(self.ids.shape)}. "
                 f"Fix: pass one score per id."
             )
-            raise ShapeError(message)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield ids and scores, for ``ids, scores = hits``."""
@@ -140,7 +139,7 @@ def check_hits_path(
         if not replace and Path(path).exists():
             raise ExistsError(
                 f"{path} exists: expected a new path. Fix: name another, or replace it with "
-                "--force."
+                f"{setting(force=True)}."
             )
         if suffix == ".ivecs":
             check_beside(path)
@@ -155,11 +154,10 @@ def check_id(path: str, greatest: int, called: str | None = None) -> None:
         If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
     if _suffix(path, called) in (".ivecs", ".ibin") and greatest > MAX_INT32:
-        message = (
+        raise InputError(
             f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as "
             ".npz or .parquet."
         )
-        raise InputError(message)
 
 
 def write_hits(
@@ -236,8 +234,7 @@ def read_hits(path: str, called: str | None = None) -> Hits:
     file, _ = split_dataset(path)
     reader = READERS[_suffix(file, called)]
     if not stat.S_ISREG(path_status(file).st_mode):
-        message = f"{path}: not a regular file, expected hits. Fix: name the file."
-        raise FormatError(message)
+        raise FormatError(f"{path}: not a regular file, expected hits. Fix: name the file.")
     ids, scores = reader(path)
     return Hits(scores=scores, ids=_checked(path, ids))
 
@@ -290,12 +287,11 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     low = np.argwhere(whole < -1)
     if low.size:
         row, column = (int(i) for i in low[0])
-        message = (
+        raise FormatError(
             f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids "
             "≥ 0, or -1 for none. "
             f"Fix: fetch the file again, or check that it holds hits."
         )
-        raise FormatError(message)
     return whole
 
 
@@ -317,7 +313,7 @@ def _suffix(path: str, called: str | None) -> str:
     if called is None:
         raise InputError(
             f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: name "
-            "its format, as --hits-format ibin, or rename the file."
+            f"its format, as {setting(hits_format='ibin')}, or rename the file."
         )
     raise InputError(
         f"unknown format of hits: found {called!r}, expected {' '.join(FORMATS)}. Fix: name one "
@@ -328,30 +324,26 @@ def _suffix(path: str, called: str | None) -> str:
 def _check_target(path: str, target: Path) -> None:
     """Refuse a target that is a folder, or whose folder is missing or read-only."""
     if not target.parent.is_dir():
-        message = (
+        raise NotFoundError(
             f"{path}: the folder {target.parent} does not exist. Fix: create it, or name "
             "another path."
         )
-        raise NotFoundError(message)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        message = (
+        raise StorageError(
             f"{path}: the folder {target.parent} cannot be written. Fix: grant access, "
             "or name another path."
         )
-        raise StorageError(message)
     if target.is_dir():
-        message = f"{path}: a folder, expected a file to write. Fix: name another path."
-        raise ExistsError(message)
+        raise ExistsError(f"{path}: a folder, expected a file to write. Fix: name another path.")
 
 
 def _int32_ids(path: str, ids: NDArray[np.int64], called: str | None) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
-        message = (
+        raise ShapeError(
             f"{path}: hits of shape {list(ids.shape)}, expected at least one. Fix: write "
             "them as .npz or .parquet."
         )
-        raise ShapeError(message)
     check_id(path, int(ids.max()), called)
     return ids.astype(np.int32)
 

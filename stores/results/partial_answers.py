@@ -15,6 +15,7 @@ from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, in_words, parse_json, to_json
+from mercore.stores.wording import option
 
 DIGESTS = ("vectors", "queries", "bounds")  # whose values tell nobody anything
 SEARCH = "search.json"
@@ -142,14 +143,14 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
             raise ExistsError(
                 f"{folder} keeps the batches of another search, which differs in "
                 f"{differing}: expected those of "
-                f"this one. Fix: remove the folder, or name another --out."
+                f"this one. Fix: remove the folder, or name another {option('out')}."
             )
     elif exists(folder) and (
         not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))
     ):
         raise ExistsError(
             f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
-            f"Fix: move it away, or name another --out."
+            f"Fix: move it away, or name another {option('out')}."
         )
 
 
@@ -177,7 +178,8 @@ def _read_search(path: Path) -> SearchSpec:
     except ValueError as error:
         reason = str(error)
     raise IntegrityError(
-        f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another --out."
+        f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another "
+        f"{option('out')}."
     )
 
 

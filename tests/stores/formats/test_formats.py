@@ -403,7 +403,7 @@ def test_missing_unknown_and_odd_paths(tmp_path: Path) -> None:
     assert refused(FormatError, written(tmp_path, "a.csv", b"")) == (
         "a.csv: unknown suffix '.csv', expected .fvecs .bvecs .ivecs .fbin .u8bin .i8bin .f16bin "
         ".ibin .npy (with .gz too), .npz .parquet .arrow .feather .h5 .hdf5, or a Zarr array's "
-        "folder. Fix: name the true format with --format, or convert the file."
+        "folder. Fix: name the true format with format, or convert the file."
     )
     os.mkfifo(tmp_path / "pipe.fbin")
     assert refused(FormatError, str(tmp_path / "pipe.fbin")) == (

@@ -259,7 +259,7 @@ def test_paths_are_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.M
     for action in (check_hits_path, read_hits):
         assert told(InputError, action, tmp_path / "a.csv") == (
             "a.csv: unknown suffix '.csv' for hits, expected .ivecs .ibin .npy .npz .parquet .h5 "
-            ".hdf5. Fix: name its format, as --hits-format ibin, or rename the file."
+            '.hdf5. Fix: name its format, as hits_format="ibin", or rename the file.'
         )
     with pytest.raises(
         NotFoundError,

@@ -115,7 +115,7 @@ def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], k
     expected = (
         f"hits.npz.parts keeps the batches of another search, which differs in {keys}: expected "
         "those of this one. "
-        "Fix: remove the folder, or name another --out."
+        "Fix: remove the folder, or name another out."
     )
     assert refused(ExistsError, out, {**JOB, **change}) == expected
     same(Answers(out, JOB).get(0), BATCH)
@@ -142,7 +142,7 @@ def test_two_searches_keep_their_batches_apart(tmp_path: Path) -> None:
 
 NOT_OURS = (
     "hits.npz.parts exists without a search.json: expected the batches of this search, or nothing. "
-    "Fix: move it away, or name another --out."
+    "Fix: move it away, or name another out."
 )
 
 
@@ -185,9 +185,7 @@ def test_a_damaged_name_is_refused(out: str, text: str, reason: str) -> None:
     message = refused(IntegrityError, out)
     before, _, after = reason.partition("…")
     assert message.startswith(f"hits.npz.parts/search.json is damaged: {before}")
-    assert message.endswith(
-        f"{after}. Fix: remove the folder hits.npz.parts, or name another --out."
-    )
+    assert message.endswith(f"{after}. Fix: remove the folder hits.npz.parts, or name another out.")
 
 
 def test_every_flipped_byte_of_the_name_is_refused(out: str) -> None:
