@@ -120,8 +120,13 @@ def parse_npy_header(prefix: bytes, name: str, size: int | None) -> NpyHeader:
     return NpyHeader(shape=shape, fortran_order=fortran_order, dtype=dtype, offset=stream.tell())
 
 
-def write_npy(path: Path, values: NDArray[Any]) -> None:
-    """Publish an array as a ``.npy``."""
+def npy_bytes(values: NDArray[Any]) -> bytes:
+    """Return the ``.npy`` of an array."""
     stream = BytesIO()
     np.save(stream, values, allow_pickle=False)
-    publish_output(path, stream.getbuffer())
+    return stream.getvalue()
+
+
+def write_npy(path: Path, values: NDArray[Any]) -> None:
+    """Publish an array as a ``.npy``."""
+    publish_output(path, npy_bytes(values))

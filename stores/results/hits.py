@@ -19,7 +19,7 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.formats.bigann import read_truth, truth_bytes
-from mercore.stores.formats.npy import write_npy
+from mercore.stores.formats.npy import npy_bytes
 from mercore.stores.formats.npz import npz_bytes
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
@@ -37,7 +37,9 @@ from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_
 from mercore.stores.wording import setting
 
 MAX_INT32 = 2**31 - 1
+INT32 = (".ivecs", ".ibin")  # formats of int32 ids and float32 scores
 CERTIFICATE = ".certificate.npz"
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,7 +155,7 @@ def check_id(path: str, greatest: int, called: str | None = None) -> None:
     InputError
         If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
-    if _suffix(path, called) in (".ivecs", ".ibin") and greatest > MAX_INT32:
+    if _suffix(path, called) in INT32 and greatest > MAX_INT32:
         raise InputError(
             f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as "
             ".npz or .parquet."
@@ -193,20 +195,17 @@ def write_hits(
         if Path(path).exists() and stale:
             Path(stale).unlink()
     suffix = _suffix(path, called)
-    if suffix in WHOLE:
-        WHOLE[suffix](Path(path), hits)
-        return [path]
-    if suffix in SUFFIXES:
-        publish(Path(path), hdf5_bytes(hits.ids, hits.scores, distances=distances))
-        return [path]
-    ids, scores = _int32_ids(path, hits.ids, called), hits.scores
-    if scores is not None and distances and suffix == ".ibin":
-        scores = np.square(scores, dtype=np.float64)
-    scores = None if scores is None else scores.astype(np.float32)
-    if suffix == ".ibin":
-        publish(Path(path), truth_bytes(ids, scores))
-        return [path]
-    return write_texmex_hits(path, ids, scores)
+    ids: Array = hits.ids
+    scores = hits.scores
+    if suffix in INT32:
+        ids = _int32_ids(path, ids, called)
+        if scores is not None and distances and suffix == ".ibin":
+            scores = np.square(scores, dtype=np.float64)
+        scores = None if scores is None else scores.astype(np.float32)
+    if suffix == ".ivecs":
+        return write_texmex_hits(path, ids, scores)
+    publish(Path(path), WRITERS[suffix](ids, scores, distances))
+    return [path]
 
 
 def read_hits(path: str, called: str | None = None) -> Hits:
@@ -337,7 +336,7 @@ def _check_target(path: str, target: Path) -> None:
         raise ExistsError(f"{path}: a folder, expected a file to write. Fix: name another path.")
 
 
-def _int32_ids(path: str, ids: NDArray[np.int64], called: str | None) -> NDArray[np.int32]:
+def _int32_ids(path: str, ids: NDArray[Any], called: str | None) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
         raise ShapeError(
@@ -348,17 +347,14 @@ def _int32_ids(path: str, ids: NDArray[np.int64], called: str | None) -> NDArray
     return ids.astype(np.int32)
 
 
-def _write_npz(path: Path, hits: Hits) -> None:
-    arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
-    if hits.scores is not None:
-        arrays["scores"] = hits.scores
-    publish(path, npz_bytes(arrays))
+def _npz_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
+    return npz_bytes({"ids": ids} if scores is None else {"ids": ids, "scores": scores})
 
 
-def _write_parquet(path: Path, hits: Hits) -> None:
+def _parquet_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
     from mercore.stores.results.parquet import parquet_bytes  # pyarrow takes a while to load
 
-    publish(path, parquet_bytes(hits.ids, hits.scores))
+    return parquet_bytes(ids, scores)
 
 
 READERS: dict[str, Callable[[str], IdsAndScores]] = {
@@ -370,9 +366,11 @@ READERS: dict[str, Callable[[str], IdsAndScores]] = {
     **dict.fromkeys(SUFFIXES, read_hdf5_hits),
 }
 FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)
-# Formats that hold ids and scores unchanged.
-WHOLE: dict[str, Callable[[Path, Hits], None]] = {
-    ".npy": lambda path, hits: write_npy(path, hits.ids),
-    ".npz": _write_npz,
-    ".parquet": _write_parquet,
+# The bytes of a file of ids, scores and whether these are distances.
+WRITERS: dict[str, Callable[[Array, Array | None, bool], bytes]] = {
+    ".ibin": lambda ids, scores, _: truth_bytes(ids, scores),
+    ".npy": lambda ids, scores, _: npy_bytes(ids),
+    ".npz": _npz_bytes,
+    ".parquet": _parquet_bytes,
+    **dict.fromkeys(SUFFIXES, hdf5_bytes),
 }

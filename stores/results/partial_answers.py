@@ -34,23 +34,10 @@ class SearchSpec:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchReceipt:
-    """The proof that the arrays of a batch are those of the search whose digest is ``job``.
-
-    ``seal`` is the blake2b of name, dtype, shape and bytes of each array.
-    """
-
-    name: str = "mercore-batch"
-    version: int = 1
-    batch: int
-    job: str
-    seal: str
-
-
 class Answers:
     """The finished batches of a search, one ``.npz`` per batch in the folder ``out`` + ``.parts``.
 
+    The receipt in a ``.npz`` proves its arrays to be those of this batch of this search.
     ``job`` is JSON-able and holds everything that decides the answers; only a search of an equal
     ``job`` uses the batches again.
 
@@ -125,7 +112,8 @@ class Answers:
 
     def _receipt(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> str:
         """Return the receipt of a batch of these arrays."""
-        return canonical_json(to_json(BatchReceipt(batch=batch, job=self._job, seal=_seal(arrays))))
+        receipt = {"batch": batch, "job": self._job, "seal": _seal(arrays)}
+        return canonical_json({"name": "mercore-batch", "version": 1, **receipt})
 
 
 def is_unfinished(out: str) -> bool:
