@@ -2,14 +2,14 @@
 
 import glob
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from mercore.stores.formats import bigann, binary, texmex
 from mercore.stores.formats.array import AnyRows, Sliced, open_array
-from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
+from mercore.stores.formats.binary import BinarySource, Layout, open_binary
 from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout
 from mercore.stores.formats.npz import open_npz
 from mercore.stores.formats.source import RowRange, Source, parse_rows
@@ -20,17 +20,17 @@ from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
 from mercore.stores.wording import command, option, setting
 
-Layout = Callable[[bytes, str, int | None], RowLayout]
 Opener = Callable[[str, str | None], Source]
 
 MEMBER = "::"
 TINY_IMAGES = "tinyimages"
 
 
-def _open_arrow(path: str, member: str | None) -> Source:
-    from mercore.stores.formats.arrow import open_arrow  # pyarrow takes a while to load
+def _open_arrow(path: str, member: str | None, paths: Sequence[str] = ()) -> Source:
+    """Open a Parquet or Arrow file, or the files ``paths`` as one source."""
+    from mercore.stores.formats.arrow import ArrowSource  # pyarrow takes a while to load
 
-    return open_arrow(path, member)
+    return ArrowSource(path, paths or [path], member)
 
 
 def _open_hdf5(path: str, member: str | None) -> Source:
@@ -103,7 +103,7 @@ def open_source(
         _refuse_format(form, f"the folder {base}")
         return _open_folder(base, member, span, ingesting=ingesting)
     if paths := _matching(base):
-        return _ranged(_open_tables(path, paths, member), span)
+        return _ranged(_open_arrow(path, member, paths), span)
     name = _format_of(path, form)
     source = _ranged(_open_file(path if name in FLAT else base, name, member), span)
     return _described(source, name, ingesting=ingesting)
@@ -229,7 +229,7 @@ def _open_folder(
         if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
     )
     if tables:
-        return _ranged(_open_tables(path, tables, member), span)
+        return _ranged(_open_arrow(path, member, tables), span)
     from mercore.stores.formats.images import ImageFolder, Images, image_files
 
     files = image_files(path)
@@ -237,13 +237,6 @@ def _open_folder(
         return open_zarr(path)  # which says what it expected
     _check_ingesting(path, ingesting, "images become vectors (GIST) when they are ingested")
     return Images(_ranged(ImageFolder(path, files), span), by_colour=False)
-
-
-def _open_tables(name: str, paths: list[str], member: str | None) -> Source:
-    """Open Parquet or Arrow files as one source."""
-    from mercore.stores.formats.arrow import ArrowSource
-
-    return ArrowSource(name, paths, member)
 
 
 def _matching(pattern: str) -> list[str]:

@@ -117,7 +117,11 @@ def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refus
         return _open_sparse(rows)
     if _is_arrow(rows):
         return _open_arrow(rows)
-    if isinstance(rows, Frame):
+    if (
+        isinstance(rows, Frame)
+        and callable(rows.to_numpy)
+        and hasattr(_by_position(rows), "__getitem__")
+    ):
         return _open_frame(rows)
     if not isinstance(rows, SlicedArray):
         kind = type(rows).__name__
@@ -195,11 +199,6 @@ def _open_sparse(rows: Any) -> ArraySource:  # noqa: ANN401 - any class of scipy
 def _open_frame(frame: Any) -> ArraySource:  # noqa: ANN401 - a class of pandas or polars
     """Open a data frame whose columns are numbers of NumPy."""
     rows = _by_position(frame)
-    if not callable(getattr(frame, "to_numpy", None)) or not hasattr(rows, "__getitem__"):
-        raise FormatError(
-            f"rows are of type {type(frame).__name__}, expected a path or a 2-D array. Fix: "
-            "numpy.asarray(rows)."
-        )
     return ArraySource(
         frame, stored=_stored(frame), block=lambda start, stop: rows[start:stop].to_numpy()
     )

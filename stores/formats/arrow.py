@@ -1,7 +1,7 @@
 """Parquet and Arrow (Feather) files, and tables in memory; lists or columns of numbers are rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
@@ -37,6 +37,13 @@ class ArrowSource(StoredSource):
 
     ``columns`` names the numbers, and ``opened`` opens a path. It goes on where it stopped, so that
     blocks in order are decoded once. Other rows are decoded from the first of their piece on.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or its columns are no rows of numbers.
+    NotFoundError, StorageError
+        If a file does not exist, or cannot be read.
     """
 
     kind = "arrow"
@@ -44,7 +51,7 @@ class ArrowSource(StoredSource):
     def __init__(
         self,
         name: str,
-        paths: list[str],
+        paths: Sequence[str],
         columns: str | None,
         opened: "Callable[[str], Pieces] | None" = None,
     ) -> None:
@@ -215,19 +222,6 @@ def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
             "table. Fix: name a table of columns."
         )
     return held if isinstance(held, pa.Table) else pa.table({"rows": held})
-
-
-def open_arrow(path: str, member: str | None) -> ArrowSource:
-    """Open a Parquet or Arrow file; ``member`` names a column, or several with commas.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged, or its columns are no rows of numbers.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
-    """
-    return ArrowSource(path, [path], member)
 
 
 def _opened(path: str) -> "Pieces":

@@ -20,18 +20,7 @@ HEADER_BYTES = 8
 
 
 def bigann_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
-    """Return the layout of a big-ann vector file.
-
-    Parameters
-    ----------
-    prefix : the first bytes of the file
-    size : the size of the file, or None for a stream
-
-    Raises
-    ------
-    FormatError
-        If the header is cut off, d is out of range, or the size is not what the header says.
-    """
+    """Return the layout of a big-ann vector file: see ``Layout``."""
     layout = _layout(prefix, name, stored, HEADER_BYTES)
     check_shape(name, layout.n, layout.d)
     if size not in (None, layout.end):
@@ -87,8 +76,7 @@ def _layout(prefix: bytes, name: str, stored: np.dtype[Any], offset: int) -> Row
 def _refuse_size(name: str, size: int | None, layout: RowLayout, expected: str) -> None:
     """Raise the error that the size of the file is not that of its header."""
     raise FormatError(
-        f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, "
-        f"d = {layout.d} "
-        f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its "
-        "suffix is right."
+        f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, d = "
+        f"{layout.d} of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that "
+        "its suffix is right."
     )

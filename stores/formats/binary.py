@@ -2,6 +2,7 @@
 
 import errno
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,11 @@ class RowLayout:
             )
 
 
+# What makes the layout of a file of its first bytes, its name and its size; a stream has no size.
+# It raises ``FormatError`` if the header is damaged or cut off, or the size is not what it says.
+Layout = Callable[[bytes, str, int | None], RowLayout]
+
+
 def raw_format(text: str) -> tuple[np.dtype[Any], int]:
     """Return the dtype and d of a format such as ``raw:float32:384``.
 
@@ -114,13 +120,7 @@ def raw_format(text: str) -> tuple[np.dtype[Any], int]:
 def raw_layout(
     stored: np.dtype[Any], d: int, prefix: bytes, name: str, size: int | None
 ) -> RowLayout:
-    """Return the layout of a raw file of rows of ``d`` numbers.
-
-    Raises
-    ------
-    FormatError
-        If the size is not a whole number of rows.
-    """
+    """Return the layout of a raw file of rows of ``d`` numbers: see ``Layout``."""
     check_shape(name, 0, d)
     n, rest = divmod(size or 0, d * stored.itemsize)
     if rest:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from mercore.stores.formats.damage import damage_refused
-from mercore.stores.formats.source import Source, check_row_range, spaced_rows
+from mercore.stores.formats.source import Source, StoredSource, spaced_rows
 from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.local_file import LocalFile, check_regular
 from mercore.stores.location.publish import storage_errors
@@ -23,7 +23,7 @@ PIXELS = SIDE * SIDE * 3
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 
 
-class ImageFolder:
+class ImageFolder(StoredSource):
     """A ``Source`` of the pixels of all images below a folder, in the order of their paths.
 
     An image is turned upright, and shrunk to 32 × 32 pixels whatever its shape. A row holds the
@@ -31,20 +31,10 @@ class ImageFolder:
     """
 
     def __init__(self, path: str, files: list[str]) -> None:
-        self.name = path
-        self.shape = (len(files), PIXELS)
-        self.dtype = self.source_dtype = np.dtype(np.uint8)
+        super().__init__(path, (len(files), PIXELS), np.dtype(np.uint8))
         self._files = files
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the pixels of images ``[start, stop)``, uint8[stop − start, 3072].
-
-        Raises
-        ------
-        FormatError
-            If an image cannot be decoded.
-        """
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, PIXELS), np.uint8)
         with ThreadPoolExecutor() as threads:
             for row, pixels in enumerate(threads.map(_pixels, self._files[start:stop])):

@@ -44,18 +44,7 @@ def open_npy(path: str) -> BinarySource:
 
 
 def npy_layout(prefix: bytes, name: str, size: int | None) -> RowLayout:
-    """Return the layout of a ``.npy`` of two dimensions, in C or Fortran order.
-
-    Parameters
-    ----------
-    prefix : the first 16 KiB of the file
-    size : the size of the file, or None for a stream
-
-    Raises
-    ------
-    FormatError
-        If the header is damaged, the array is not 2-D, or the size is not that of the header.
-    """
+    """Return the layout of a ``.npy`` of two dimensions, in C or Fortran order: see ``Layout``."""
     header = parse_npy_header(prefix, name, size)
     if len(header.shape) != 2:
         raise FormatError(

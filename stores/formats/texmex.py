@@ -24,17 +24,9 @@ def open_texmex(path: str, form: str) -> BinarySource:
 
 
 def texmex_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
-    """Return the layout of a TEXMEX file; every row must repeat d, which is checked at reading.
+    """Return the layout of a TEXMEX file: see ``Layout``.
 
-    Parameters
-    ----------
-    prefix : the first bytes of the file
-    size : the size of the file, or None for a stream
-
-    Raises
-    ------
-    FormatError
-        If the file is empty, d is out of range, or the size is not a whole number of rows.
+    Every row must repeat d, which is checked at reading.
     """
     if len(prefix) < HEAD_BYTES:
         raise FormatError(

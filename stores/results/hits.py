@@ -70,8 +70,7 @@ class Hits:
         ):
             raise ShapeError(
                 f"hits: scores are {dtype_shape(self.scores)}, expected floats of the ids' shape "
-                f"{list(self.ids.shape)}. "
-                f"Fix: pass one score per id."
+                f"{list(self.ids.shape)}. Fix: pass one score per id."
             )
 
     def __iter__(self) -> Iterator[Any]:
@@ -287,9 +286,8 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     if low.size:
         row, column = (int(i) for i in low[0])
         raise FormatError(
-            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids "
-            "≥ 0, or -1 for none. "
-            f"Fix: fetch the file again, or check that it holds hits."
+            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ "
+            "0, or -1 for none. Fix: fetch the file again, or check that it holds hits."
         )
     return whole
 
