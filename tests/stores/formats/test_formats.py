@@ -227,8 +227,7 @@ BAD_FILES = {  # … stands for any text
         (
             texmex(np.zeros((2, 3), "<f4"))[:-1],
             "a.fvecs: 31 bytes, expected a multiple of 16 (d = 3 of 4 bytes, and 4 bytes before "
-            "each row). "
-            f"{AGAIN}, it is cut off; or check that its suffix is right.",
+            f"each row). {AGAIN}, it is cut off; or check that its suffix is right.",
         ),
         (
             texmex(np.zeros((2, 3), "<f4")) + struct.pack("<i3f", 2, 0, 0, 0),
@@ -254,8 +253,7 @@ BAD_FILES = {  # … stands for any text
         (
             struct.pack("<II", 2**32 - 1, 1_000_000),  # n * d * 4 does not fit 32 bits, nor 53
             f"a.fbin: 8 bytes, expected {8 + 4 * (2**32 - 1) * 1_000_000} for the header's n = "
-            "4294967295, d = 1000000 "
-            f"of 4 bytes. {SIZE_MEND}",
+            f"4294967295, d = 1000000 of 4 bytes. {SIZE_MEND}",
         ),
         (
             struct.pack("<II", 2**30, 4) + bytes(32),  # n * d * 4 is 0 modulo 2**32
@@ -318,8 +316,7 @@ BAD_FILES = {  # … stands for any text
             (
                 npy(np.zeros((2, 2), dtype)),
                 f"a.npy: the numbers are {np.dtype(dtype)}, expected bool, integers, float16, "
-                "float32 or float64. "
-                "Fix: convert the file to float32.",
+                "float32 or float64. Fix: convert the file to float32.",
             )
             for dtype in ("<c8", "<U3", "|S2", "<M8[s]", np.longdouble)
         ),

@@ -316,9 +316,8 @@ BAD_FILES = [
     (
         "a.ibin",
         struct.pack("<II2i", 2, 3, 0, 0),
-        "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = "
-        "3 of 4 bytes. "
-        f"{SIZE_MEND}",
+        "a.ibin: 16 bytes, expected 32 (ids) or 56 (ids and scores) for the header's n = 2, d = 3 "
+        f"of 4 bytes. {SIZE_MEND}",
     ),
     ("a.ibin", b"", "a.ibin: 0 bytes, expected a header of 8. Fix: fetch the file again."),
     ("a.ibin", struct.pack("<II", 2, 0), "a.ibin: the header says n = 2 rows of d = 0, expected …"),

@@ -114,8 +114,7 @@ def test_another_search_is_told_what_differs(out: str, change: dict[str, Any], k
     Answers(out, JOB).put(0, BATCH)
     expected = (
         f"hits.npz.parts keeps the batches of another search, which differs in {keys}: expected "
-        "those of this one. "
-        "Fix: remove the folder, or name another out."
+        "those of this one. Fix: remove the folder, or name another out."
     )
     assert refused(ExistsError, out, {**JOB, **change}) == expected
     same(Answers(out, JOB).get(0), BATCH)
