@@ -69,6 +69,12 @@ def read_npy_header(file: PositionalFile) -> NpyHeader:
     return parse_npy_header(file.read_prefix(PREFIX_BYTES), file.name, file.size)
 
 
+def read_npy(file: PositionalFile) -> NDArray[Any]:
+    """Return the array of a ``.npy``, read-only; raises as ``parse_npy_header`` does."""
+    header = read_npy_header(file)
+    return header.array(file.read_prefix(file.size))
+
+
 def parse_npy_header(prefix: bytes, name: str, size: int | None) -> NpyHeader:
     """Parse the header of a ``.npy``, and check it against the size of the file.
 

@@ -12,7 +12,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
@@ -24,7 +23,13 @@ from mercore.stores.formats.binary import (
     open_binary,
 )
 from mercore.stores.formats.damage import damage_refused
-from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout, parse_npy_header, read_npy_header
+from mercore.stores.formats.npy import (
+    PREFIX_BYTES,
+    npy_bytes,
+    npy_layout,
+    read_npy,
+    read_npy_header,
+)
 from mercore.stores.formats.source import Source
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
@@ -43,14 +48,10 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     stream = BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            member = BytesIO()
-            npy_format.write_array(
-                member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False
-            )
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.create_system = 3  # Unix, whatever the machine
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, member.getbuffer())
+            archive.writestr(entry, npy_bytes(np.asarray(array, order="C")))
     return stream.getvalue()
 
 
@@ -64,14 +65,8 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    with damage_refused(path, DAMAGED):
-        archive = _open_zip(LocalFile(path))
-        return {
-            entry.filename.removesuffix(".npy"): _read_member(
-                archive, entry, f"{path}[{entry.filename}]"
-            )
-            for entry in archive.infolist()
-        }
+    files = _members(LocalFile(path), checked=True)
+    return {name: read_npy(file) for name, file in files.items()}
 
 
 def member_names(path: str) -> list[str]:
@@ -94,14 +89,7 @@ def open_npz(path: str, member: str | None) -> Source:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = open_binary(path)
-    with damage_refused(path, DAMAGED):
-        archive = _open_zip(file)
-        files = {
-            entry.filename.removesuffix(".npy"): _member_file(file, archive, entry)
-            for entry in archive.infolist()
-            if entry.filename.endswith(".npy")
-        }
+    files = _members(open_binary(path), checked=False)
     if member is None and set(files) >= CSR_MEMBERS:
         return _open_csr(path, files)
     name = member if member is not None else _only_matrix(path, files)
@@ -121,7 +109,7 @@ def open_npz(path: str, member: str | None) -> Source:
 
 
 class InflatedFile(PositionalFile):
-    """A compressed member of a zip as a file; reading on is fast, going back is slow."""
+    """A member of a zip as a file, decoded forward: reading on is fast, going back is slow."""
 
     def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> None:
         self.name, self.size = name, entry.file_size
@@ -150,13 +138,32 @@ def _open_zip(file: PositionalFile) -> zipfile.ZipFile:
     return zipfile.ZipFile(io.BufferedReader(FileReader(file)))
 
 
+def _members(file: PositionalFile, *, checked: bool) -> dict[str, PositionalFile]:
+    """Return the arrays of a zip as files by name.
+
+    With ``checked``, all members have to be arrays, and the zip's checksums cover their numbers.
+    """
+    with damage_refused(file.name, DAMAGED):
+        archive = _open_zip(file)
+        return {
+            entry.filename.removesuffix(".npy"): _member_file(file, archive, entry, checked)
+            for entry in archive.infolist()
+            if checked or entry.filename.endswith(".npy")
+        }
+
+
 def _member_file(
-    file: PositionalFile, archive: zipfile.ZipFile, entry: zipfile.ZipInfo
+    file: PositionalFile, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, checked: bool
 ) -> PositionalFile:
-    """Return a member of a zip as a file, in place if it is not compressed."""
+    """Return a member of a zip as a file; in place if neither compressed nor ``checked``."""
     name = f"{file.name}::{entry.filename.removesuffix('.npy')}"
-    _check_method(entry, name)
-    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        # zipfile would decompress it in pieces of any size
+        raise FormatError(
+            f"{name}: compressed by method {entry.compress_type} of zip, expected 8, deflate. Fix: "
+            "save it again with numpy.savez_compressed."
+        )
+    if checked or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
         return InflatedFile(archive, entry, name)
     head = np.empty(LOCAL_HEADER.size, np.uint8)
     file.read_into(head, entry.header_offset)
@@ -169,21 +176,9 @@ def _member_file(
     return MemberFile(file, name=name, offset=offset, size=entry.file_size)
 
 
-def _check_method(entry: zipfile.ZipInfo, name: str) -> None:
-    """Refuse a member that ``zipfile`` would decompress in pieces of any size."""
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise FormatError(
-            f"{name}: compressed by method {entry.compress_type} of zip, expected 8, deflate. Fix: "
-            "save it again with numpy.savez_compressed."
-        )
-
-
 def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
     """Return the name of the only array of two dimensions."""
-    shapes = {
-        name: parse_npy_header(each.read_prefix(PREFIX_BYTES), each.name, None).shape
-        for name, each in files.items()
-    }
+    shapes = {name: read_npy_header(each).shape for name, each in files.items()}
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     if len(matrices) != 1:
         found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "none"
@@ -230,16 +225,6 @@ def _vector(file: PositionalFile) -> BinarySource:
 
 def _small(file: PositionalFile) -> NDArray[Any]:
     """Return an array of a few numbers or a text."""
-    header = read_npy_header(file)
     if file.size > SMALL:
         raise FormatError(f"{file.name}: {file.size} bytes, expected a few. Fix: save it again.")
-    return header.array(file.read_prefix(file.size))
-
-
-def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    """Check the size of an array against its header; then read its numbers, and no byte more."""
-    _check_method(entry, where)
-    with archive.open(entry) as stream:
-        header = parse_npy_header(stream.read(PREFIX_BYTES), where, entry.file_size)
-    with archive.open(entry) as stream:
-        return header.array(stream.read(entry.file_size))
+    return read_npy(file)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.npy import read_npy_header
+from mercore.stores.formats.npy import read_npy
 from mercore.stores.formats.npz import read_npz
 from mercore.stores.location.local_file import LocalFile
 
@@ -28,8 +28,7 @@ def read_npy_ids(path: str) -> IdsAndScores:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = LocalFile(path)
-    ids = read_npy_header(file).array(file.read_prefix(file.size))
+    ids = read_npy(LocalFile(path))
     if ids.dtype.itemsize < 4:  # rows of vectors, as no program saves ids
         raise FormatError(f"{path}: ids {dtype_shape(ids)}, expected ids int64[nq, k]. {FIX}")
     return checked_ids(path, "ids", ids), None

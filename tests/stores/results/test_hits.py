@@ -340,20 +340,20 @@ BAD_FILES = [  # … stands for any text
     (
         "a.npz",
         zipped(ids=npy_header("<i8", "(1, 1)") + bytes(7)),
-        f"[ids.npy]: 75 bytes, expected 76 for the header's (1, 1) {ANOTHER_SIZE}",
+        f"::ids: 75 bytes, expected 76 for the header's (1, 1) {ANOTHER_SIZE}",
     ),
     (
         "a.npz",
         zipped(ids=npy_header("<i8", f"({2**50}, {2**50})")),
-        f"[ids.npy]: …, expected {2**103 + 98} for the header's ({2**50}, {2**50}) {ANOTHER_SIZE}",
+        f"::ids: …, expected {2**103 + 98} for the header's ({2**50}, {2**50}) {ANOTHER_SIZE}",
     ),
     ("a.npy", npy_header("<U0", "(5, 3)"), f": the header says shape (5, 3) of <U0, {NO_NUMBERS}"),
     (
         "a.npz",
         zipped(ids=npy_header("|O", "(1, 1)") + pickle.dumps([0])),
-        f"[ids.npy]: the header says Python objects, {NO_NUMBERS}",
+        f"::ids: the header says Python objects, {NO_NUMBERS}",
     ),
-    ("a.npz", zipped(ids=b"junk"), "[ids.npy]: no .npy header of version 1.0 or 2.0 (…). Fix: …"),
+    ("a.npz", zipped(ids=b"junk"), "::ids: no .npy header of version 1.0 or 2.0 (…). Fix: …"),
 ]
 
 
