@@ -189,11 +189,7 @@ def _open_sparse(rows: Any) -> ArraySource:  # noqa: ANN401 - any class of scipy
         raise FormatError(
             f"rows are a sparse {type(rows).__name__}, expected CSR. Fix: rows.tocsr()."
         )
-
-    def block(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(rows[start:stop].toarray())
-
-    return ArraySource(rows, block=block)
+    return ArraySource(rows, block=lambda start, stop: rows[start:stop].toarray())
 
 
 def _open_frame(frame: Any) -> ArraySource:  # noqa: ANN401 - a class of pandas or polars

@@ -36,4 +36,5 @@ def damage_refused(
 
 def first_line(error: BaseException) -> str:
     """Return the first line of the text of an error, or its kind if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:MOST_SHOWN].rstrip(". ")
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return " ".join(line.split())[:MOST_SHOWN].rstrip(". ")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
+from mercore.stores.formats.damage import damage_refused
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import publish_output
 from mercore.stores.spec import canonical_json, parse_json
@@ -62,12 +63,8 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
             f"{path}: {kind} {ABOUT}, expected a text that describes the arrays. Fix: name a "
             "certificate."
         )
-    try:
+    with damage_refused(path, f"{ABOUT} is no JSON"):
         about = parse_json(str(text))
-    except ValueError as error:
-        raise FormatError(
-            f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
-        ) from error
     if not isinstance(about, dict):
         raise FormatError(
             f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."

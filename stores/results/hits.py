@@ -20,7 +20,7 @@ from mercore.stores.errors import (
 )
 from mercore.stores.formats.bigann import read_truth, truth_bytes
 from mercore.stores.formats.npy import npy_bytes
-from mercore.stores.formats.npz import npz_bytes
+from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
@@ -29,9 +29,8 @@ from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, sp
 from mercore.stores.results.id_arrays import (
     IdsAndScores,
     dtype_shape,
+    ids_and_scores,
     read_npy_ids,
-    read_npz_hits,
-    read_parquet_columns,
 )
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
 from mercore.stores.wording import setting
@@ -349,8 +348,14 @@ def _npz_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
     return npz_bytes({"ids": ids} if scores is None else {"ids": ids, "scores": scores})
 
 
+def _read_parquet(path: str) -> IdsAndScores:
+    from mercore.stores.results.parquet import read_parquet_hits  # pyarrow takes a while to load
+
+    return ids_and_scores(path, read_parquet_hits(path))
+
+
 def _parquet_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
-    from mercore.stores.results.parquet import parquet_bytes  # pyarrow takes a while to load
+    from mercore.stores.results.parquet import parquet_bytes
 
     return parquet_bytes(ids, scores)
 
@@ -359,8 +364,8 @@ READERS: dict[str, Callable[[str], IdsAndScores]] = {
     ".ivecs": read_texmex_hits,
     ".ibin": read_truth,
     ".npy": read_npy_ids,
-    ".npz": read_npz_hits,
-    ".parquet": read_parquet_columns,
+    ".npz": lambda path: ids_and_scores(path, read_npz(path)),
+    ".parquet": _read_parquet,
     **dict.fromkeys(SUFFIXES, read_hdf5_hits),
 }
 FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)

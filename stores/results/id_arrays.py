@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.npy import read_npy
-from mercore.stores.formats.npz import read_npz
 from mercore.stores.location.local_file import LocalFile
 
 # Ids and scores as called by mercore, by faiss, and by ann-benchmarks.
@@ -32,26 +31,6 @@ def read_npy_ids(path: str) -> IdsAndScores:
     if ids.dtype.itemsize < 4:  # rows of vectors, as no program saves ids
         raise FormatError(f"{path}: ids {dtype_shape(ids)}, expected ids int64[nq, k]. {FIX}")
     return checked_ids(path, "ids", ids), None
-
-
-def read_npz_hits(path: str) -> IdsAndScores:
-    """Return the hits of a ``.npz``, whose arrays have one of the pairs of ``NAMES``.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged, or holds no ids.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
-    """
-    return ids_and_scores(path, read_npz(path))
-
-
-def read_parquet_columns(path: str) -> IdsAndScores:
-    """Return the hits of a ``.parquet``; see ``read_parquet_hits``."""
-    from mercore.stores.results.parquet import read_parquet_hits  # pyarrow takes a while to load
-
-    return ids_and_scores(path, read_parquet_hits(path))
 
 
 def ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> IdsAndScores:

@@ -253,6 +253,14 @@ def test_lists_that_are_no_matrix_are_refused(
         open_source(str(tmp_path / name)).read(0, 3)
 
 
+def test_a_damaged_page_is_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(fixed(ROWS), path)
+    path.write_bytes(path.read_bytes()[:4] + bytes(40) + path.read_bytes()[44:])
+    with pytest.raises(FormatError, match="the rows from 0 on cannot be decoded .* Fix: fetch or"):
+        open_source(str(path)).read(0, 3)
+
+
 def test_the_process_of_hdf5_ends_with_its_source(tmp_path: Path) -> None:
     hdf5()(tmp_path / "a.h5", ROWS)
     source = open_source(str(tmp_path / "a.h5"))
