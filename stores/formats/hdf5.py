@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class Hdf5Dataset:
         LocalFile(path)  # which says why it cannot be read
         self._lock, self.name = Lock(), path
         words = [sys.executable, "-P", str(READER), str(Path(path).absolute())]
-        self._process = subprocess.Popen(  # noqa: S603 - our own file
+        self._process: Any = subprocess.Popen(  # noqa: S603 - our own file
             [*words, *([] if member is None else [member])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,20 +77,20 @@ class Hdf5Dataset:
         raw = np.empty((stop - start, self.shape[1] * stored.itemsize), np.uint8)
         with self._lock:
             try:
-                cast("Any", self._process.stdin).write(f"{start} {stop}\n".encode())
-                cast("Any", self._process.stdin).flush()
+                self._process.stdin.write(f"{start} {stop}\n".encode())
+                self._process.stdin.flush()
             except BrokenPipeError as error:
                 raise self._crash() from error
             count = self._answer()["bytes"]
             view = raw.reshape(-1).data
-            if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
+            if count != len(view) or self._process.stdout.readinto(view) != count:
                 raise self._crash()
         rows: NDArray[Any] = raw.view(stored).reshape(stop - start, self.shape[1])
         return rows
 
     def _answer(self) -> dict[str, Any]:
         """Return the next answer of the process."""
-        line = cast("Any", self._process.stdout).readline(LINE_BYTES)
+        line = self._process.stdout.readline(LINE_BYTES)
         if not line.endswith(b"\n"):
             raise self._crash()
         answer: dict[str, Any] = json.loads(line)
@@ -132,10 +132,10 @@ class Hdf5Source(StoredSource):
         return rows
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: Any) -> None:  # noqa: ANN401 - a Popen with pipes
     """End the process of a source, at once."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         with suppress(OSError):  # what was not written is of no use
-            cast("Any", pipe).close()
+            pipe.close()

@@ -257,7 +257,7 @@ def test_a_damaged_page_is_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(fixed(ROWS), path)
     path.write_bytes(path.read_bytes()[:4] + bytes(40) + path.read_bytes()[44:])
-    with pytest.raises(FormatError, match="the rows from 0 on cannot be decoded .* Fix: fetch or"):
+    with pytest.raises(FormatError, match=r"the rows from 0 on cannot be decoded .* Fix: fetch or"):
         open_source(str(path)).read(0, 3)
 
 
