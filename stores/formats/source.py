@@ -127,10 +127,7 @@ class SteadySource:
     """
 
     def __init__(
-        self,
-        source: Source,
-        block_rows: int | None = None,
-        checksums: dict[int, int] | None = None,
+        self, source: Source, block_rows: int | None = None, checksums: dict[int, int] | None = None
     ) -> None:
         self.name, self.shape = source.name, source.shape
         self.dtype, self.source_dtype = source.dtype, source.source_dtype

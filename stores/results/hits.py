@@ -26,12 +26,7 @@ from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
-from mercore.stores.results.id_arrays import (
-    IdsAndScores,
-    dtype_shape,
-    ids_and_scores,
-    read_npy_ids,
-)
+from mercore.stores.results.id_arrays import IdsAndScores, dtype_shape, ids_and_scores, read_npy_ids
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
 from mercore.stores.wording import setting
 

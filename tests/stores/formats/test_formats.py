@@ -125,11 +125,7 @@ def test_reads_its_layout_in_any_slices(
 
 @pytest.mark.parametrize("suffix", ["fvecs", "ivecs", "bvecs"])
 def test_faiss_reads_and_writes_the_same_texmex_files(tmp_path: Path, suffix: str) -> None:
-    readers = {
-        "fvecs": FAISS.fvecs_read,
-        "ivecs": FAISS.ivecs_read,
-        "bvecs": FAISS.bvecs_mmap,
-    }
+    readers = {"fvecs": FAISS.fvecs_read, "ivecs": FAISS.ivecs_read, "bvecs": FAISS.bvecs_mmap}
     writers = {"fvecs": FAISS.fvecs_write, "ivecs": FAISS.ivecs_write}
     dtype, path = {"fvecs": "<f4", "ivecs": "<i4", "bvecs": "|u1"}[suffix], tmp_path / f"a.{suffix}"
 
