@@ -90,8 +90,8 @@ class RowLayout:
             )
 
 
-# What makes the layout of a file of its first bytes, its name and its size; a stream has no size.
-# It raises ``FormatError`` if the header is damaged or cut off, or the size is not what it says.
+# A function from the first bytes of a file, its name and its size (None: a stream) to its layout.
+# It raises ``FormatError`` if the header is damaged or cut off, or is not one of a file of that size.
 Layout = Callable[[bytes, str, int | None], RowLayout]
 
 
@@ -148,7 +148,7 @@ class BinarySource(StoredSource):
         return self._fill(start, stop, self._layout.stored.newbyteorder("="))
 
     @property
-    def stored_bytes(self) -> int:
+    def source_bytes(self) -> int:
         """Bytes of the file."""
         return self._file.size
 

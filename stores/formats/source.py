@@ -85,14 +85,14 @@ class StoredSource(ABC):
         """Return rows that are there."""
 
     @property
-    def stored_bytes(self) -> int:
+    def source_bytes(self) -> int:
         """Bytes in the fingerprint: of the uncompressed rows, unless a format says otherwise."""
         return self.shape[0] * self.shape[1] * self.source_dtype.itemsize
 
     def fingerprint(self) -> str:
         """Return the digest that ``Source.fingerprint`` describes."""
         n, d = self.shape
-        head = f"{self.kind} {n} {d} {self.source_dtype.str} {self.stored_bytes}\n"
+        head = f"{self.kind} {n} {d} {self.source_dtype.str} {self.source_bytes}\n"
         digest = blake2b(head.encode(), digest_size=16)
         little = self.dtype.newbyteorder("<")
         for row in spaced_rows(n):

@@ -61,7 +61,7 @@ class CsrSource(StoredSource):
         return convert(dense, self.dtype, name=self.name, first=start)
 
     @property
-    def stored_bytes(self) -> int:
+    def source_bytes(self) -> int:
         """Bytes of the stored numbers."""
         return self._data.shape[0] * self.source_dtype.itemsize
 
