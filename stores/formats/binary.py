@@ -91,7 +91,7 @@ class RowLayout:
 
 
 # A function from the first bytes of a file, its name and its size (None: a stream) to its layout.
-# It raises ``FormatError`` if the header is damaged or cut off, or is not one of a file of that size.
+# It raises ``FormatError`` if the header is damaged or cut off, or does not fit the size.
 Layout = Callable[[bytes, str, int | None], RowLayout]
 
 
