@@ -9,6 +9,8 @@ import shutil
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +76,6 @@ def save_zarr(path: Path, values: Rows) -> None:
     )
 
 
-def encode_array(folder: Path, values: Any, *options: object) -> Words:
-    """Return the words that encode a vector store of this array."""
-    succeed(*ingest_array(folder, values))
-    return ["encode", folder / "new", folder / "codes", "--atoms", 4, "--sparsity", 2, *options]
-
-
-def search_for(folder: Path, values: Any) -> Words:
-    """Return the words that search the good codes for these queries."""
-    np.save(folder / "rows.npy", values)
-    return ["search", folder / "good/codes", folder / "rows.npy", "-k", 5]
-
-
 def encode_good(folder: Path, *options: object) -> Words:
     """Return the words that encode the good vectors, options that come later counting."""
     return ["encode", folder / "good/vectors", folder / "codes", *ENCODE, *options]
@@ -111,13 +101,6 @@ def with_header(folder: Path, store: str, change: Callable[[dict[str, Any]], Non
         fields = {**json.loads(path.read_bytes()[:RECEIPT_BYTES]), "job": job}
         path.write_bytes(receipt_bytes(Receipt(**fields), parts))
     return copy
-
-
-def pipe_at(path: Path) -> Path:
-    """Return a path at which there is a named pipe, in a new folder."""
-    path.parent.mkdir(exist_ok=True)
-    os.mkfifo(path)
-    return path
 
 
 def evaluate(folder: Path, *options: object, queries: int = 12, data: bytes | None = None) -> Words:
@@ -240,6 +223,85 @@ def typed(line: str) -> Case:
 CASES |= {line: (code, says, typed(line)) for line, (code, says) in TYPED.items()}
 
 
+# --- rows, queries and headers that will not do
+
+BAD_ROWS = [
+    (np.ones((0, 4), np.float32), "has no row to store"),
+    (np.array([[1.0, 1e300]]), "beyond float32's range"),
+]
+BAD_VECTORS: list[tuple[list[float], str, str]] = [
+    ([1, np.nan, 1], "chi2", "holds 1 row with NaN values"),
+    ([1, np.inf, 1], "cosine", "holds 1 row with infinite values"),
+    ([1, -1, 1], "intersection", "holds 1 row with negative values"),
+    ([0, 0, 0], "hellinger", "holds 1 row with all-zero values"),
+]
+BAD_QUERIES = [
+    (np.ones((3, 23)), "has d = 23: expected 24"),
+    (np.ones((0, 24)), "holds no query"),
+    (np.vstack([np.ones((2, 24)), np.full(24, np.nan)]), "query 2 has a NaN or infinite value"),
+    (np.vstack([np.ones(24), -np.ones(24)]), "query 1 has a negative value"),
+    (np.vstack([np.ones(24), np.zeros(24)]), "query 1 is all zero"),
+]
+BAD_HEADERS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("codes", "layout", {"version": 2}, "version is 2, expected 1"),
+    ("codes", "spec", {"version": 2}, "version is 2, expected 1"),
+    ("vectors", "spec", {"version": 2}, "version is 2, expected 1"),
+    ("codes", "spec encoder", {"version": 2}, "version is 2, expected 1"),
+    ("codes", "spec", {"shiny": True}, "unknown ['shiny']"),
+    ("codes", "spec kernel", {"name": "cubic"}, "a kernel of the store is unknown"),
+    ("codes", "layout", {"rows": 2**40}, "zarr.json describes no layout of a store"),
+]
+
+
+PIPES = {  # the path of a named pipe, and the command that meets it
+    "store/zarr.json": "info store",
+    "rows/.zarray": "ingest rows new",
+    "images/a.png": "ingest images new",
+    "./mine.py": f"{ENCODED} --kernel mine.py",
+}
+
+
+def with_pipe(path: str, line: str, folder: Path) -> Words:
+    """Make a named pipe, and return the words of the command line."""
+    (folder / path).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / path)
+    return [*line.split()]
+
+
+def encode_row(row: list[float], kernel: str, folder: Path) -> Words:
+    """Return the words that encode a vector store with this row."""
+    succeed(*ingest_array(folder, np.vstack([WIDE, [row]])))
+    return [*f"encode new codes --atoms 4 --sparsity 2 --kernel {kernel}".split()]
+
+
+def search_for(queries: Rows, folder: Path) -> Words:
+    """Return the words that search the good codes for these queries."""
+    np.save(folder / "rows.npy", queries.astype(np.float32))
+    return [*["search", "good/codes", "rows.npy", "-k", "5"]]
+
+
+def search_changed(store: str, field: str, change: dict[str, Any], folder: Path) -> Words:
+    """Return the words that search a store whose header has other values in a field."""
+    copy = with_header(
+        folder, store, lambda header: reduce(getitem, field.split(), header).update(change)
+    )
+    kernel = ["--kernel", "chi2"] if store == "vectors" else []
+    return ["search", copy, folder / "good/queries.npy", *kernel]
+
+
+CASES |= {says: (2, says, partial(ingest_array, values=rows)) for rows, says in BAD_ROWS}
+CASES |= {says: (2, says, partial(encode_row, row, kernel)) for row, kernel, says in BAD_VECTORS}
+CASES |= {says: (2, says, partial(search_for, queries)) for queries, says in BAD_QUERIES}
+CASES |= {
+    path: (2, f"{Path(path).name}: not a regular file", partial(with_pipe, path, line))
+    for path, line in PIPES.items()
+}
+CASES |= {
+    f"{store} {field} {change}": (2, says, partial(search_changed, store, field, change))
+    for store, field, change, says in BAD_HEADERS
+}
+
+
 # --- ingest: the source
 
 
@@ -253,16 +315,6 @@ def truncated_npy(folder: Path) -> Words:
     words = ingest_array(folder, np.ones((25, 4), np.uint8))
     os.truncate(folder / "rows.npy", 200)
     return words
-
-
-@case(2, "has no row to store")
-def npy_without_rows(folder: Path) -> Words:
-    return ingest_array(folder, np.ones((0, 4), np.float32))
-
-
-@case(2, "beyond float32's range")
-def float64_too_large(folder: Path) -> Words:
-    return ingest_array(folder, np.array([[1.0, 1e300]]))
 
 
 @case(2, "5 of them all zero")
@@ -284,29 +336,9 @@ def zarr_with_a_broken_chunk(folder: Path) -> Words:
 
 
 @case(2, "zarr.json: not a regular file")
-def named_pipe_as_metadata(folder: Path) -> Words:
-    return ["info", pipe_at(folder / "store/zarr.json").parent]
-
-
-@case(2, ".zarray: not a regular file")
-def named_pipe_as_metadata_of_zarr_v2(folder: Path) -> Words:
-    return ["ingest", pipe_at(folder / "rows/.zarray").parent, folder / "new"]
-
-
-@case(2, "zarr.json: not a regular file")
 def folder_as_metadata(folder: Path) -> Words:
     (folder / "store/zarr.json").mkdir(parents=True)
     return ["info", folder / "store"]
-
-
-@case(2, "a.png: not a regular file")
-def named_pipe_as_image(folder: Path) -> Words:
-    return ["ingest", pipe_at(folder / "images/a.png").parent, folder / "new"]
-
-
-@case(2, "mine.py: not a regular file")
-def named_pipe_as_kernel(folder: Path) -> Words:
-    return encode_good(folder, "--kernel", pipe_at(folder / "mine.py"))
 
 
 # --- encode
@@ -319,42 +351,12 @@ def vectors_that_are_not_whole(folder: Path) -> Words:
     return ["encode", folder / "vectors", folder / "codes", *ENCODE]
 
 
-@case(2, "holds 1 row with NaN values")
-def nan_in_vectors(folder: Path) -> Words:
-    return encode_array(folder, np.vstack([WIDE, [[1, np.nan, 1]]]), "--kernel", "chi2")
-
-
-@case(2, "holds 1 row with infinite values")
-def infinity_in_vectors(folder: Path) -> Words:
-    return encode_array(folder, np.vstack([WIDE, [[1, np.inf, 1]]]), "--kernel", "cosine")
-
-
-@case(2, "holds 1 row with negative values")
-def negative_values_in_vectors(folder: Path) -> Words:
-    return encode_array(folder, np.vstack([WIDE, [[1, -1, 1]]]), "--kernel", "intersection")
-
-
-@case(2, "holds 1 row with all-zero values")
-def zero_row_in_vectors(folder: Path) -> Words:
-    return encode_array(folder, np.vstack([WIDE, [[0, 0, 0]]]), "--kernel", "hellinger")
-
-
 @case(2, "row 5 has a NaN or infinite value")
 def nan_in_a_zarr_array_that_nobody_ingested(folder: Path) -> Words:
     values = WIDE.copy()
     values[5, 1] = np.nan
     save_zarr(folder / "rows", values)
-    return [
-        "encode",
-        folder / "rows",
-        folder / "codes",
-        "--kernel",
-        "chi2",
-        "--atoms",
-        2,
-        "--sparsity",
-        1,
-    ]
+    return [*["encode", "rows", "codes", "--kernel", "chi2", "--atoms", "2", "--sparsity", "1"]]
 
 
 @case(2, "exists and is no code store")
@@ -379,54 +381,6 @@ def search_unfinished_codes(folder: Path) -> Words:
     return ["search", folder / "codes", folder / "good/queries.npy", "-k", 5]
 
 
-@case(2, "version is 2, expected 1")
-def codes_of_a_newer_layout(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["layout"].update(version=2))
-    return ["search", copy, folder / "good/queries.npy"]
-
-
-@case(2, "version is 2, expected 1")
-def codes_of_a_newer_version(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["spec"].update(version=2))
-    return ["search", copy, folder / "good/queries.npy"]
-
-
-@case(2, "version is 2, expected 1")
-def vectors_of_a_newer_version(folder: Path) -> Words:
-    copy = with_header(folder, "vectors", lambda mapping: mapping["spec"].update(version=2))
-    return ["search", copy, folder / "good/queries.npy", "--kernel", "chi2"]
-
-
-@case(2, "version is 2, expected 1")
-def codes_of_a_newer_encoder(folder: Path) -> Words:
-    copy = with_header(
-        folder, "codes", lambda mapping: mapping["spec"]["encoder"].update(version=2)
-    )
-    return ["search", copy, folder / "good/queries.npy"]
-
-
-@case(2, "unknown ['shiny']")
-def codes_with_an_unknown_field(folder: Path) -> Words:
-    copy = with_header(folder, "codes", lambda mapping: mapping["spec"].update(shiny=True))
-    return ["info", copy]
-
-
-@case(2, "a kernel of the store is unknown")
-def codes_of_an_unknown_kernel(folder: Path) -> Words:
-    copy = with_header(
-        folder, "codes", lambda mapping: mapping["spec"]["kernel"].update(name="cubic")
-    )
-    return ["search", copy, folder / "good/queries.npy"]
-
-
-@case(2, "zarr.json describes no layout of a store")
-def codes_of_more_parts_than_a_disk_has_files(folder: Path) -> Words:
-    return [
-        "info",
-        with_header(folder, "codes", lambda mapping: mapping["layout"].update(rows=2**40)),
-    ]
-
-
 @case(1, "zarr.json is damaged")
 def header_that_was_edited(folder: Path) -> Words:
     shutil.copytree(folder / "good/codes", folder / "codes")
@@ -447,33 +401,6 @@ def rerank_when_the_vectors_are_gone(folder: Path) -> Words:
 def rerank_with_other_vectors(folder: Path) -> Words:
     succeed(*ingest_array(folder, histograms(3000, 24, seed=9)))
     return search_good(folder, "--rerank", 10, "--vectors", folder / "new")
-
-
-@case(2, "has d = 23: expected 24")
-def queries_of_another_dimension(folder: Path) -> Words:
-    return search_for(folder, np.ones((3, 23), np.uint8))
-
-
-@case(2, "holds no query")
-def no_queries(folder: Path) -> Words:
-    return search_for(folder, np.ones((0, 24), np.uint8))
-
-
-@case(2, "query 2 has a NaN or infinite value")
-def nan_in_queries(folder: Path) -> Words:
-    values = np.ones((3, 24), np.float32)
-    values[2, 7] = np.nan
-    return search_for(folder, values)
-
-
-@case(2, "query 1 has a negative value")
-def negative_value_in_queries(folder: Path) -> Words:
-    return search_for(folder, np.vstack([np.ones(24), -np.ones(24)]).astype(np.float32))
-
-
-@case(2, "query 1 is all zero")
-def zero_query(folder: Path) -> Words:
-    return search_for(folder, np.vstack([np.ones(24), np.zeros(24)]).astype(np.uint8))
 
 
 @case(2, "a folder, expected a file to write")
