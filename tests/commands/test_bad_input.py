@@ -161,7 +161,7 @@ TYPED = {
     ),
     ENCODED.replace(" codes ", " good/vectors "): (
         2,
-        "is another store: it differs in kind (vectors, not codes)",
+        "exists and is no code store",
     ),
     ENCODED.replace(" codes ", " no/such/codes "): (2, "there is no folder"),
     # search
