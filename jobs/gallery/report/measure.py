@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.gallery.report.sample import (
-    MOST_QUERIES,
     ROW_SEED,
     CodeSample,
     Ids,
     QuerySample,
     SampledVectors,
 )
+from mercore.jobs.options import Report
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.encoder import BoundEncoder, draw_rows
 from mercore.pipeline.kernels import Kernel
@@ -27,6 +27,7 @@ from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.topk import TopK
 from mercore.stores.formats.array import ArraySource
+from mercore.stores.results.hits import Hits
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import gather
 
@@ -67,17 +68,37 @@ class PairScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeFigures:
+    """The figures of codes; ``hits`` and ``truth`` have ids, ``scan`` has rows of the store.
+
+    ``query_ids`` are the numbers of the queries in their source.
+    """
+
+    settings: SearchSettings
+    queries: QuerySample
+    query_ids: Ids
+    scan: Scan
+    hits: Hits
+    truth: Hits
+    recall: list[Report]
+    scored: PairScores | None
+    residuals: Values | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Codes that are searched for queries, with their kernel, and batch and threads."""
 
     codes: OpenCodes
     kernel: Kernel
     queries: QuerySample
-    how: SearchSettings
+    settings: SearchSettings
 
     def scan(self, sample: CodeSample) -> Scan:
         """Search the codes of a sample for all queries, after a few parts that are not timed."""
-        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, codes=self.codes)
+        executor = ThreadExecutor(
+            kernel=self.kernel, threads=self.settings.threads, codes=self.codes
+        )
         found, seconds = [], 0.0
         with threadpool_limits(1):
             warm, rows = sample.parts[:WARMING_PARTS], min(sample.size, WARMING_ROWS)
@@ -94,9 +115,11 @@ class Measurement:
     def neighbours(self, vectors: SampledVectors) -> tuple[Ids, Values]:
         """Return the true k nearest rows of a sample, and their scores, [nq, k].
 
-        They are rows of the whole store.
+        They are rows of the store.
         """
-        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, vectors=vectors)
+        executor = ThreadExecutor(
+            kernel=self.kernel, threads=self.settings.threads, vectors=vectors
+        )
         with threadpool_limits(1):
             found = [executor.batch(values).nearest(self._width) for values in self._batches()]
         for each in found:
@@ -106,7 +129,7 @@ class Measurement:
     def score_pairs(self, vectors: SampledVectors, near: Ids) -> PairScores:
         """Score pairs by codes and by the kernel: near rows of a few queries, and drawn rows.
 
-        ``near`` are true neighbours, rows of the whole store, int64[nq, k].
+        ``near`` are true neighbours, rows of the store, int64[nq, k].
         """
         few = slice(0, SCORED_QUERIES)
         rng = np.random.default_rng(ROW_SEED)
@@ -119,7 +142,7 @@ class Measurement:
         with threadpool_limits(1):
             approximate = self._scores(rows, self.codes.encoder.scanner(values), len(values))
             bounds = self._bounds(rows, values)
-            true = true_scores(raw, self.kernel, values, listed, threads=self.how.threads)
+            true = true_scores(raw, self.kernel, values, listed, threads=self.settings.threads)
         kept = np.isfinite(approximate)
         if own is not None:
             kept &= rows[None, :] != own[few, None]
@@ -140,12 +163,12 @@ class Measurement:
     @property
     def _width(self) -> int:
         """The rows to find for each query: one more if its own row is among them."""
-        return self.how.k + (self.queries.own is not None)
+        return self.settings.k + (self.queries.own is not None)
 
     def _batches(self) -> Iterator[NDArray[Any]]:
         """Yield the queries batch by batch."""
-        for start in range(0, len(self.queries.values), self.how.batch):
-            yield self.queries.values[start : start + self.how.batch]
+        for start in range(0, len(self.queries.values), self.settings.batch):
+            yield self.queries.values[start : start + self.settings.batch]
 
     def _joined(self, found: list[TopK]) -> tuple[Ids, Values]:
         """Return ids and scores of batches, best first, without the queries' own rows."""
@@ -155,7 +178,7 @@ class Measurement:
             return ids, scores
         kept = ids != self.queries.own[:, None]
         kept[kept.all(axis=1), -1] = False
-        return ids[kept].reshape(-1, self.how.k), scores[kept].reshape(-1, self.how.k)
+        return ids[kept].reshape(-1, self.settings.k), scores[kept].reshape(-1, self.settings.k)
 
     def _bounds(self, rows: Ids, queries: NDArray[Any]) -> Values | None:
         """Return upper bounds of the scores of some rows, if their codes prove answers."""
@@ -182,8 +205,3 @@ class Measurement:
         of_query, places = np.nonzero(top_k.ids >= 0)
         scores[of_query, top_k.ids[of_query, places]] = top_k.scores[of_query, places]
         return scores
-
-
-def settings_of(k: int, threads: int) -> SearchSettings:
-    """Return the settings of all measurements before they are fitted into the memory."""
-    return SearchSettings(k=k, batch=MOST_QUERIES, threads=threads)
