@@ -71,7 +71,7 @@ def open_compared_report(folder: str, out: str) -> ComparedReportTask:
     except FormatError as error:
         raise FormatError(
             f"{path}: found something else, expected the runs of a comparison. Fix: name a folder "
-            "that mercore compare --out wrote."
+            "that mercore compare wrote."
         ) from error
     groups: dict[str, list[Report]] = {}
     for record in records:
