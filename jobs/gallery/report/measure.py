@@ -139,9 +139,11 @@ class Measurement:
         values, own = self.queries.values[few], self.queries.own
         raw = SourceVectors(ArraySource(gather(vectors.vectors, rows)))
         listed = np.broadcast_to(np.arange(len(rows)), (len(values), len(rows)))
+        encoder, bounds = self.codes.encoder, None
         with threadpool_limits(1):
-            approximate = self._scores(rows, self.codes.encoder.scanner(values), len(values))
-            bounds = self._bounds(rows, values)
+            approximate = self._scores(rows, encoder.scanner(values), len(values))
+            if spec_of(self.codes.store).proves and isinstance(encoder, BoundEncoder):
+                bounds = self._scores(rows, encoder.bound_scanner(values), len(values))
             true = true_scores(raw, self.kernel, values, listed, threads=self.settings.threads)
         kept = np.isfinite(approximate)
         if own is not None:
@@ -179,13 +181,6 @@ class Measurement:
         kept = ids != self.queries.own[:, None]
         kept[kept.all(axis=1), -1] = False
         return ids[kept].reshape(-1, self.settings.k), scores[kept].reshape(-1, self.settings.k)
-
-    def _bounds(self, rows: Ids, queries: NDArray[Any]) -> Values | None:
-        """Return upper bounds of the scores of some rows, if their codes prove answers."""
-        spec, encoder = spec_of(self.codes.store), self.codes.encoder
-        if not spec.proves or not isinstance(encoder, BoundEncoder):
-            return None
-        return self._scores(rows, encoder.bound_scanner(queries), len(queries))
 
     def _scores(self, rows: Ids, scanner: Scanner, nq: int) -> Values:
         """Return the scores of some rows by their codes, float32[nq, rows]; −inf for none.

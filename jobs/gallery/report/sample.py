@@ -7,15 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.encoder import draw_rows
-from mercore.pipeline.search.batch_search import query_batches
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats.source import Source
+from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors, WrappedVectors, blocks, gather
 
 MAX_ROWS = 1 << 17  # rows that are searched
 MIN_RUNS = 16  # of more rows than these
 MAX_QUERIES = 1000
-READ_AT_ONCE = 4096  # queries of a file
 # Seeds of two numbers: an encoder has one, and would have drawn the same rows to learn from.
 QUERY_SEED, ROW_SEED = (0, 1), (0, 2)
 Ids = NDArray[np.int64]
@@ -93,16 +92,11 @@ class QuerySample:
 
 def draw_queries(queries: Source | None, vectors: SampledVectors | None) -> QuerySample:
     """Draw queries by a fixed seed: from a file, or without one from the rows of the sample."""
-    rng = np.random.default_rng(QUERY_SEED)
-    if queries is None:
-        assert vectors is not None
-        drawn = draw_rows(rng, vectors.rows, min(MAX_QUERIES, vectors.rows))
-        own = vectors.stored(drawn)
-        return QuerySample(values=gather(vectors, drawn), numbers=own, total=vectors.rows, own=own)
-    total = queries.shape[0]
-    numbers = draw_rows(rng, total, min(MAX_QUERIES, total))
-    values = [
-        batch[numbers[(numbers >= first) & (numbers < first + len(batch))] - first]
-        for first, batch in query_batches(queries, READ_AT_ONCE)
-    ]
-    return QuerySample(values=np.concatenate(values), numbers=numbers, total=total)
+    rng, own = np.random.default_rng(QUERY_SEED), None
+    rows = vectors if queries is None else SourceVectors(queries)
+    assert rows is not None
+    drawn = draw_rows(rng, rows.rows, min(MAX_QUERIES, rows.rows))
+    if isinstance(rows, SampledVectors):
+        own = rows.stored(drawn)
+    numbers = drawn if own is None else own
+    return QuerySample(values=gather(rows, drawn), numbers=numbers, total=rows.rows, own=own)
