@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from mercore.jobs.comparison.candidates import Candidate, KernelChoice, parse_encoders
@@ -14,15 +15,16 @@ from mercore.jobs.comparison.setup import (
     RECORDED,
     RECORDS,
     CompareOptions,
-    SharedInputs,
     one_or_all,
-    open_inputs,
+    open_classifier,
+    ranks_of,
     read_records,
 )
 from mercore.jobs.comparison.summary import recall_at, recall_panels, summarise
 from mercore.jobs.notices import echo
 from mercore.jobs.options import Report
 from mercore.jobs.printing import print_run
+from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, search_bytes
 from mercore.jobs.verbs.encode import EncodeOptions, EncodeTask, open_encode
 from mercore.jobs.verbs.evaluate import recalls
@@ -32,33 +34,56 @@ from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encode import check_domain, check_every_row, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.equal_cost import code_bytes, operations
-from mercore.pipeline.measures.recognition import recognition_rate
+from mercore.pipeline.kernels import Kernel
+from mercore.pipeline.measures.recognition import Classifier, recognition_rate
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.stores.errors import InputError
+from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import scratch_folder, sweep
 from mercore.stores.results.hits import Hits, read_hits
-from mercore.stores.rows import AnyQueries, open_vectors
-from mercore.stores.spec import to_json
-from mercore.stores.vectors import VectorStore
+from mercore.stores.rows import AnyQueries, OpenRows, open_rows, open_vectors
+from mercore.stores.spec import digest, to_json
+from mercore.stores.vectors import Vectors, VectorStore
 from mercore.stores.wording import option
 
+DRAWN_RANKS = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 WARMING = 128  # queries that are searched before the clock starts, to compile
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareTask:
-    """A comparison with everything open and checked."""
+    """A comparison with everything open and checked: the inputs that all runs share.
 
-    inputs: SharedInputs
+    Every run reads ``query_rows`` once more, and refuses them if they have changed.
+    """
+
+    vectors: str
+    queries: str
+    store: Vectors
+    query_rows: OpenRows
+    ranks: list[int]
+    search: Execution
+    encode: Execution
+    classifier: Classifier | None
     kernels: list[KernelChoice]
     candidates: list[Candidate]
     options: CompareOptions
 
+    @property
+    def recorded(self) -> list[int]:
+        """The ranks at which recall is recorded and drawn."""
+        return sorted({*self.ranks, *(rank for rank in DRAWN_RANKS if rank < self.ranks[-1])})
+
+    @cached_property
+    def queries_digest(self) -> str:
+        """Digest of the queries' dtype, shape and numbers."""
+        return content_digest(self.query_rows)
+
     def check_limits(self) -> None:
         """Refuse runs that are not recorded yet and would exceed the memory or the disk."""
-        inputs, out = self.inputs, self.options.out
+        store, out = self.store, self.options.out
         known = {record["key"] for record in read_records(Path(out) / RECORDED)} if out else set()
         folder = Path(out or tempfile.gettempdir())
         for choice in self.kernels:
@@ -66,21 +91,19 @@ class CompareTask:
             undone = [
                 candidate.spec
                 for candidate in self.candidates
-                if any(
-                    inputs.run_key(kernel, spec) not in known for spec in self._seeded(candidate)
-                )
+                if any(self._run_key(kernel, spec) not in known for spec in self._seeded(candidate))
             ]
-            if undone and not (out and exists(folder / inputs.truth_file(kernel))):
-                least = SearchSettings(k=inputs.k, batch=1, threads=inputs.search.thread_count)
-                needed = search_bytes(inputs.store, least, queries=inputs.query_count)
+            if undone and not (out and exists(folder / self._truth_file(kernel))):
+                least = SearchSettings(k=self.ranks[-1], batch=1, threads=self.search.thread_count)
+                needed = search_bytes(store, least, queries=self.query_rows.shape[0])
                 check_budget("searching", needed, self.options.memory, f"fewer {option('threads')}")
             for spec in undone:
                 EncodeTask(
-                    vectors=inputs.store,
+                    vectors=store,
                     kernel=kernel,
                     codes=str(folder / "codes"),
                     options=self._encoding(choice, spec),
-                    plan=lay_out(inputs.store, kernel, spec),
+                    plan=lay_out(store, kernel, spec),
                 ).check_limits()
 
     def run(self) -> Report:
@@ -92,18 +115,18 @@ class CompareTask:
             If rows are outside a kernel's domain: before the first run.
         """
         self.check_limits()
-        inputs, out = self.inputs, self.options.out
+        store, out = self.store, self.options.out
         for choice in self.kernels[1:]:  # the search under the first kernel checks every row itself
-            if not isinstance(inputs.store, VectorStore):
-                check_every_row(inputs.store, choice.kernel)
+            if not isinstance(store, VectorStore):
+                check_every_row(store, choice.kernel)
         with _folder(out) as (folder, lease):
             runs = [run for choice in self.kernels for run in self._runs(choice, folder, lease)]
             report: Report = {
-                "vectors": inputs.vectors,
-                "rows": inputs.store.rows,
-                "queries": inputs.queries,
-                "query_count": inputs.query_count,
-                "ranks": inputs.ranks,
+                "vectors": self.vectors,
+                "rows": self.store.rows,
+                "queries": self.queries,
+                "query_count": self.query_rows.shape[0],
+                "ranks": self.ranks,
                 **self.options.protocol(),
                 "summary": summarise(runs),
                 "runs": runs,
@@ -121,7 +144,7 @@ class CompareTask:
         path, runs = folder / RECORDED, list[Report]()
         for candidate in self.candidates:
             for spec in self._seeded(candidate):
-                key = self.inputs.run_key(choice.kernel, spec)
+                key = self._run_key(choice.kernel, spec)
                 recorded = (record for record in read_records(path) if record["key"] == key)
                 known = next(recorded, None)
                 record = known or {
@@ -135,73 +158,89 @@ class CompareTask:
                     _record(path, record)
                 runs.append({**record, "kernel_label": choice.label, "label": candidate.label})
                 recall = recall_at(record["search"])
-                shown = {rank: recall[rank] for rank in self.inputs.ranks}
+                shown = {rank: recall[rank] for rank in self.ranks}
                 print_run(runs[-1], shown, known=bool(known))
         return runs
 
+    def _truth_file(self, kernel: Kernel) -> str:
+        """Return the file name of the true neighbours; it contains a digest of their inputs."""
+        return f"truth-{digest({**self._data(kernel), 'k': self.ranks[-1]})}.npz"
+
+    def _run_key(self, kernel: Kernel, spec: EncoderSpec) -> str:
+        """Return the digest of the inputs of a run, on which its recall depends."""
+        searched: Report = {"ranks": self.recorded, "rerank": one_or_all(self.options.reranks())}
+        if self.classifier is not None:
+            searched["labels"] = self.classifier.fingerprint()
+        return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
+
+    def _data(self, kernel: Kernel) -> Report:
+        fingerprints = {"vectors": self.store.fingerprint, "queries": self.queries_digest}
+        return {**fingerprints, "kernel": kernel.spec()}
+
     def _encoding(self, choice: KernelChoice, spec: EncoderSpec) -> EncodeOptions:
-        return EncodeOptions(kernel=choice.options, encoder=spec, execution=self.inputs.encode)
+        return EncodeOptions(kernel=choice.options, encoder=spec, execution=self.encode)
 
     def _measure(self, choice: KernelChoice, spec: EncoderSpec, folder: Path) -> Report:
         """Encode, search, and compare with the true neighbours; the codes are removed."""
-        inputs, truth = self.inputs, self._truth(choice, folder)
+        truth = self._truth(choice, folder)
         with scratch_folder(folder / "codes") as scratch:
             codes = str(scratch / "codes")
-            encoded = open_encode(inputs.vectors, codes, self._encoding(choice, spec)).run()
-            few = inputs.query_rows.read(0, min(WARMING, inputs.query_count))
+            encoded = open_encode(self.vectors, codes, self._encoding(choice, spec)).run()
+            few = self.query_rows.read(0, min(WARMING, self.query_rows.shape[0]))
             self._search(choice, codes, few, rerank=None)
             first, *reranked = [
                 self._recall(choice, codes, truth, rerank=rerank)
-                for rerank in (None, *inputs.reranks)
+                for rerank in (None, *self.options.reranks())
             ]
         return {
-            "vectors": inputs.store.fingerprint,
-            "queries": inputs.queries_digest,
-            "rows": inputs.store.rows,
-            "query_count": inputs.query_count,
+            "vectors": self.store.fingerprint,
+            "queries": self.queries_digest,
+            "rows": self.store.rows,
+            "query_count": self.query_rows.shape[0],
             "kernel": choice.kernel.spec(),
             "encoder": to_json(spec),
             "seed": to_json(spec)["random_state"],
             "bytes_per_row": code_bytes(spec),
             "operations": operations(spec),
-            "threads": inputs.search.thread_count,
-            "workers": inputs.encode.thread_count,
+            "threads": self.search.thread_count,
+            "workers": self.encode.thread_count,
             "encode_seconds": encoded["seconds"],
-            "encode_us_per_row": round(encoded["seconds"] / inputs.store.rows * 1e6, 3),
+            "encode_us_per_row": round(encoded["seconds"] / self.store.rows * 1e6, 3),
             "search": first,
             **({"reranked": one_or_all(reranked)} if reranked else {}),
         }
 
     def _truth(self, choice: KernelChoice, folder: Path) -> Hits:
         """Return the true neighbours, from the folder or from a search of every row."""
-        inputs, path = self.inputs, str(folder / self.inputs.truth_file(choice.kernel))
+        path = str(folder / self._truth_file(choice.kernel))
         if not exists(Path(path)):
             echo(f"{choice.label}: searching every row by the true kernel", err=True)
             options = SearchOptions(
-                k=inputs.k, out=path, kernel=choice.options, execution=inputs.search
+                k=self.ranks[-1], out=path, kernel=choice.options, execution=self.search
             )
-            open_search(inputs.vectors, inputs.query_rows, options).run()
+            open_search(self.vectors, self.query_rows, options).run()
         return read_hits(path)
 
     def _search(
         self, choice: KernelChoice, codes: str, queries: AnyQueries, rerank: int | None
     ) -> tuple[Report, Hits]:
         """Search codes, which need the file of a custom kernel, but no other option of a kernel."""
-        inputs, named = self.inputs, KernelOptions(name=choice.options.file)
-        options = SearchOptions(k=inputs.k, rerank=rerank, kernel=named, execution=inputs.search)
+        named = KernelOptions(name=choice.options.file)
+        options = SearchOptions(
+            k=self.ranks[-1], rerank=rerank, kernel=named, execution=self.search
+        )
         return open_search(codes, queries, options).run()
 
     def _recall(self, choice: KernelChoice, codes: str, truth: Hits, rerank: int | None) -> Report:
         """Search codes for all queries; return the time, the recalls and the accuracy."""
-        inputs = self.inputs
-        figures, hits = self._search(choice, codes, inputs.query_rows, rerank)
+        figures, hits = self._search(choice, codes, self.query_rows, rerank)
         kept = {key: figures[key] for key in ("seconds", "ns_per_row_and_query")}
-        if inputs.classifier is not None:
-            kept["accuracy"] = recognition_rate(hits.ids, inputs.classifier, 1)
+        if self.classifier is not None:
+            kept["accuracy"] = recognition_rate(hits.ids, self.classifier, 1)
         if rerank:
             kept["rerank"] = rerank
         kernel = choice.kernel if rerank else None
-        return {**kept, "recall": recalls(hits, truth, inputs.recorded, kernel=kernel)}
+        return {**kept, "recall": recalls(hits, truth, self.recorded, kernel=kernel)}
 
 
 def open_compare(vectors: str, queries: str, options: CompareOptions) -> CompareTask:
@@ -214,7 +253,9 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
     """
     options.check()
     store = open_vectors(vectors)
-    inputs = open_inputs(vectors, queries, store, options)
+    ranks, query_rows = ranks_of(options, store.rows), open_rows(queries)
+    nq, executions = query_rows.shape[0], (options.search_execution(), options.encode_execution())
+    classifier = open_classifier(options.labelling, store, nq, ranks[-1])
     kernels = [
         KernelChoice(options=each, kernel=each.open(store)) for each in options.kernel_options()
     ]
@@ -228,8 +269,21 @@ def open_compare(vectors: str, queries: str, options: CompareOptions) -> Compare
             except InputError as error:
                 message = f"{option('encoder')} {candidate.label}: {error.message}"
                 raise InputError(message) from None
-        check_queries(inputs.query_rows, kernel, store.dims, vectors)
-    return CompareTask(inputs=inputs, kernels=kernels, candidates=candidates, options=options)
+        check_queries(query_rows, kernel, store.dims, vectors)
+    search, encode = (replace(each, threads=each.thread_count) for each in executions)
+    return CompareTask(
+        vectors=vectors,
+        queries=queries,
+        store=store,
+        query_rows=query_rows,
+        ranks=ranks,
+        search=search,
+        encode=encode,
+        classifier=classifier,
+        kernels=kernels,
+        candidates=candidates,
+        options=options,
+    )
 
 
 @contextmanager

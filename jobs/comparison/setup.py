@@ -1,10 +1,9 @@
-"""The options of a comparison, the inputs that its runs share, and the records in its folder."""
+"""The options of a comparison, what they are checked against, and the records in its folder."""
 
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,15 @@ from mercore.jobs.options import Report, check_whole, parse_ranks, parse_reranks
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.labels import LabelOptions
-from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures.checks import DEFAULT_RANKS
 from mercore.pipeline.measures.recognition import Classifier
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
-from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.publish import exists, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import check_hits_path
-from mercore.stores.rows import OpenRows, open_rows
-from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import Vectors, original_ids
 from mercore.stores.wording import option, setting
 
@@ -36,7 +30,6 @@ RECORDS = {"name": "mercore-compare", "version": 1}
 RECORDED = "compare.json"
 PICTURES = ("recall.png", "recall.svg")
 ZARR = (ROOT, ".zarray", ".zgroup")  # files of arrays and groups, of both versions
-DRAWN_RANKS = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 MAX_SEEDS = 1000
 ANOTHER = f"name another with {option('out')}"
 
@@ -64,7 +57,7 @@ class CompareOptions(VerbOptions):
     def check(self) -> None:
         """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
         check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds)
-        parse_reranks(self.rerank)
+        self.reranks()
         self.labelling.check()
         self.kernel_options()
         self.search_execution().check()
@@ -80,6 +73,10 @@ class CompareOptions(VerbOptions):
         """Return the kernels to compare under."""
         return parse_kernels(self.kernels, gamma=self.gamma, transform=self.transform)
 
+    def reranks(self) -> list[int]:
+        """Return the numbers of hits to score again, each in a search of its own."""
+        return parse_reranks(self.rerank)
+
     def protocol(self) -> dict[str, int]:
         """Return the cost of every code, if the user gave one."""
         given = {"bytes": self.bytes, "operations": self.operations}
@@ -92,62 +89,6 @@ class CompareOptions(VerbOptions):
     def encode_execution(self) -> Execution:
         """Return the execution of encodes."""
         return Execution(threads=self.workers, memory=self.memory, threads_option="workers")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedInputs:
-    """The inputs that all runs share: data, ranks of the table, and executions.
-
-    Every run reads ``query_rows`` once more, and refuses them if they have changed.
-    """
-
-    vectors: str
-    queries: str
-    store: Vectors
-    query_rows: OpenRows
-    ranks: list[int]
-    reranks: list[int]
-    search: Execution
-    encode: Execution
-    classifier: Classifier | None = None
-
-    @property
-    def k(self) -> int:
-        """Neighbours per query: the greatest rank."""
-        return self.ranks[-1]
-
-    @property
-    def recorded(self) -> list[int]:
-        """The ranks at which recall is recorded and drawn."""
-        return sorted({*self.ranks, *(rank for rank in DRAWN_RANKS if rank < self.k)})
-
-    @property
-    def query_count(self) -> int:
-        """The number of queries."""
-        return self.query_rows.shape[0]
-
-    @cached_property
-    def queries_digest(self) -> str:
-        """Digest of the queries' dtype, shape and numbers."""
-        return content_digest(self.query_rows)
-
-    def truth_file(self, kernel: Kernel) -> str:
-        """Return the file name of the true neighbours; it contains a digest of their inputs."""
-        return f"truth-{digest({**self._data(kernel), 'k': self.k})}.npz"
-
-    def run_key(self, kernel: Kernel, spec: EncoderSpec) -> str:
-        """Return the digest of the inputs of a run, on which its recall depends."""
-        searched: Report = {"ranks": self.recorded, "rerank": one_or_all(self.reranks)}
-        if self.classifier is not None:
-            searched["labels"] = self.classifier.fingerprint()
-        return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
-
-    def _data(self, kernel: Kernel) -> Report:
-        return {
-            "vectors": self.store.fingerprint,
-            "queries": self.queries_digest,
-            "kernel": kernel.spec(),
-        }
 
 
 def check_out_folder(out: str, *, replace: bool) -> None:
@@ -227,33 +168,17 @@ def read_records(path: Path) -> list[Report]:
     )
 
 
-def open_inputs(
-    vectors: str, queries: str, store: Vectors, options: CompareOptions
-) -> SharedInputs:
-    """Return the inputs of all runs, checked against the store."""
-    ranks = [rank for rank in DEFAULT_RANKS if rank <= store.rows] or [1]
+def ranks_of(options: CompareOptions, rows: int) -> list[int]:
+    """Return the ranks of the table; refuse ranks and numbers of reranked hits beyond the rows."""
+    ranks = [rank for rank in DEFAULT_RANKS if rank <= rows] or [1]
     if options.ranks is not None:
-        ranks = parse_ranks(options.ranks, store.rows)
-    search, encode = options.search_execution(), options.encode_execution()
-    reranks = parse_reranks(options.rerank)
-    for rerank in [None, *reranks]:
-        settings = SearchSettings(k=ranks[-1], rerank=rerank, threads=search.thread_count)
-        settings.check(store.rows)
-    query_rows = open_rows(queries)
-    return SharedInputs(
-        vectors=vectors,
-        queries=queries,
-        store=store,
-        query_rows=query_rows,
-        ranks=ranks,
-        reranks=reranks,
-        search=replace(search, threads=search.thread_count),
-        encode=replace(encode, threads=encode.thread_count),
-        classifier=_open_classifier(options.labelling, store, query_rows.shape[0], ranks[-1]),
-    )
+        ranks = parse_ranks(options.ranks, rows)
+    for rerank in (None, *options.reranks()):
+        SearchSettings(k=ranks[-1], rerank=rerank).check(rows)
+    return ranks
 
 
-def _open_classifier(
+def open_classifier(
     labelling: LabelOptions, store: Vectors, query_count: int, k: int
 ) -> Classifier | None:
     """Open the labels, if there are any; refuse labels of other rows or queries, or a small k."""
