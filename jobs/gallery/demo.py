@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
+from mercore.jobs import api
 from mercore.jobs.gallery import tiles as tiling
 from mercore.jobs.gallery.page import (
     HITS,
@@ -27,14 +28,9 @@ from mercore.jobs.gallery.page import (
     QUERIES as SHOWN,
 )
 from mercore.jobs.options import Report
-from mercore.jobs.resources.execution import Execution, available_cores
-from mercore.jobs.verbs.encode import EncodeOptions, open_encode
+from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.verbs.evaluate import recalls
-from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
-from mercore.jobs.verbs.inputs import KernelOptions
-from mercore.jobs.verbs.search import open_search
-from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
@@ -118,12 +114,7 @@ def run(
     _ingest(TileSource(held.base, "tiles of sample photographs"), base)
     _ingest(TileSource(held.queries, "held-out tiles"), queries)
     gist_seconds = time.perf_counter() - began
-    encoding = EncodeOptions(
-        kernel=KernelOptions(name=kernel),
-        encoder=spec,
-        execution=Execution(threads_option="workers"),
-    )
-    encoded = open_encode(base, codes, encoding).run()
+    encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
     searches = {
         CODES: _searched(codes, queries),
         RERANKING: _searched(codes, queries, rerank=RERANKED),
@@ -137,7 +128,7 @@ def run(
         "tiles": len(held.base),
         "queries": len(held.queries),
         "gist_seconds": round(gist_seconds, 2),
-        "vectors": open_info(base).run(),
+        "vectors": api.info(base),
         "encode": encoded,
         "search": {name: figures for name, (figures, _) in searches.items()},
         "recall": {name: recalls(hits, truth) for name, hits in found.items()},
@@ -165,15 +156,10 @@ def _searched(
     store: str, queries: str, *, rerank: int | None = None, kernel: str | None = None
 ) -> tuple[Report, Hits]:
     """Search with all queries, after a few that are not timed."""
-    options = SearchOptions(
-        k=FOUND,
-        rerank=rerank,
-        kernel=KernelOptions(name=kernel),
-        execution=Execution(threads=available_cores()),
-    )
 
     def search(rows: str | NDArray[Any]) -> tuple[Report, Hits]:
-        return open_search(store, rows, options).run()
+        threads = available_cores()
+        return api.search(store, rows, k=FOUND, rerank=rerank, kernel=kernel, threads=threads)
 
     search(open_rows(queries).read(0, WARMING))
     return search(queries)
