@@ -103,7 +103,7 @@ def draw(cells: Sequence[Cell], form: str, columns: int = 1, caption: str = "") 
 
 
 def _cells(panel: Panel) -> list[Cell]:
-    """Return what draws the curves of a kernel: by rank, and by known speeds and sizes."""
+    """Return the cells of a kernel: its curves by rank, and by known speeds and sizes."""
     points = (("speed", "queries per second"), ("size", "bytes per row"))
     return [
         partial(_draw_ranks, panel=panel),
@@ -192,7 +192,7 @@ def _encoders(panel: Panel) -> list[tuple[list[Curve], str, str]]:
 
 
 def _look(curve: Curve, colour: str, mark: str) -> dict[str, Any]:
-    """Return how matplotlib draws the line of a curve."""
+    """Return the options of matplotlib for the line of a curve."""
     return {
         "color": colour,
         "marker": mark,

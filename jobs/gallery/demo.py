@@ -199,7 +199,7 @@ def _cut(count: int | None) -> tiling.HeldOut:
 
 
 def _paragraphs(held: tiling.HeldOut, report: Report) -> list[str]:
-    """Return what the page shows, in words."""
+    """Return the description of the tiles, the codes and the queries."""
     return [
         "Two photographs were cut into tiles of 32 × 32 pixels at "
         f"{len(tiling.SCALES)} scales, and each tile was also mirrored. A tile is described by "

@@ -152,7 +152,7 @@ def several_hits(given: Any) -> list[Any]:  # noqa: ANN401 - hits, or a list of 
 
 
 def names_of(hits: Sequence[AnyHits]) -> list[str]:
-    """Return what the page calls each of the hits: the file's name, or its path if two are equal.
+    """Return the names of the hits on a page: the files' names, or the paths if two are equal.
 
     Raises
     ------

@@ -176,7 +176,7 @@ def gallery_rows(
 
 
 def pictures_of(images: Images, side: int) -> Callable[[int], Picture]:
-    """Return what reads one image, shrunk to ``side`` pixels, with its path below the folder."""
+    """Return the reader of single images, shrunk to ``side`` pixels, and of their paths."""
     return lambda row: Picture(images.picture(row, side), images.file(row) or "")
 
 

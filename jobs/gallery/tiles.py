@@ -182,7 +182,7 @@ def _draw_windows(
 
 
 def _grid(photograph: int, shape: tuple[int, int], side: int) -> NDArray[np.float64]:
-    """Divide a photograph into whole windows: float64[c, 5]."""
+    """Divide a photograph into windows: float64[c, 5]."""
     rows, columns = (range(0, length - side + 1, side) for length in shape)
     corners = [(photograph, top, left, top + side, left + side) for top in rows for left in columns]
     return np.array(corners, np.float64).reshape(-1, 5)

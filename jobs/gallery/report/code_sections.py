@@ -45,7 +45,7 @@ RERANK_HINT = (
 def holds_section(
     codes: CodeStore, spec: EncoderSpec, vectors: Vectors | None, absent: str
 ) -> Section:
-    """Return what the store holds, and how it was made."""
+    """Return the section on the content of the store, and on its making."""
     total, code = sum(codes.stored_bytes.values()), row_bytes(spec.columns("none"))
     layout, linear_map, kernel = codes.store.layout, map_of(codes), codes.spec.kernel
     facts = {
@@ -75,7 +75,7 @@ def holds_section(
 
 
 def recall_section(codes: CodeStore, measured: CodeFigures, options: ReportOptions) -> Section:
-    """Return how many true neighbours a scan of the codes finds."""
+    """Return the section on the true neighbours that a scan of the codes finds."""
     queries, rows = len(measured.scan.ids), measured.scan.rows
     against = f"{counted(queries, 'query', 'queries')}, {counted(rows, 'row')}"
     table = recall_table({"codes": measured.recall}, against)
@@ -85,7 +85,7 @@ def recall_section(codes: CodeStore, measured: CodeFigures, options: ReportOptio
 
 
 def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
-    """Return the time of the scan."""
+    """Return the section on the time of the scan."""
     found = measured.scan
     each = found.ns_per_row_and_query
     facts = {
@@ -108,7 +108,7 @@ def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
 
 
 def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
-    """Return what the certificate beside the true neighbours proves."""
+    """Return the section on the certificate beside the true neighbours."""
     share = arrays["evaluated"] / float(arrays["rows"])
     margin = arrays["kth"] - arrays["greatest_unevaluated"] - arrays["slack"]
     levels = {"median": 0.5, "90 %": 0.9, "most": 1.0}
@@ -137,7 +137,7 @@ def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
 def gallery_section(
     images: tuple[Images, Images], measured: CodeFigures, kernel: Kernel, *, given: bool
 ) -> Section:
-    """Return the images of some queries beside those of their hits.
+    """Return the section of images: some queries beside their hits.
 
     ``images`` are those of rows and of queries. The truth is ``given`` with the scores that users
     see; other scores are those of the kernel.
@@ -196,7 +196,7 @@ def _parameters(spec: EncoderSpec) -> Table:
 
 
 def _asked(queries: QuerySample, source: object) -> str:
-    """Return how the queries were chosen."""
+    """Return the choice of the queries in words."""
     count = len(queries.values)
     if queries.own is not None:
         return (
@@ -211,7 +211,7 @@ def _asked(queries: QuerySample, source: object) -> str:
 
 
 def _searched(rows: int, codes: CodeStore, *, given: bool) -> str:
-    """Return which rows were searched, and what the true neighbours are."""
+    """Return the rows that were searched, and the source of the true neighbours, in words."""
     if given:
         return f"All {rows:,} rows were searched. The true neighbours are those given with --truth."
     if rows == codes.rows:

@@ -86,7 +86,7 @@ def open_compared_report(folder: str, out: str) -> ComparedReportTask:
 
 
 def _group_key(record: Report) -> str:
-    """Return what runs in one table have in common."""
+    """Return the data, the kernel and the searches of a run: equal for all runs of one table."""
     ranks = [row["rank"] for row in record["search"]["recall"]]
     common = (record[name] for name in ("kernel", "vectors", "queries"))
     return repr([*common, ranks, [search.get("rerank") for search in searches_of(record)]])
@@ -141,7 +141,7 @@ def _section(group: Sequence[Report]) -> Section:
 
 
 def _measured(group: Sequence[Report]) -> Table:
-    """Return what was measured, and how."""
+    """Return the facts about data, random states and threads."""
 
     def numbers(name: str) -> str:
         return ", ".join(map(str, sorted({record[name] for record in group})))

@@ -24,7 +24,7 @@ BLUE = np.array([0x2B, 0x8C, 0xC9]) / 255  # readable on white and on black
 
 
 def score_section(spec: EncoderSpec, kernel: Kernel, scored: PairScores) -> Section:
-    """Return how scores of codes, and their bounds if they have any, relate to true scores."""
+    """Return the section on the scores of codes, and on bounds if there are any."""
     comparable, kept = not isinstance(spec, Bits), scored.kept
     approximate: Values = scored.approximate[kept].astype(np.float64)
     true = scored.true[kept]
@@ -54,7 +54,7 @@ def score_section(spec: EncoderSpec, kernel: Kernel, scored: PairScores) -> Sect
 
 
 def residual_section(residuals: Values) -> Section:
-    """Return the norms of what codes leave out of a row."""
+    """Return the section on the parts of rows that codes leave out."""
     shares = (
         f"{np.quantile(residuals, level):.3f} ({name})" for name, level in PERCENTILES.items()
     )

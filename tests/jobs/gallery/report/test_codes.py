@@ -27,6 +27,7 @@ from mercore.stores.errors import (
 )
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
+from tests.independent import reference
 from tests.support.pages import ParsedPage, check_rules
 from tests.support.running import histograms
 
@@ -85,17 +86,11 @@ def stored_rows() -> NDArray[np.int64]:
 
 
 def true_neighbours(queries: NDArray[np.int64], among: NDArray[np.int64], k: int) -> Any:
-    """The ids of the k rows with the greatest chi2, computed plainly, without the query itself."""
-    rows = histograms(ROWS, DIMS, seed=1).astype(np.float64)
-    rows /= rows.sum(axis=1, keepdims=True)
-    found = []
-    for query in queries:
-        x, y = rows[query], rows[among]
-        both = x + y
-        scores = (2 * x * y / np.where(both == 0, 1, both)).sum(axis=1)
-        scores[among == query] = -1
-        found.append(among[np.argsort(-scores, kind="stable")[:k]])
-    return np.array(found)
+    """The ids of the k nearest rows by the reference, without the query itself."""
+    rows = reference.prepare("chi2", histograms(ROWS, DIMS, seed=1))
+    scores = reference.kernel("chi2", rows[queries], rows[among])
+    scores[queries[:, None] == among] = -1
+    return among[reference.top_k(scores, k)[1]]
 
 
 def measured_of(store: Path) -> CodeFigures:
@@ -290,6 +285,13 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error, match=message):
         mercore.report(store, **{"out": "new.html", **options})
     assert not Path("new.html").exists()
+
+
+def test_equal_rows_are_a_page(tmp_path: Path) -> None:
+    mercore.ingest(np.ones((30, DIMS), np.float32), tmp_path / "base")
+    mercore.encode(tmp_path / "base", tmp_path / "codes", kernel="chi2", encoder="aska:atoms=2")
+    _, page = reported(tmp_path, "codes")
+    assert "The correlation of both scores is 0.000." in page.text
 
 
 def test_hits_in_memory_are_true_neighbours(folder: Path) -> None:
