@@ -60,7 +60,7 @@ def residual_section(residuals: Values) -> Section:
     )
     words = (
         "A residual is the distance in feature space between a row and its code: 0 if the code is "
-        "exact, 1 if it holds nothing of the row. The store holds them. Of "
+        "exact, 1 if it holds nothing of the row. The store holds one per row. Of "
         f"{counted(len(residuals), 'row')}: {', '.join(shares)}."
     )
     return Section("Residuals of rows", [words])

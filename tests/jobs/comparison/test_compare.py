@@ -98,8 +98,9 @@ def test_every_recall_is_that_of_a_search_by_hand(
 ) -> None:
     out, report = whole
     vectors, queries = folder / "vectors", folder / "queries.npy"
-    base, asked = histograms(ROWS, DIMS), histograms(QUERIES, DIMS, seed=1)
-    scores = reference.kernel("chi2", *(reference.prepare("chi2", each) for each in (asked, base)))
+    base = reference.prepare("chi2", histograms(ROWS, DIMS))
+    asked = reference.prepare("chi2", histograms(QUERIES, DIMS, seed=1))
+    scores = reference.kernel("chi2", asked, base)
     (truth,) = out.glob("truth-*.npz")
     assert np.array_equal(read_hits(str(truth)).ids, reference.top_k(scores, 30)[1])
     expected = [(name, seed) for name in ("aska", "kpca-lsh") for seed in (0, 1)]
@@ -108,9 +109,9 @@ def test_every_recall_is_that_of_a_search_by_hand(
         codes = folder / f"{record['label']}-{record['seed']}"
         encoder = f"{record['text']},random-state={record['seed']}"
         mercore.encode(vectors, codes, kernel="chi2", encoder=encoder)
-        for way, options in (("search", {}), ("reranked", {"rerank": 60})):
-            _, hits = mercore.search(codes, queries, k=30, **options)
-            rescored = {"vectors": vectors, "queries": queries, "kernel": "chi2"} if options else {}
+        by_kernel: Any = {"vectors": vectors, "queries": queries, "kernel": "chi2"}
+        for way, rerank, rescored in (("search", None, {}), ("reranked", 60, by_kernel)):
+            _, hits = mercore.search(codes, queries, k=30, rerank=rerank)
             by_hand = mercore.evaluate(hits, truth, ranks=RECORDED, **rescored)
             assert record[way]["recall"] == by_hand["recall"]
         assert record["bytes_per_row"] == {"aska": 13, "kpca-lsh": 6}[record["label"]]
