@@ -76,23 +76,22 @@ def holds_section(
 
 def recall_section(codes: CodeStore, measured: CodeFigures, options: ReportOptions) -> Section:
     """Return the section on the true neighbours that a scan of the codes finds."""
-    queries, rows = len(measured.scan.ids), measured.scan.rows
-    against = f"{counted(queries, 'query', 'queries')}, {counted(rows, 'row')}"
+    queries = counted(len(measured.hits), "query", "queries")
+    against = f"{queries}, {counted(measured.rows, 'row')}"
     table = recall_table({"codes": measured.recall}, against)
     asked = _asked(measured.queries, options.queries)
-    searched = _searched(rows, codes, given=options.truth is not None)
+    searched = _searched(measured.rows, codes, given=options.truth is not None)
     return Section("Recall", [asked, searched, RERANK_HINT], tables=[table])
 
 
 def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
     """Return the section on the time of the scan."""
-    found = measured.scan
-    each = found.ns_per_row_and_query
+    each = measured.ns_per_row_and_query
     facts = {
         "scan": f"{each:.2f} ns per row and query",
-        "time of the scan": format_seconds(found.seconds),
-        "rows": f"{found.rows:,}",
-        "queries": f"{len(found.ids):,}, in batches of at most {measured.settings.batch:,}",
+        "time of the scan": format_seconds(measured.seconds),
+        "rows": f"{measured.rows:,}",
+        "queries": f"{len(measured.hits):,}, in batches of at most {measured.settings.batch:,}",
         "threads": f"{measured.settings.threads:,}",
         "all rows at this speed": f"{format_seconds(each * codes.rows * 1e-9)} per query",
         "processor": _processor(),

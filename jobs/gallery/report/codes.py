@@ -95,10 +95,10 @@ class CodesReportTask(VerbTask):
         report: Report = {"page": out, "rows": self.codes.rows}
         if measured is not None:
             report |= {
-                "rows_searched": measured.scan.rows,
-                "queries": len(measured.scan.ids),
+                "rows_searched": measured.rows,
+                "queries": len(measured.hits),
                 "threads": self.settings.threads,
-                "ns_per_row_and_query": round(measured.scan.ns_per_row_and_query, 3),
+                "ns_per_row_and_query": round(measured.ns_per_row_and_query, 3),
                 "recall": {"codes": measured.recall},
             }
         return {**report, "bytes": size}
@@ -120,19 +120,21 @@ class CodesReportTask(VerbTask):
             settings=self.settings,
         )
         sample = bounded if self.truth is None else all_codes(codes)
-        found, near, scored = measurement.scan(sample), None, None
+        near = scored = None
+        ids, scores, seconds = measurement.scan(sample)
         if vectors is not None:
             near = measurement.neighbours(vectors)
             scored = measurement.score_pairs(vectors, near[0])
         has_residuals = RESIDUAL in codes.store.layout.column_names
-        hits = Hits(scores=found.scores, ids=original_ids(found.ids, codes.dropped))
+        hits = Hits(scores=scores, ids=original_ids(ids, codes.dropped))
         truth = self._truth(queries.numbers, near)
         width = min(self.settings.k, truth.ids.shape[1])
         return CodeFigures(
             settings=self.settings,
             queries=queries,
             query_ids=self._query_ids(queries.numbers),
-            scan=found,
+            rows=sample.rows(codes),
+            seconds=seconds,
             hits=hits,
             truth=truth,
             recall=recalls(hits, truth, [rank for rank in RANKS if rank <= width] or [1]),

@@ -38,21 +38,6 @@ Values = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scan:
-    """The rows that a scan of codes found, int64[nq, k], with their scores, and its seconds."""
-
-    ids: Ids
-    scores: Values
-    seconds: float
-    rows: int
-
-    @property
-    def ns_per_row_and_query(self) -> float:
-        """The time of the scan per row and query, in nanoseconds."""
-        return self.seconds / (self.rows * len(self.ids)) * 1e9
-
-
-@dataclass(frozen=True, kw_only=True)
 class PairScores:
     """Scores of codes beside true ones, [nq, rows]; ``near`` marks true neighbours.
 
@@ -69,7 +54,7 @@ class PairScores:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeFigures:
-    """The figures of codes; ``hits`` and ``truth`` have ids, ``scan`` has rows of the store.
+    """The figures of codes: the ``hits`` of a scan of some ``rows``, and its ``seconds``.
 
     ``query_ids`` are the numbers of the queries in their source.
     """
@@ -77,12 +62,18 @@ class CodeFigures:
     settings: SearchSettings
     queries: QuerySample
     query_ids: Ids
-    scan: Scan
+    rows: int
+    seconds: float
     hits: Hits
     truth: Hits
     recall: list[Report]
     scored: PairScores | None
     residuals: Values | None
+
+    @property
+    def ns_per_row_and_query(self) -> float:
+        """The time of the scan per row and query, in nanoseconds."""
+        return self.seconds / (self.rows * len(self.hits)) * 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +85,11 @@ class Measurement:
     queries: QuerySample
     settings: SearchSettings
 
-    def scan(self, sample: CodeSample) -> Scan:
-        """Search the codes of a sample for all queries, after a few parts that are not timed."""
+    def scan(self, sample: CodeSample) -> tuple[Ids, Values, float]:
+        """Search the codes of a sample for all queries, after a few parts that are not timed.
+
+        Return the rows of the store that were found, int64[nq, k], their scores, and the seconds.
+        """
         executor = ThreadExecutor(
             kernel=self.kernel, threads=self.settings.threads, codes=self.codes
         )
@@ -108,9 +102,7 @@ class Measurement:
                 began = time.perf_counter()
                 found.append(executor.batch(values).scan(sample.parts, self._width, sample.size))
                 seconds += time.perf_counter() - began
-        ids, scores = self._joined(found)
-        count = sample.rows(self.codes.store)
-        return Scan(ids=ids, scores=scores, seconds=seconds, rows=count)
+        return *self._joined(found), seconds
 
     def neighbours(self, vectors: SampledVectors) -> tuple[Ids, Values]:
         """Return the true k nearest rows of a sample, and their scores, [nq, k].
