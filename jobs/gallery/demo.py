@@ -17,15 +17,13 @@ from mercore.jobs import api
 from mercore.jobs.gallery import tiles as tiling
 from mercore.jobs.gallery.page import (
     HITS,
+    QUERIES,
     Picture,
     Section,
     Table,
     gallery_rows,
     recall_table,
     write_page,
-)
-from mercore.jobs.gallery.page import (
-    QUERIES as SHOWN,
 )
 from mercore.jobs.options import Report
 from mercore.jobs.resources.execution import available_cores
@@ -49,7 +47,7 @@ KERNELS = tuple(
     if kind.normalised and (not kind.takes_gamma or kind.default_gamma)
 )
 STORES, PAGE = ("vectors.zarr", "queries.zarr", "codes.zarr"), "index.html"
-SEED, QUERIES = 0, 500
+SEED, HELD_OUT = 0, 500
 MAX_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
 WARMING = 64  # queries that are searched before the clock starts, to compile
@@ -189,8 +187,8 @@ def _cut(count: int | None) -> tiling.HeldOut:
     With ``count``, the tiles are thinned evenly to that number.
     """
     photographs = load_sample_images().images
-    threshold = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
-    held = tiling.hold_out(tiling.add_mirror_images(threshold), QUERIES, random_state=SEED)
+    rich = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
+    held = tiling.hold_out(tiling.add_mirror_images(rich), HELD_OUT, random_state=SEED)
     if count is None:
         return held
     check_range("tiles", count, (RERANKED, len(held.base)), LEAVE_OUT)
@@ -212,7 +210,7 @@ def _paragraphs(held: tiling.HeldOut, report: Report) -> list[str]:
         f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile that "
         "touches a window was left out of the search, so no tile overlaps a query. The queries "
         "were drawn from the windows in turn, by a fixed seed; these are the first "
-        f"{SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
+        f"{QUERIES} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
         "dropped.",
     ]
 
@@ -222,7 +220,7 @@ def _sections(
 ) -> list[Section]:
     """Return the hits in pictures, and tables of recall, size and time."""
     pictures = (partial(_picture, tiles) for tiles in (held.queries, held.base))
-    rows = tuple(gallery_rows(range(SHOWN), found, truth, *pictures))
+    rows = tuple(gallery_rows(range(QUERIES), found, truth, *pictures))
     recall = recall_table(report["recall"], "against every vector by the true kernel")
     return [
         Section("Queries and their best hits", rows=rows, true_neighbours=HITS),
