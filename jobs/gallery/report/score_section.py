@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binned_statistic
 
 from mercore.jobs.comparison.plot import COLOURS, draw
 from mercore.jobs.gallery.page import Plot, Section, Table
@@ -116,6 +115,8 @@ def _draw_pairs(
     ax: "Axes", *, approximate: Values, true: Values, names: tuple[str, str], line: bool
 ) -> None:
     """Draw a histogram of pairs, the median of each column, and perhaps the line of equality."""
+    from scipy.stats import binned_statistic
+
     counts, x, y = np.histogram2d(true, approximate, bins=BINS)
     shades = np.empty((BINS, BINS, 4))
     shades[..., :3] = BLUE
