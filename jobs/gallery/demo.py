@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_sample_images
 
-from mercore.jobs import api
 from mercore.jobs.gallery import tiles as tiling
 from mercore.jobs.gallery.page import (
     HITS,
@@ -26,9 +25,14 @@ from mercore.jobs.gallery.page import (
     write_page,
 )
 from mercore.jobs.options import Report
-from mercore.jobs.resources.execution import available_cores
+from mercore.jobs.resources.execution import Execution, available_cores
+from mercore.jobs.verbs.encode import EncodeOptions, open_encode
 from mercore.jobs.verbs.evaluate import recalls
+from mercore.jobs.verbs.info import open_info
 from mercore.jobs.verbs.ingest import IngestOptions, IngestTask
+from mercore.jobs.verbs.inputs import KernelOptions
+from mercore.jobs.verbs.search import open_search
+from mercore.jobs.verbs.search_task import SearchOptions
 from mercore.pipeline.encoders.aska import AskaSpec
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
@@ -112,7 +116,12 @@ def run(
     _ingest(TileSource(held.base, "tiles of sample photographs"), base)
     _ingest(TileSource(held.queries, "held-out tiles"), queries)
     gist_seconds = time.perf_counter() - began
-    encoded = api.encode(base, codes, kernel=kernel, encoder=spec)
+    encoding = EncodeOptions(
+        kernel=KernelOptions(name=kernel),
+        encoder=spec,
+        execution=Execution(threads_option="workers"),
+    )
+    encoded = open_encode(base, codes, encoding).run()
     searches = {
         CODES: _searched(codes, queries),
         RERANKING: _searched(codes, queries, rerank=RERANKED),
@@ -126,7 +135,7 @@ def run(
         "tiles": len(held.base),
         "queries": len(held.queries),
         "gist_seconds": round(gist_seconds, 2),
-        "vectors": api.info(base),
+        "vectors": open_info(base).run(),
         "encode": encoded,
         "search": {name: figures for name, (figures, _) in searches.items()},
         "recall": {name: recalls(hits, truth) for name, hits in found.items()},
@@ -154,10 +163,15 @@ def _searched(
     store: str, queries: str, *, rerank: int | None = None, kernel: str | None = None
 ) -> tuple[Report, Hits]:
     """Search with all queries, after a few that are not timed."""
+    options = SearchOptions(
+        k=FOUND,
+        rerank=rerank,
+        kernel=KernelOptions(name=kernel),
+        execution=Execution(threads=available_cores()),
+    )
 
     def search(rows: str | NDArray[Any]) -> tuple[Report, Hits]:
-        threads = available_cores()
-        return api.search(store, rows, k=FOUND, rerank=rerank, kernel=kernel, threads=threads)
+        return open_search(store, rows, options).run()
 
     search(open_rows(queries).read(0, WARMING))
     return search(queries)
