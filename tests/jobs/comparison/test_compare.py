@@ -343,11 +343,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
         f"encoder {ASKA}: operations sets sparsity. Fix: leave one of them out.",
     ),
     (
-        {"encoders": ["kpca"], "bytes": 5},
-        "encoder kpca: no code fits: found at least 8 bytes a row, expected at most 5. Fix: "
-        "bytes=8",
-    ),
-    (
         {"ranks": "1,601"},
         "ranks are numbers from 1 to 600, the rows of the store, with commas: found '1,601'. "
         'Fix: ranks="1,10,100"',
@@ -356,11 +351,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"rerank": "0,x"},
         "rerank takes whole numbers from 0 on, with commas: found '0,x'. Fix: "
         'rerank="0,100,1000"',
-    ),
-    (
-        {"rerank": 20},
-        "rerank is out of range: found 20, expected k = 30 to 600, the rows of the store. Fix: "
-        "rerank=300",
     ),
     (
         {"threads": 0},
