@@ -182,7 +182,7 @@ def open_source_vectors(
     found = next((each for each in errors if not isinstance(each, NotFoundError)), errors[0])
     if isinstance(found, NotFoundError):
         raise NotFoundError(
-            f"{str(found).removesuffix('.')}. {codes.where} was encoded from it: name its new "
+            f"{found.message.removesuffix('.')}. {codes.where} was encoded from it: name its new "
             f"path with {option('vectors')}."
         )
     raise found
