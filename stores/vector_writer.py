@@ -141,7 +141,7 @@ class RowWriter(ABC):
     def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
         """Publish rows as the chunk of a part; return its entry for the receipt."""
         column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
-        data = encode_chunk(column, part, rows)
+        data = encode_chunk(column, rows)
         self._publish(part, column.chunk_key(part), data)
         return chunk_entry(data)
 

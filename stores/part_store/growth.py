@@ -98,7 +98,7 @@ def undo_growth(store: PartStore) -> None:
         return
     for name in store.layout.column_names:
         column = store.layout.column(name)
-        data = encode_chunk(column, part, store.read_chunk(receipt, name))
+        data = encode_chunk(column, store.read_chunk(receipt, name))
         if chunk_entry(data) != receipt.chunks[name]:  # another version of a compressor
             receipt = replace(receipt, chunks={**receipt.chunks, name: chunk_entry(data)})
             store.receipt_file(part).publish(receipt_bytes(receipt, store.layout.parts))

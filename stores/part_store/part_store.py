@@ -93,7 +93,7 @@ class PartStore:
         for name in self.layout.column_names:
             assert shapes[name] == (stop - start, *self.layout.column(name).shape[1:]), name
         encoded = (
-            (name, encode_chunk(self.layout.column(name), part, columns[name]))
+            (name, encode_chunk(self.layout.column(name), columns[name]))
             for name in self.layout.column_names
         )
         earlier = self.ungrown_receipt(part)

@@ -72,7 +72,7 @@ def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
             "Fix: fewer columns."
         )
     row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None, :]
-    return encode_chunk(receipts_column(parts), receipt.part, row)
+    return encode_chunk(receipts_column(parts), row)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt | None:

@@ -31,7 +31,7 @@ def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[t
     """Yield the key and the bytes of every chunk of the model."""
     for name, values in model.items():
         column = model_column(name, header.layout.model[name])
-        yield f"model/{column.chunk_key(0)}", encode_chunk(column, 0, np.asarray(values))
+        yield f"model/{column.chunk_key(0)}", encode_chunk(column, np.asarray(values))
 
 
 def write_skeleton(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
