@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
-from mercore.stores.part_store.growth import grown_layout, is_growing_to_another, undo_growth
+from mercore.stores.part_store.growth import begin_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.skeleton import publish_model, root_metadata
+from mercore.stores.part_store.skeleton import root_metadata
 from mercore.stores.spec import in_words, to_json
 from mercore.stores.vectors import dropped_name, dropped_rows
 
@@ -195,13 +195,8 @@ class DerivedStore:
         ----------
         model : the arrays that the model of the next state has beyond the old one
         """
-        old = self.store
-        layout = grown_layout(old.header, rows, model_entries(model))
-        header = Header(kind=self.kind, spec=to_json(spec), layout=layout, notes=old.header.notes)
-        if is_growing_to_another(old, header):
-            undo_growth(old)
-        publish_model(old.location, header, model)
-        return type(self)(PartStore(old.location, header))
+        header = begin_growth(self.store, spec, rows, model)
+        return type(self)(PartStore(self.store.location, header))
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.

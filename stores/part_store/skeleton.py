@@ -1,7 +1,7 @@
-"""The skeleton of a store: all metadata and the model, so every file except the parts."""
+"""The metadata of a store and its model: every file except the parts."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,45 +11,17 @@ from numpy.typing import NDArray
 from mercore.stores.errors import NotFoundError
 from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.part_store.column import column_metadata, encode_chunk, same_metadata
-from mercore.stores.part_store.header import Header, header_attributes, model_column
+from mercore.stores.part_store.header import Header, Layout, header_attributes, model_column
 from mercore.stores.part_store.receipts import receipts_column
 
+File = tuple[str, bytes]  # the key of a file below a store, and its bytes
 
-def metadata_files(header: Header) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the bytes of every ``zarr.json`` of a store."""
-    layout = header.layout
+
+def metadata_files(header: Header) -> Iterator[File]:
+    """Yield every ``zarr.json`` of a store."""
     yield ROOT, root_metadata(header)
-    for column in (*map(layout.column, layout.column_names), receipts_column(layout.parts)):
-        yield f"{column.name}/zarr.json", column_metadata(column)
-    if layout.model:
-        yield "model/zarr.json", _group_json({})
-    for name, entry in layout.model.items():
-        yield f"model/{name}/zarr.json", column_metadata(model_column(name, entry))
-
-
-def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the bytes of every chunk of the model."""
-    for name, values in model.items():
-        column = model_column(name, header.layout.model[name])
-        yield f"model/{column.chunk_key(0)}", encode_chunk(column, np.asarray(values))
-
-
-def write_skeleton(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
-    """Write the skeleton of a new store, except the metadata of its root."""
-    for key, data in _files(header, model):
-        if key != ROOT:
-            (location / key).publish(data)
-
-
-def publish_model(location: Location, header: Header, model: Mapping[str, NDArray[Any]]) -> None:
-    """Publish the given arrays of the model of a header, with their metadata."""
-    below = tuple(f"model/{name}/" for name in model)
-    if model:
-        for key, data in metadata_files(header):
-            if key == f"model/{ROOT}" or key.startswith(below):
-                (location / key).publish(data)
-    for key, data in model_files(header, model):
-        (location / key).publish(data)
+    yield from columns_metadata(header.layout)
+    yield from _model_metadata(header.layout, header.layout.model)
 
 
 def root_metadata(header: Header) -> bytes:
@@ -57,14 +29,38 @@ def root_metadata(header: Header) -> bytes:
     return _group_json(header_attributes(header))
 
 
-def restore_skeleton(
-    location: Location, header: Header, model: Mapping[str, NDArray[Any]]
-) -> list[str]:
-    """Write missing and wrong files of the skeleton again; return their keys."""
-    wrong = [(key, data) for key, data in _files(header, model) if not holds(location, key, data)]
-    for key, data in wrong:
+def columns_metadata(layout: Layout) -> Iterator[File]:
+    """Yield the ``zarr.json`` of each column, and of the receipts."""
+    for column in (*map(layout.column, layout.column_names), receipts_column(layout.parts)):
+        yield f"{column.name}/{ROOT}", column_metadata(column)
+
+
+def _model_metadata(layout: Layout, names: Iterable[str]) -> Iterator[File]:
+    """Yield the ``zarr.json`` of the group of the model, and of the named arrays in it."""
+    for number, name in enumerate(names):
+        if number == 0:
+            yield f"model/{ROOT}", _group_json({})
+        yield f"model/{name}/{ROOT}", column_metadata(model_column(name, layout.model[name]))
+
+
+def model_files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[File]:
+    """Yield the metadata and the chunks of some arrays of the model."""
+    yield from _model_metadata(header.layout, model)
+    for name, values in model.items():
+        column = model_column(name, header.layout.model[name])
+        yield f"model/{column.chunk_key(0)}", encode_chunk(column, np.asarray(values))
+
+
+def files_beside_parts(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[File]:
+    """Yield every file of a store except its parts and the metadata of its root."""
+    yield from columns_metadata(header.layout)
+    yield from model_files(header, model)
+
+
+def publish_files(location: Location, files: Iterable[File]) -> None:
+    """Publish files of a store, one after another."""
+    for key, data in files:
         (location / key).publish(data)
-    return [key for key, _ in wrong]
 
 
 def wrong_metadata(location: Location, header: Header) -> list[str]:
@@ -72,21 +68,20 @@ def wrong_metadata(location: Location, header: Header) -> list[str]:
 
     Until a growth is finished, columns may have their length of before.
     """
-    wrong = [key for key, data in metadata_files(header) if not holds(location, key, data)]
-    if not wrong or not header.layout.grown_from:
-        return wrong
-    before = replace(header.layout, rows=header.layout.grown_from[-1]["rows"])
-    earlier = dict(metadata_files(replace(header, layout=before)))
-    return [key for key in wrong if key == ROOT or not holds(location, key, earlier[key])]
+    wrong = wrong_files(location, metadata_files(header))
+    if wrong and header.layout.grown_from:
+        before = replace(header.layout, rows=header.layout.grown_from[-1]["rows"])
+        earlier = {**dict(wrong), **dict(columns_metadata(before))}
+        wrong = wrong_files(location, [(key, earlier[key]) for key, _ in wrong])
+    return [key for key, _ in wrong]
 
 
-def _files(header: Header, model: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, bytes]]:
-    """Yield the key and the bytes of every file of the skeleton."""
-    yield from metadata_files(header)
-    yield from model_files(header, model)
+def wrong_files(location: Location, files: Iterable[File]) -> list[File]:
+    """Return those files that are missing in a store, or say something else there."""
+    return [(key, data) for key, data in files if not _holds(location, key, data)]
 
 
-def holds(location: Location, key: str, data: bytes) -> bool:
+def _holds(location: Location, key: str, data: bytes) -> bool:
     """Return whether a file holds ``data``, or metadata that says the same in other words."""
     try:
         stored = (location / key).read()

@@ -274,16 +274,19 @@ def test_vectors_that_grow_again_after_a_kill_have_the_same_codes(
         assert files_of(store) in ends
 
 
-def test_a_damaged_model_of_grown_codes_is_fitted_again(
-    vectors: Path, rows: NDArray[np.float32]
+@pytest.mark.parametrize("files", ["model/**/c/0*", "receipts/c/1/0"])
+def test_damaged_files_of_grown_codes_are_written_again(
+    files: str, vectors: Path, rows: NDArray[np.float32]
 ) -> None:
+    """The model is fitted again; the part that grew has lost its receipt, and is encoded again."""
     codes = vectors.with_name("codes")
     encode(vectors, codes)
     append(vectors, rows[OLD:])
     encode(vectors, codes)
     whole = files_of(codes)
-    for file in sorted((codes / "model").rglob("c/0*")):
+    for file in sorted(codes.glob(files)):
         if file.is_file():
             file.write_bytes(b"damaged")
+    assert files_of(codes) != whole
     encode(vectors, codes)
     assert files_of(codes) == whole
