@@ -72,7 +72,7 @@ class DerivedStore:
 
     @classmethod
     def resume(cls, path: Where, spec: object, layout: Layout) -> Self | None:
-        """Open the store of this spec and layout, but any model; None if nothing is at ``path``.
+        """Open the store of this spec and layout, with any model; None if nothing is at ``path``.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class DerivedStore:
 
     @classmethod
     def open(cls, path: Where) -> Self:
-        """Open a store that the verb wrote.
+        """Open a store of this kind.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class DerivedStore:
 
     @property
     def _states(self) -> int:
-        """Number of states that the store has had, with its present one."""
+        """Number of states of the store: the earlier ones and the present one."""
         return len(self.store.layout.grown_from) + 1
 
     @property
@@ -179,15 +179,15 @@ class DerivedStore:
         _ = self.receipts
 
     def undone_parts(self, first: int = 0) -> dict[int, str]:
-        """Check the parts from ``first`` on; return those to do, with their faults.
+        """Check the parts from ``first`` on; return the parts to do, each with its fault.
 
-        The fault of a part that was not done is "".
+        The fault of a part that has no receipt is "".
         """
-        reasons = self.store.each_part(self._why_undone, first)
-        return {part: reason for part, reason in enumerate(reasons, first) if reason is not None}
+        faults = self.store.each_part(self.store.check_part, first)
+        return {part: fault for part, fault in enumerate(faults, first) if fault is not None}
 
     def grown_to(self, spec: object, rows: int, model: dict[str, NDArray[Any]]) -> Self:
-        """Return the next state of the store, with more rows, for the writing of its parts.
+        """Open the next state of the store, which has more rows, to write its parts.
 
         Readers see the old state until ``publish_growth``.
 
@@ -225,13 +225,6 @@ class DerivedStore:
         self.__dict__.pop("model", None)
         return written
 
-    def _why_undone(self, part: int) -> str | None:
-        try:
-            receipt = self.store.receipt(part)
-        except (IntegrityError, FormatError) as error:
-            return str(error)
-        return "" if receipt is None else self.store.check_part(part)
-
 
 def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
     """Return the notes of a store at ``path`` that say where its vectors are."""
@@ -255,7 +248,7 @@ def _difference(stored: Header, wanted: Header) -> str:
 
 
 def _parameters(header: Header) -> dict[str, Any]:
-    """Return what decides a store: the fields of its spec, those of its encoder, and counts."""
+    """Return the parameters of a store: the fields of its spec and its encoder, and its layout."""
     spec = dict(header.spec)
     encoder = spec.pop("encoder", {})
     first: dict[str, Any] = {key: spec.pop(key) for key in ("source", "kernel") if key in spec}

@@ -43,11 +43,11 @@ COUNTS = ("source_rows", "dropped_rows", "duplicate_rows", *(f"{kind}_rows" for 
 def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
     """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1.
 
-    A store of at most ``rows`` rows that are fewer has a smaller chunk: see ``small_part_rows``.
+    A store of at most ``rows`` rows may have smaller chunks: see ``small_part_rows``.
     """
     row_bytes = dims * dtype.itemsize
-    most = 1 << (max(1, CHUNK_BYTES // row_bytes).bit_length() - 1)
-    return most if rows is None else small_part_rows(rows, row_bytes, most)
+    max_rows = 1 << (max(1, CHUNK_BYTES // row_bytes).bit_length() - 1)
+    return max_rows if rows is None else small_part_rows(rows, row_bytes, max_rows)
 
 
 class RowWriter(ABC):
@@ -119,9 +119,9 @@ class RowWriter(ABC):
             self._parts, self._filled = self._parts + 1, 0
         self._wait_for(WRITERS)
 
-    def _wait_for(self, most: int) -> None:
-        """Wait until at most this number of chunks is not published."""
-        while len(self._writes) > most:
+    def _wait_for(self, max_writes: int) -> None:
+        """Wait until at most ``max_writes`` chunks are still to be published."""
+        while len(self._writes) > max_writes:
             self._chunks.append(self._writes.popleft().result())
 
     def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class VectorAppender(RowWriter):
 
 
 def ready_to_grow(where: Where) -> VectorStore:
-    """Open a store whose lease is held; finish or undo the append that was killed, if one was.
+    """Open a store whose lease is held; finish or undo an append that was killed.
 
     The store has its old rows if the append was killed before the new header.
 

@@ -51,7 +51,7 @@ class Column:
         return self.compressor == "none"
 
     def can_take(self, size: int) -> bool:
-        """Return whether the file of a chunk can have a size; compressors add a little."""
+        """Return whether the file of a chunk can have this size; compressors may add a little."""
         full = self.chunk_bytes + CHECKSUM_BYTES
         return size == full if self.is_plain else size <= 2 * full + COMPRESSOR_BYTES
 

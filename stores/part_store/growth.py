@@ -153,7 +153,7 @@ def _undo_part(store: PartFiles, kept: str | None = None) -> None:
     if receipt is None or receipt.grown.get("job", kept) == kept:
         return
     for name, column in store.columns.items():
-        rows = store.decoded(receipt, column, store.read_file(receipt, column))
+        rows = store.decode_file(receipt, column, store.read_file(receipt, column))
         data = encode_chunk(column, rows)
         if chunk_entry(data) != receipt.chunks[name]:  # another version of a compressor
             receipt = replace(receipt, chunks={**receipt.chunks, name: chunk_entry(data)})

@@ -134,7 +134,9 @@ class PartFiles:
         self.check_size(receipt, column, size_read)
         raise AssertionError("a file of a stated size was not read")
 
-    def decoded(self, receipt: Receipt, column: Column, data: NDArray[np.uint8]) -> NDArray[Any]:
+    def decode_file(
+        self, receipt: Receipt, column: Column, data: NDArray[np.uint8]
+    ) -> NDArray[Any]:
         """Return the rows in a checked file, dtype[rows of the part(, width)].
 
         They are a view of the file's bytes, unless the column is compressed.

@@ -164,7 +164,7 @@ class PartStore(PartFiles):
             If the chunk is missing, truncated, differs by a bit, or is none of the column.
         """
         column = self.columns[name]
-        return self.decoded(receipt, column, self._read_current(receipt, column, buffer))
+        return self.decode_file(receipt, column, self._read_current(receipt, column, buffer))
 
     def check_chunk(
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
@@ -182,9 +182,10 @@ class PartStore(PartFiles):
             self.read_model()
         except IntegrityError as error:
             faults.append(str(error))
-        for fault in self.each_part(self.check_part):
+        for part, fault in enumerate(self.each_part(self.check_part)):
             if fault is not None:
-                faults.append(fault)
+                undone = f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
+                faults.append(fault or undone)
             advance(1)
         return faults
 
@@ -197,13 +198,13 @@ class PartStore(PartFiles):
         return self.location.each(function, range(first, self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
-        """Read every byte of a part; return its fault, or None."""
+        """Read every byte of a part; return its fault, "" if it is not done, or None."""
         try:
             receipt = self.receipt(part)
             if receipt is None:
-                return f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
-            for column in self.columns.values():
-                self.check_chunk(receipt, column.name)
+                return ""
+            for name in self.columns:
+                self.check_chunk(receipt, name)
         except (IntegrityError, FormatError) as error:
             return str(error)
         return None

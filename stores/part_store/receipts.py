@@ -85,7 +85,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
     Raises
     ------
     FormatError
-        If the receipt is whole, but of another format version.
+        If its bytes are right, but it is of another format version.
     """
     if len(data) != RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
         return None
@@ -97,7 +97,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
 
 
 def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> None:
-    """Refuse a receipt that does not describe a file of a possible size for each column.
+    """Refuse a receipt unless it states a file of a possible size for each column.
 
     Raises
     ------

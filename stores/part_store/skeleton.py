@@ -66,7 +66,7 @@ def publish_files(location: Location, files: Iterable[File]) -> None:
 def wrong_metadata(location: Location, header: Header) -> list[str]:
     """Return the keys of the metadata files that are missing or disagree with the header.
 
-    Until a growth is finished, columns may have their length of before.
+    Until a growth is finished, the metadata of columns may state the rows of the state before.
     """
     wrong = wrong_files(location, metadata_files(header))
     if wrong and header.layout.grown_from:
