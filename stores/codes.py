@@ -34,5 +34,4 @@ class CodeStore(DerivedStore):
 
 
 create_or_resume = CodeStore.create_or_resume
-resume = CodeStore.resume
 open_code_store = CodeStore.open

@@ -58,44 +58,67 @@ class DerivedStore:
         ExistsError
             If something else lies at ``path``; the message names what differs.
         """
-        store = cls.resume(path, spec, layout)
+        store = cls.begun(path)
         if store is not None:
-            return store
-        notes = _source_notes(path, source_path)
-        header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
+            return store.resumed(spec, layout)
         try:
-            return cls(create(path, header, model))
+            return cls.create(path, spec, layout, model, source_path=source_path)
         except ExistsError:  # another process has made a store there
-            store = cls.resume(path, spec, layout)
+            store = cls.begun(path)
             assert store is not None
-            return store
+            return store.resumed(spec, layout)
 
     @classmethod
-    def resume(cls, path: Where, spec: object, layout: Layout) -> Self | None:
-        """Open the store of this spec and layout, with any model; None if nothing is at ``path``.
+    def create(
+        cls,
+        path: Where,
+        spec: object,
+        layout: Layout,
+        model: dict[str, NDArray[Any]],
+        *,
+        source_path: Where,
+    ) -> Self:
+        """Create the store of this spec and layout at ``path``, where nothing may be."""
+        notes = _source_notes(path, source_path)
+        header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
+        return cls(create(path, header, model))
+
+    @classmethod
+    def begun(cls, path: Where) -> Self | None:
+        """Open the store at ``path``, finished or not; None if nothing is there.
 
         Raises
         ------
         ExistsError
-            If something else lies at ``path``; the message names what differs.
+            If something else is there.
         """
         try:
-            stored = open_header(path)
+            return cls.open(path)
         except NotFoundError:
             return None
         except FormatError:
             raise ExistsError(
-                f"{path} exists and is no store of mercore: expected a new path. Fix: name "
-                "another, or remove it."
+                f"{path} exists and is no {cls.called}: expected one that is begun, or a new path. "
+                "Fix: name another."
             ) from None
+
+    def resumed(self, spec: object, layout: Layout) -> Self:
+        """Return this store if it has this spec and layout, with any model.
+
+        Raises
+        ------
+        ExistsError
+            If it has others; the message names what differs.
+        """
+        stored = self.store.header
         layout = replace(layout, model=stored.layout.model, grown_from=stored.layout.grown_from)
-        wanted = Header(kind=cls.kind, spec=to_json(spec), layout=layout)
+        wanted = Header(kind=self.kind, spec=to_json(spec), layout=layout)
         if stored.spec_digest != wanted.spec_digest:
             raise ExistsError(
-                f"{path} is another store: it differs in {_difference(stored, wanted)}. "
+                f"{self.where} is another store: it differs in {_difference(stored, wanted)}. "
                 "Fix: give the options it was made with, or name another path."
             )
-        return cls(PartStore(path, stored))
+        return self
 
     @classmethod
     def open(cls, path: Where) -> Self:
@@ -170,7 +193,7 @@ class DerivedStore:
         """Record the path of the vectors, if it is a new one; needs the lease of the store."""
         header, found = self.store.header, _source_notes(self.where, source_path)
         if found != {key: header.notes.get(key) for key in found}:
-            header = replace(header, notes={**header.notes, **found})
+            header = replace(header, notes={**header.notes, **found}, text=None)
             (self.store.location / ROOT).publish(root_metadata(header))
             self.store = PartStore(self.store.location, header)
 
@@ -221,7 +244,7 @@ class DerivedStore:
                     "expected those of its header. Fix: restore the model from a copy, or "
                     "write the store to a new path."
                 ) from error
-        written = self.store.restore(model)
+        written = self.store.restore(model, self.store.header.text)
         self.__dict__.pop("model", None)
         return written
 
@@ -234,8 +257,6 @@ def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
 
 def _difference(stored: Header, wanted: Header) -> str:
     """Name the fields in which two headers differ, with both values."""
-    if stored.kind != wanted.kind:
-        return f"kind ({stored.kind}, not {wanted.kind})"
     ours, theirs = _parameters(wanted), _parameters(stored)
     differing = [
         key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)

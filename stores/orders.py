@@ -66,5 +66,4 @@ class OrderStore(DerivedStore):
 
 
 create_or_resume = OrderStore.create_or_resume
-resume = OrderStore.resume
 open_order_store = OrderStore.open

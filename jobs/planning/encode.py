@@ -21,7 +21,7 @@ from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import encoded_bytes
 from mercore.jobs.resources.execution import available_cores
 from mercore.jobs.resources.limits import INTERPRETER_BYTES
-from mercore.jobs.verbs.encode import EncodeTask, begun_codes
+from mercore.jobs.verbs.encode import EncodeTask, resumed_codes
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes
 from mercore.pipeline.encoders import Encoder
 from mercore.pipeline.parallel import over_parts
@@ -86,7 +86,7 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     task = task.with_choice()
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
-    begun = begun_codes(work, codes)
+    begun = resumed_codes(work, CodeStore.begun(codes))
     with connect(execution) as client:
         here = sum(client.nthreads().values())
     loaded += time.perf_counter() - began  # the job also chooses and connects

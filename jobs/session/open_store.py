@@ -15,7 +15,7 @@ from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
 from mercore.jobs.session.keywords import speaks_keywords
 from mercore.jobs.verbs.exact import check_bounds
-from mercore.jobs.verbs.inputs import KernelOptions, kind_of
+from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.search_task import (
     DEFAULT_K,
     SearchOptions,
@@ -39,9 +39,10 @@ from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import VectorCache, Vectors, original_ids
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
@@ -65,13 +66,14 @@ class OpenStore:
         self, store: str, *, kernel: KernelOptions, vectors: str | None, execution: Execution
     ) -> None:
         execution.check()
-        if kind_of(store) == ORDERS:
+        stored = open_stored(store)
+        if isinstance(stored, OrderStore):
             raise InputError(
                 f"{store} holds sorted orders, which cannot stay open: expected vectors, codes or "
                 "bounds. Fix: mercore.search(orders, queries)."
             )
         self.where = store
-        self._opened = open_searched(store, SearchOptions(kernel=kernel))
+        self._opened = open_searched(store, stored, SearchOptions(kernel=kernel))
         self._moved = vectors
         self._threads = execution.thread_count
         self._memory = _free_memory() if execution.memory is None else execution.memory
@@ -120,6 +122,7 @@ class OpenStore:
                 "rerank out."
             )
         asked = self._opened.open_queries(queries)
+        check_queries(asked, self.kernel, self.dims, self.where)
         with self._libraries.limit(limits=1):
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
 
@@ -162,7 +165,6 @@ class OpenStore:
         if self._opened.codes is not None:
             check_bounds(self._opened.codes)
         kernel, exact = self._opened.kernel, self._exact
-        check_queries(queries, kernel, self.dims, self.where)
         answers = concatenate_answers(
             [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )

@@ -18,9 +18,9 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
 from mercore.jobs.verbs.inputs import exclusive, executor_for
 from mercore.jobs.verbs.search_task import (
+    Opened,
     SearchOptions,
     SearchTask,
-    open_searched,
     open_source_vectors,
 )
 from mercore.pipeline.encode import encoder_of, spec_of
@@ -149,8 +149,10 @@ class ExactTask(SearchTask):
             )
 
 
-def open_exact(store: str, queries: AnyQueries, options: SearchOptions) -> ExactTask:
-    """Open the inputs of an exact search, and check them.
+def open_exact(
+    store: str, opened: Opened, queries: AnyQueries, options: SearchOptions
+) -> ExactTask:
+    """Open the other inputs of an exact search of an open store, and check them.
 
     Raises
     ------
@@ -162,7 +164,6 @@ def open_exact(store: str, queries: AnyQueries, options: SearchOptions) -> Exact
         refuse_unused(
             "relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed
         )
-    opened = open_searched(store, options)
     codes, vectors = opened.codes, opened.vectors
     if codes is not None:
         check_bounds(codes)

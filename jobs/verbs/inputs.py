@@ -15,13 +15,11 @@ from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
 from mercore.pipeline.search.choose_gamma import median_gamma
 from mercore.pipeline.search.executor import Executor
-from mercore.stores.errors import InputError, NotFoundError
-from mercore.stores.formats import split_member
+from mercore.stores.errors import InputError
 from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.header import open_header
-from mercore.stores.rows import is_store
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import Vectors
 
 
@@ -162,13 +160,9 @@ def gamma_of(gamma: float | str | None) -> float | str | None:
 
 
 def kind_of(store: str) -> str:
-    """Return "codes", "vectors" or "foreign"."""
-    location = location_of(store)
-    if is_store(location):
-        return open_header(location).kind
-    if not location.exists() and split_member(store)[1] is None:
-        raise NotFoundError(f"{store} does not exist: expected a store. Fix: check the path.")
-    return "foreign"
+    """Return "codes", "orders", "vectors" or "foreign"."""
+    opened = open_stored(store)
+    return "foreign" if opened is None else opened.kind
 
 
 def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:

@@ -19,7 +19,7 @@ from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
-from mercore.stores.orders import OrderStore, open_order_store
+from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import AnyQueries, open_rows
 from mercore.stores.vectors import Vectors
@@ -89,7 +89,9 @@ class OrderTask(SearchTask):
         return report, found.hits
 
 
-def open_order_search(store: str, queries: AnyQueries, options: SearchOptions) -> OrderTask:
+def open_order_search(
+    store: str, orders: OrderStore, queries: AnyQueries, options: SearchOptions
+) -> OrderTask:
     """Open the inputs of a search of sorted orders, and check them.
 
     Raises
@@ -104,7 +106,6 @@ def open_order_search(store: str, queries: AnyQueries, options: SearchOptions) -
         relaxed=options.relaxed,
     )
     refuse_unused(f"{store} has its kernel already", linear_map=options.kernel.linear_map)
-    orders = open_order_store(store)
     custom = custom_kernel_of(orders, options.kernel.name)
     each = orders.orders * 2 * (1 + (options.neighbours or 0))
     batch = options.batch or min(BATCH, max(1, CANDIDATES // each))

@@ -13,21 +13,21 @@ from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
-from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, kind_of
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
-from mercore.stores.rows import AnyQueries, open_rows, open_vectors
-from mercore.stores.vectors import EarlierVectors, Vectors
+from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
+from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore
 
 DEFAULT_BATCH = 1024
 DEFAULT_K = 100
@@ -127,17 +127,21 @@ class Opened(NamedTuple):
         return mapped_source(open_rows(queries), self.linear_map)
 
 
-def open_searched(store: str, options: SearchOptions) -> Opened:
+def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> Opened:
     """Open codes, which have their kernel, or vectors, which need one; refuse options without use.
+
+    Parameters
+    ----------
+    stored : the store that lies at the path ``store``; None if a foreign array does
 
     Raises
     ------
     MercoreError
-        If the store does not exist, or the kernel does not fit it.
+        If it holds neither codes nor vectors, or the kernel does not fit it.
     """
     kernel = options.kernel
-    if kind_of(store) == "codes":
-        codes = open_code_store(store)
+    if isinstance(stored, CodeStore):
+        codes = stored
         custom = custom_kernel_of(codes, kernel.name)
         refuse_unused(f"{store} has its kernel already", linear_map=kernel.linear_map)
         of_codes = kernel_from_spec(codes.spec.kernel, custom)
@@ -145,7 +149,8 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
         return Opened(codes, None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     linear_map = kernel.open_map()
-    vectors = mapped_vectors(open_vectors(store), linear_map)
+    rows = stored if isinstance(stored, VectorStore) else open_vectors(store)
+    vectors = mapped_vectors(rows, linear_map)
     if not kernel.name:
         raise InputError(
             f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found "

@@ -68,7 +68,7 @@ def begin_growth(
         model={**before.model, **model_entries(model)},
         grown_from=[*before.grown_from, state],
     )
-    header = replace(old.header, spec=to_json(spec), layout=layout)
+    header = replace(old.header, spec=to_json(spec), layout=layout, text=None)
     _undo_part(old, header.spec_digest)
     publish_files(old.location, model_files(header, model))
     return header

@@ -209,15 +209,17 @@ class PartStore(PartFiles):
             return str(error)
         return None
 
-    def restore(self, model: Mapping[str, NDArray[Any]]) -> list[str]:
+    def restore(self, model: Mapping[str, NDArray[Any]], root: bytes | None = None) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.
 
         Parameters
         ----------
         model : the arrays that the store was created with
+        root : the metadata of the store's root, if they have been read
         """
-        root = [(ROOT, root_metadata(self.header))]
-        files = chain(root, files_beside_parts(self.header, model))
+        expected = root_metadata(self.header)
+        beside = files_beside_parts(self.header, model)
+        files = beside if root == expected else chain([(ROOT, expected)], beside)
         wrong = wrong_files(self.location, files)
         publish_files(self.location, wrong)
         return [key for key, _ in wrong]
@@ -305,5 +307,6 @@ def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> P
     location.check_new()
     with location.draft() as draft:
         publish_files(draft.location, files_beside_parts(header, model))
-        draft.finish(root_metadata(header))
-    return PartStore(location, header)
+        root = root_metadata(header)
+        draft.finish(root)
+    return PartStore(location, replace(header, text=root))

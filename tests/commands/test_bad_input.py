@@ -471,19 +471,19 @@ def codes_of_another_job(folder: Path) -> Words:
     ]
 
 
-@case(2, "exists and is no store of mercore")
+@case(2, "exists and is no code store")
 def folder_in_the_codes_place(folder: Path) -> Words:
     (folder / "codes").mkdir()
     return encode_good(folder)
 
 
-@case(2, "exists and is no store of mercore")
+@case(2, "exists and is no code store")
 def file_in_the_codes_place(folder: Path) -> Words:
     (folder / "codes").write_text("mine")
     return encode_good(folder)
 
 
-@case(2, "is another store: it differs in kind (vectors, not codes)")
+@case(2, "exists and is no code store")
 def vectors_in_the_codes_place(folder: Path) -> Words:
     return ["encode", folder / "good/vectors", folder / "good/vectors", *ENCODE]
 

@@ -135,8 +135,8 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "codes onto a file": (
         ("encode", "base", "q.npy", *ASKA),
-        "q.npy exists and is no store of mercore: expected a new path. Fix: name another, or "
-        "remove it.",
+        "q.npy exists and is no code store: expected one that is begun, or a new path. Fix: name "
+        "another.",
     ),
     "codes onto those of another job": (
         ("encode", "base", "aska", *PQ),
@@ -274,7 +274,7 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
         ),
         (
             ("encode", "new", "q.npy", *ASKA),
-            "q.npy exists and holds no codes: expected codes that are begun, or a new",
+            "q.npy exists and is no code store: expected one that is begun, or a new",
         ),
         (
             ("encode", "new", "x", *CHI2, "--landmarks", 4),

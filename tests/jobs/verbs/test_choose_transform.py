@@ -96,7 +96,7 @@ class TestRefusedBeforeAnyChoice:
         plain, new = tmp_path / "plain", tmp_path / "new"
         succeed("encode", folder / "vectors", plain, "--kernel", "chi2", *ENCODER, *PARTS)
         cases: list[tuple[Path, tuple[object, ...], str]] = [
-            (folder / "vectors", (), "exists and holds no codes: expected codes that are begun"),
+            (folder / "vectors", (), "exists and is no code store: expected one that is begun"),
             (
                 plain,
                 (),

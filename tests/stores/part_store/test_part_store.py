@@ -552,21 +552,13 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     plan = plan_encode(vectors, make_kernel("chi2"), SPEC)
     (tmp_path / "file").write_bytes(b"precious")
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / "file", tmp_path / "folder"):
+    for path in (tmp_path / "file", tmp_path / "folder", Path(vectors.where)):
         message = (
-            f"{path} exists and is no store of mercore: expected a new path. Fix: name "
-            "another, or remove it."
+            f"{path} exists and is no code store: expected one that is begun, or a new path. "
+            "Fix: name another."
         )
         refused(
             partial(create_or_resume, path, plan.spec, plan.layout, plan.model, source_path=path),
             ExistsError,
             message,
         )
-    refused(
-        lambda: create_or_resume(
-            Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path
-        ),
-        ExistsError,
-        f"{vectors.where} is another store: it differs in kind (vectors, not codes). "
-        "Fix: give the options it was made with, or name another path.",
-    )
