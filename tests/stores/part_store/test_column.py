@@ -1,4 +1,4 @@
-"""A column is a Zarr array like any other: what we write Zarr reads, and the reverse, under every
+"""A column is a Zarr array like any other: its files have the bytes that Zarr writes, under every
 compressor."""
 
 import warnings
@@ -160,12 +160,14 @@ def test_metadata_and_chunks_have_the_bytes_that_zarr_writes(compressor: str) ->
             compressors=zarr_codecs(compressor),
             filters=None,
             fill_value=0,
+            config={"write_empty_chunks": True},  # else a part of zeros would be no file
         )
         with in_case(dtype=dtype, width=width):
             assert column_metadata(column) == files["zarr.json"].to_bytes()
         if (dtype, width) not in WRITTEN:
             continue
-        values = np.arange(1, 1 + np.prod(column.shape)).reshape(column.shape).astype(dtype)
+        values = np.arange(np.prod(column.shape)).reshape(column.shape).astype(dtype)
+        values[:4] = 0
         array[:] = values
         for part in (0, 1):
             ours = encode_chunk(column, values[4 * part : 4 * part + 4])
@@ -173,35 +175,6 @@ def test_metadata_and_chunks_have_the_bytes_that_zarr_writes(compressor: str) ->
             if compressor.startswith("gzip"):  # Zarr states the time of writing
                 theirs = theirs[:4] + bytes(4) + theirs[8:-4] + ours[-4:]
             assert ours == theirs
-
-
-@every_compressor
-def test_zarr_reads_our_chunks_and_we_read_those_of_zarr(compressor: str, tmp_path: Path) -> None:
-    column = Column(
-        name="weights", dtype="float32", width=3, rows=11, part_rows=4, compressor=compressor
-    )
-    values = np.random.default_rng(0).normal(size=(11, 3)).astype(np.float32)
-    values[4:8] = 0
-    (tmp_path / "weights" / "c").mkdir(parents=True)
-    (tmp_path / "weights" / "zarr.json").write_bytes(column_metadata(column))
-    for part, start in enumerate((0, 4, 8)):
-        path = tmp_path / column.chunk_key(part)
-        path.parent.mkdir()
-        path.write_bytes(encode_chunk(column, values[start : start + 4]))
-    with warnings.catch_warnings():
-        if compressor.partition(":")[0] not in EVERYBODY_READS:
-            warnings.simplefilter("ignore", UserWarning)
-        array = zarr.open_array(
-            tmp_path / "weights", mode="r+", config={"write_empty_chunks": True}
-        )
-        np.testing.assert_array_equal(array[:], values, strict=True)
-        array[:] = values[::-1]
-    for part, start in enumerate((0, 4, 8)):
-        data = (tmp_path / column.chunk_key(part)).read_bytes()
-        assert payload_checksum(data) is not None
-        np.testing.assert_array_equal(
-            decode_chunk(column, part, data), values[::-1][start : start + 4]
-        )
 
 
 @pytest.mark.parametrize("compressor", EVERYBODY_READS)
