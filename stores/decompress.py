@@ -54,9 +54,13 @@ def _decoded(name: str, data: bytes | memoryview) -> bytes:
 def _read(name: str, data: bytes | memoryview, count: int, filters: Sequence[Any] | None) -> bytes:
     """Return the first ``count`` bytes, or fewer if the data end."""
     if name == "zstd":
-        import pyarrow as pa  # takes a while to load
+        import zstandard  # takes a while to load
 
-        return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(count))
+        plain = zstandard.ZstdDecompressor()
+        try:
+            return plain.stream_reader(data, read_across_frames=True).read(count)
+        except zstandard.ZstdError as error:
+            raise ValueError(error) from None
     if name == "zlib":
         decoder = zlib.decompressobj()
         found = decoder.decompress(data, count)

@@ -269,7 +269,7 @@ def _difference(stored: Header, wanted: Header) -> str:
 
 
 def _parameters(header: Header) -> dict[str, Any]:
-    """Return the parameters of a store: the fields of its spec and its encoder, and its layout."""
+    """Return the fields that decide a store: of its spec, of its encoder, and counts."""
     spec = dict(header.spec)
     encoder = spec.pop("encoder", {})
     first: dict[str, Any] = {key: spec.pop(key) for key in ("source", "kernel") if key in spec}

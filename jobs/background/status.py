@@ -10,7 +10,7 @@ from typing import Any
 from mercore.jobs.background.job_spec import shown
 from mercore.jobs.background.registry import DONE, ENDED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder
-from mercore.jobs.notices import ANSWER_IS_NO
+from mercore.jobs.face.group import ANSWER_IS_NO
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 
 STALLED = "stalled"  # the registry says running, but the process is gone or its heartbeat stopped

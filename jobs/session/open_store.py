@@ -10,10 +10,10 @@ import psutil
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from mercore.jobs.api import Size, StrPath, execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.api import execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.session.keywords import speaks_keywords
 from mercore.jobs.verbs.exact import check_bounds
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.search_task import (
@@ -37,6 +37,7 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.errors import InputError
+from mercore.stores.extras import naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
@@ -82,7 +83,7 @@ class OpenStore:
         self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
         self.dropped: NDArray[np.int64] = scanned.dropped
 
-    @speaks_keywords
+    @naming_extras()
     def search(
         self,
         queries: str | Sliced,
@@ -231,7 +232,7 @@ class OpenStore:
         )
 
 
-@speaks_keywords
+@naming_extras()
 def open(  # noqa: A001 - users call it as mercore.open
     store: StrPath,
     *,

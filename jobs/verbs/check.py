@@ -21,7 +21,7 @@ class CheckTask(VerbTask):
     store: PartStore
 
     def run(self) -> Report:
-        """Read the whole store; return its faults, one sentence each."""
+        """Read every file of the store; return its faults, one sentence each."""
         parts = self.store.layout.parts
         with progress("check", parts, "parts") as advance:
             faults = self.store.check(advance)

@@ -1,6 +1,5 @@
 """The choice of ``--encoder bound``: bounds are measured on a sample, and the cheapest is taken."""
 
-import shlex
 from dataclasses import replace
 
 from mercore.jobs.notices import echo
@@ -16,6 +15,7 @@ from mercore.pipeline.search.costs import Search, every_row
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import CostError, ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
+from mercore.stores.wording import command, option
 
 
 def chosen_bound(
@@ -48,26 +48,22 @@ def chosen_bound(
         if not force:
             raise CostError(
                 f"{problem}. Nothing was made. Fix: {search_command(vectors, options)}, or encode "
-                "with --force."
+                f"with {option('force')}."
             )
-        echo(f"{problem}. The bound is made all the same, because of --force.", err=True)
+        echo(f"{problem}. The bound is made all the same, because of {option('force')}.", err=True)
     return best.spec
 
 
 def search_command(vectors: Vectors, options: KernelOptions) -> str:
-    """Return the command of an exact search that scores every row."""
+    """Return the call of an exact search that scores every row."""
     named = {
         "kernel": options.name,
         "gamma": options.gamma,
         "transform": options.transform,
-        "linear-map": options.linear_map,
+        "linear_map": options.linear_map,
     }
-    words = [
-        f"--{option} {shlex.quote(str(value))}"
-        for option, value in named.items()
-        if value is not None
-    ]
-    return f"mercore search {shlex.quote(vectors.where)} QUERIES {' '.join(words)} --exact"
+    given = {name: value for name, value in named.items() if value is not None}
+    return command("search", vectors.where, "QUERIES", **given, exact=True)
 
 
 def begun_bound(store: CodeStore | None, seed: int) -> EncoderSpec | None:

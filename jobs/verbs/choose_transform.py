@@ -11,6 +11,7 @@ from mercore.pipeline.search.choose_transform import choose_transform
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
+from mercore.stores.wording import option, setting
 
 
 def chosen_transform(
@@ -47,9 +48,10 @@ def begun_transform(store: CodeStore | None) -> float | None:
     if kernel["name"] != Transformed.name:
         raise ExistsError(
             f"{store.where} holds codes of kernel {kernel['name']} without a transform: expected "
-            "codes that are begun with one, or a new path. Fix: leave --transform out, or name "
+            f"codes that are begun with one, or a new path. Fix: leave {option('transform')} "
+            f"out, or name "
             "another path."
         )
     scale = float(kernel["configuration"]["scale"])
-    echo(f"{store.where} is begun with --transform {scale:g}: going on with that", err=True)
+    echo(f"{store.where} is begun with {setting(transform=scale)}: going on with that", err=True)
     return scale

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.rows import checksums_of, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, dropped_name
+from mercore.stores.wording import option, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +58,12 @@ class EncodeOptions(VerbOptions):
     force: bool = False
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line."""
-        plain = ("part_rows", "compressor", "force")
-        given: dict[str, Any] = {
-            name: values[name] for name in plain if values.get(name) is not None
-        }
-        return cls(
-            kernel=KernelOptions.from_values(values),
-            encoder=encoder_from_values(str(values.get("encoder") or AskaSpec.name), values),
-            execution=Execution.from_values({"workers": None, **values}),
-            **given,
-        )
-
     def check(self) -> None:
         """Refuse an unknown kernel or compressor."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
         if self.force and not isinstance(self.encoder, BoundChoice):
-            refuse_unused(f"it is for --encoder {CHOOSE}", force=self.force)
+            refuse_unused(f"it is for {setting(encoder=CHOOSE)}", force=self.force)
         if self.chooses_transform and (
             isinstance(self.encoder, BoundChoice) or self.encoder.bounds
         ):
@@ -152,9 +138,9 @@ class EncodeTask:
     def _check_limits(self, execution: Execution) -> None:
         needed, memory = self._bytes(execution.thread_count), execution.memory
         if self._chooses_bound:
-            check_budget("choosing a bound", needed, memory, "name an --encoder")
+            check_budget("choosing a bound", needed, memory, f"name an {option('encoder')}")
         elif self.plan is None:
-            fix = "--transform 1, or a smaller model"
+            fix = f"{setting(transform=1)}, or a smaller model"
             check_budget("choosing a transform", needed, memory, fix)
         else:
             size = sum(encoded_bytes(self.plan).values())

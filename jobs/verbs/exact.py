@@ -44,6 +44,7 @@ from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
+from mercore.stores.wording import command, option, setting
 
 
 class Batch(NamedTuple):
@@ -162,7 +163,8 @@ def open_exact(
     refuse_unused("an exact search scores all that its bounds leave", rerank=options.rerank)
     if options.exact:
         refuse_unused(
-            "relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed
+            f"relaxed bounds prove nothing, and {option('exact')} is to prove all",
+            relaxed=options.relaxed,
         )
     codes, vectors = opened.codes, opened.vectors
     if codes is not None:
@@ -299,13 +301,16 @@ def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> 
         return
     if not 0 < share < 1:
         raise InputError(
-            f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
+            f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: "
+            f"{setting(relaxed=0.99)}"
         )
     if codes is None or "cosines" not in codes.model:
         raise InputError(
-            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name} and "
+            f"{option('relaxed')} has no use here: it relaxes the bounds of {KpcaBoundSpec.name} "
+            f"and "
             f"{KpcaPqSpec.name}, and {store} holds none. "
-            "Fix: leave --relaxed out, or search codes that mercore encode --encoder kpca-pq makes."
+            f"Fix: leave {option('relaxed')} out, or search codes that "
+            f"{command('encode', encoder='kpca-pq')} makes."
         )
 
 
@@ -323,5 +328,5 @@ def check_bounds(codes: CodeStore) -> None:
         raise InputError(
             f"{codes.where} holds codes of {made}, which bound no score: expected codes of "
             "kpca-pq, pca-pq or pq with proofs, a store of bounds, or vectors. "
-            "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
+            f"Fix: {command('encode', 'VECTORS', 'CODES', encoder='kpca-pq')}"
         )

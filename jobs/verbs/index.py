@@ -1,9 +1,7 @@
 """``mercore index``: sorted orders of binary codes; parts that are there already are kept."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from mercore.jobs.options import Report, check_whole
 from mercore.jobs.progress import progress
@@ -19,6 +17,7 @@ from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError
 from mercore.stores.location.resolve import location_of
 from mercore.stores.orders import OrderStore
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +29,6 @@ class IndexOptions(VerbOptions):
     random_state: int = 0
     part_rows: int | None = None
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009 - it is frozen
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line."""
-        return super().from_values({"workers": None, **values})
 
     def check(self) -> None:
         """Refuse numbers out of range."""
@@ -90,10 +84,13 @@ class IndexTask:
         execution = self.execution
         size = sum(order_store_bytes(self.plan).values())
         there = location_of(self.store).stored_bytes()
-        check_disk("indexing", self.store, size - there, "fewer --orders")
+        check_disk("indexing", self.store, size - there, f"fewer {option('orders')}")
         needed = self.needed(execution, 1)
         check_budget(
-            "indexing", needed, execution.memory, "a smaller --part-rows" + execution.or_fewer
+            "indexing",
+            needed,
+            execution.memory,
+            f"a smaller {option('part_rows')}" + execution.or_fewer,
         )
 
     def run(self) -> Report:

@@ -1,10 +1,10 @@
 """Inputs of several verbs: kernels, the kind of a store, leases, and the executor of a search."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, cast, get_type_hints
+from typing import Any, Protocol
 
 from mercore.jobs.custom_kernel import checked_custom, load_custom
 from mercore.jobs.notices import echo
@@ -21,23 +21,14 @@ from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.rows import open_stored
 from mercore.stores.vectors import Vectors
+from mercore.stores.wording import option, setting
 
 
 class VerbOptions:
-    """Options of a verb: a frozen dataclass whose fields are named as the command's options."""
+    """The options of a verb, which a frozen dataclass holds."""
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line; an option that is None has its default."""
-        given: dict[str, Any] = {}
-        types = get_type_hints(cls)
-        for field in fields(cast("Any", cls)):
-            group = getattr(types[field.name], "from_values", None)  # KernelOptions or Execution
-            if group is not None:
-                given[field.name] = group(values)
-            elif values.get(field.name) is not None:
-                given[field.name] = values[field.name]
-        return cls(**given)
+    def check(self) -> None:
+        """Refuse options without opening a source; by default nothing does."""
 
     def check_path(self, target: str) -> None:
         """Refuse a path that the verb could not write; by default nothing does."""
@@ -67,14 +58,6 @@ class KernelOptions:
     gamma: float | str | None = None
     transform: float | str | None = None
     linear_map: str | None = None
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the kernel that the options of a command name."""
-        name, gamma, transform, linear_map = (
-            cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform", "linear_map")
-        )
-        return cls(name=name, gamma=gamma, transform=transform, linear_map=linear_map)
 
     @property
     def file(self) -> str | None:
@@ -106,13 +89,16 @@ class KernelOptions:
             return False
         if self.file or (self.name and not KINDS[canonical_name(self.name)].takes_gamma):
             raise InputError(
-                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave --gamma out."
+                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave "
+                f"{option('gamma')} out."
             )
         return bool(self.name)
 
     def _make(self, custom: Any, gamma: Any) -> Kernel:  # noqa: ANN401
         if not self.name:
-            raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
+            raise InputError(
+                f"kernel is {self.name!r}: expected a name. Fix: {setting(kernel='chi2')}"
+            )
         scale = scale_of(self.transform)
         return make_kernel(self.name, gamma=gamma, transform=scale, custom=custom)
 
@@ -136,11 +122,11 @@ class KernelOptions:
         }
         if given["gamma"] == MEDIAN and has["gamma"] is not None:
             given["gamma"] = None
-        for option, value in given.items():
-            if value is not None and value != has[option]:
+        for name, value in given.items():
+            if value is not None and value != has[name]:
                 raise InputError(
-                    f"{where} has {option} {'none' if has[option] is None else has[option]}: found "
-                    f"--{option} {value}. Fix: leave --{option} out."
+                    f"{where} has {name} {'none' if has[name] is None else has[name]}: found "
+                    f"{setting(**{name: value})}. Fix: leave {option(name)} out."
                 )
 
 
@@ -154,7 +140,7 @@ def gamma_of(gamma: float | str | None) -> float | str | None:
     """
     if isinstance(gamma, str) and gamma != MEDIAN:
         raise InputError(
-            f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: --gamma {MEDIAN}"
+            f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: {setting(gamma=MEDIAN)}"
         )
     return gamma
 

@@ -29,6 +29,7 @@ from mercore.stores.errors import InputError
 from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import AnyQueries, open_stored
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +91,13 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     if codes is None:
         if options.rerank:
             raise InputError(
-                f"{store} holds vectors, which have true scores already. Fix: leave --rerank out."
+                f"{store} holds vectors, which have true scores already. Fix: leave "
+                f"{option('rerank')} out."
             )
     elif options.rerank:
         vectors = open_source_vectors(codes, options.vectors)
     else:
-        refuse_unused("the vectors are only read to --rerank", vectors=options.vectors)
+        refuse_unused(f"the vectors are only read to {option('rerank')}", vectors=options.vectors)
         print_growth(codes)
     task = ScanTask(
         store=store,

@@ -28,6 +28,7 @@ from mercore.stores.results.hits import Hits, certificate_path, check_hits_path,
 from mercore.stores.results.partial_answers import is_unfinished
 from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore
+from mercore.stores.wording import option, setting
 
 DEFAULT_BATCH = 1024
 DEFAULT_K = 100
@@ -55,10 +56,10 @@ class SearchOptions(VerbOptions):
         """Refuse contradictions, and a file of hits that cannot be written."""
         if not self.out:
             unused = {"hits_format": self.hits_format, "force": self.force or None}
-            refuse_unused("without --out no file is written", **unused)
+            refuse_unused(f"without {option('out')} no file is written", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
         if self.neighbours is not None:
-            check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), "--neighbours 4")
+            check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
         self.check_out()
 
@@ -94,10 +95,10 @@ class SearchOptions(VerbOptions):
             return int(self.k)
         limits = {"the store has no more rows": rows}
         if self.rerank is not None:
-            limits["--rerank scores no more"] = max(1, int(self.rerank))
+            limits[f"{option('rerank')} scores no more"] = max(1, int(self.rerank))
         why, most = min(limits.items(), key=lambda limit: limit[1])
         if most < DEFAULT_K:
-            echo(f"-k is {most}, as {why}", err=True)
+            echo(f"{option('k')} is {most}, as {why}", err=True)
         return min(DEFAULT_K, most)
 
 
@@ -154,7 +155,7 @@ def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> 
     if not kernel.name:
         raise InputError(
             f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found "
-            "none. Fix: --kernel chi2"
+            f"none. Fix: {setting(kernel='chi2')}"
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
@@ -182,7 +183,7 @@ def open_source_vectors(
     if isinstance(found, NotFoundError):
         raise NotFoundError(
             f"{str(found).removesuffix('.')}. {codes.where} was encoded from it: name its new "
-            "path with --vectors."
+            f"path with {option('vectors')}."
         )
     raise found
 
@@ -212,12 +213,12 @@ def print_growth(codes: CodeStore) -> None:
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
-    """Return that vectors have grown since codes were made."""
+    """Return the sentence about vectors that have grown since codes were made of them."""
     return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {codes.rows:,}:"
 
 
 def _renewal(codes: CodeStore | OrderStore) -> str:
-    """Return what brings codes or sorted orders to the rows that their vectors have now."""
+    """Return the command that updates codes or sorted orders to the new rows."""
     if isinstance(codes, CodeStore):
         paths = shlex.join([codes.source_path, codes.where])
         return f"mercore encode {paths}, with the options of before."
@@ -282,7 +283,7 @@ class SearchTask(ABC):
 
     def check_limits(self) -> None:
         """Refuse a search that takes more memory than it may."""
-        fix = "a smaller --batch" + self.execution.or_fewer
+        fix = f"a smaller {option('batch')}" + self.execution.or_fewer
         check_budget("searching", self.needed, self.execution.memory, fix)
 
     @property

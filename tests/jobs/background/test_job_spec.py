@@ -15,9 +15,12 @@ from mercore.jobs.background.job_spec import (
     words_of,
     written_by,
 )
-from mercore.jobs.cli import check, compare, encode, export, ingest, main, search
+from mercore.jobs.cli import main
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 
+check, compare, encode, export, ingest, search = (
+    main.commands[name] for name in ("check", "compare", "encode", "export", "ingest", "search")
+)
 VERBS = {"encode": encode, "search": search, "compare": compare}
 
 

@@ -17,14 +17,6 @@ def test_threads_are_the_cores_if_none_are_named() -> None:
     assert not Execution(threads=3).remote
 
 
-def test_the_options_of_a_command_are_read_by_name() -> None:
-    named = Execution.from_values(
-        {"threads": 3, "processes": None, "scheduler": None, "memory": 5, "k": 7}
-    )
-    assert named == Execution(threads=3, memory=5)
-    assert Execution.from_values({"workers": 3}) == Execution(threads=3, threads_option="workers")
-
-
 def test_a_remote_worker_has_one_thread() -> None:
     for execution in (Execution(processes=3), Execution(scheduler=SCHEDULER)):
         execution.check()
