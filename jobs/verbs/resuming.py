@@ -10,7 +10,7 @@ from mercore.stores.codes import CodeStore
 from mercore.stores.derived import DerivedStore
 from mercore.stores.errors import ExistsError
 from mercore.stores.location.resolve import location_of
-from mercore.stores.part_store.growth import finish_growth, is_finished
+from mercore.stores.part_store.growth import finish_growth
 from mercore.stores.vectors import State, Vectors
 
 Store = TypeVar("Store", bound=DerivedStore)
@@ -75,8 +75,7 @@ def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) ->
     fit : makes the model, if the stored one is damaged
     """
     store.store.sweep()
-    if not is_finished(store.store):
-        finish_growth(store.store)
+    finish_growth(store.store)
     for key in store.restore(fit):
         echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()

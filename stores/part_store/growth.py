@@ -118,15 +118,6 @@ def finish_growth(store: PartFiles) -> bool:
     return bool(wrong) or earlier is not None
 
 
-def is_finished(store: PartFiles) -> bool:
-    """Return whether step 5 of the last growth is done."""
-    if not store.layout.grown_from:
-        return True
-    part = store.layout.grown_from[-1]["rows"] // store.layout.part_rows
-    wrong = wrong_files(store.location, columns_metadata(store.layout))
-    return not wrong and ungrown_receipt(store, part) is None
-
-
 def undo_growth(store: PartFiles, array: str) -> None:
     """Take steps 1 to 3 of a killed growth back.
 
