@@ -114,8 +114,7 @@ def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter
             metavar=option.metavar,
             multiple=option.several,
             required=default in (Parameter.empty, ()),
-            default=None if default in (Parameter.empty, ()) else default,
-            show_default=is_shown(default),
+            **({"default": default, "show_default": True} if is_shown(default) else {}),
             values=option.values,
             shell_complete=option.complete,
         )

@@ -152,9 +152,7 @@ def test_no_job_is_named_by_a_number_that_is_not_finite() -> None:
         context.set_parameter_source("gamma", ParameterSource.COMMANDLINE)
         with pytest.raises(InputError) as error:
             given_options(context, Path("/data"))
-        message = (
-            f"--gamma is {text}: expected a finite number. Fix: correct it, or leave --gamma out."
-        )
+        message = f"gamma is {text}: expected a finite number. Fix: correct it, or leave gamma out."
         assert str(error.value) == message
 
 

@@ -133,7 +133,9 @@ class TestRefusedBeforeAnyChoice:
         )
 
     def test_memory_that_does_not_suffice(self, folder: Path, tmp_path: Path) -> None:
-        with pytest.raises(BudgetError, match=r"^choosing a transform would take .* Fix: --trans"):
+        with pytest.raises(
+            BudgetError, match=r"^choosing a transform would take .* Fix: transform=1"
+        ):
             api.encode(
                 folder / "vectors",
                 tmp_path / "codes",
