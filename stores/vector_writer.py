@@ -18,6 +18,11 @@ from mercore.stores.errors import MercoreError
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk
 from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.group_metadata import (
+    files_beside_parts,
+    publish_files,
+    root_metadata,
+)
 from mercore.stores.part_store.growth import (
     begin_growth,
     finish_growth,
@@ -30,7 +35,6 @@ from mercore.stores.part_store.header import Header, Layout, column_fields, mode
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import chunk_entry
 from mercore.stores.part_store.sizes import small_part_rows
-from mercore.stores.part_store.skeleton import files_beside_parts, publish_files, root_metadata
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 

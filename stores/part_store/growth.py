@@ -29,16 +29,16 @@ from numpy.typing import NDArray
 from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.part_store.column import encode_chunk
-from mercore.stores.part_store.header import Header, Layout, model_entries
-from mercore.stores.part_store.part_files import PartFiles
-from mercore.stores.part_store.receipts import Receipt, chunk_entry
-from mercore.stores.part_store.skeleton import (
+from mercore.stores.part_store.group_metadata import (
     columns_metadata,
     model_files,
     publish_files,
     root_metadata,
     wrong_files,
 )
+from mercore.stores.part_store.header import Header, Layout, model_entries
+from mercore.stores.part_store.part_files import PartFiles
+from mercore.stores.part_store.receipts import Receipt, chunk_entry
 from mercore.stores.spec import to_json
 
 MAX_GAP = 8  # parts in a row that a killed writer may have left out before another one

@@ -15,6 +15,13 @@ from mercore.stores.location.local import LocalLocation
 from mercore.stores.location.protocol import ROOT, Result
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.group_metadata import (
+    files_beside_parts,
+    publish_files,
+    root_metadata,
+    wrong_files,
+    wrong_metadata,
+)
 from mercore.stores.part_store.growth import (
     grow_part,
     is_ungrown,
@@ -24,13 +31,6 @@ from mercore.stores.part_store.growth import (
 from mercore.stores.part_store.header import Header, model_column, open_header
 from mercore.stores.part_store.part_files import PartFiles
 from mercore.stores.part_store.receipts import Receipt, chunk_entry
-from mercore.stores.part_store.skeleton import (
-    files_beside_parts,
-    publish_files,
-    root_metadata,
-    wrong_files,
-    wrong_metadata,
-)
 
 
 class PartStore(PartFiles):

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
+from mercore.stores.part_store.group_metadata import root_metadata
 from mercore.stores.part_store.growth import begin_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.skeleton import root_metadata
 from mercore.stores.spec import in_words, to_json
 from mercore.stores.vectors import dropped_name, dropped_rows
 
@@ -23,7 +23,7 @@ LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
-class DerivedStore:
+class PartBackedStore:
     """An open store with a model, finished or not.
 
     A subclass states the ``kind`` in its header, and how messages call it.
