@@ -111,11 +111,10 @@ def finish_growth(store: PartFiles) -> bool:
     publish_files(store.location, wrong)
     part = store.layout.grown_from[-1]["rows"] // store.layout.part_rows
     earlier = ungrown_receipt(store, part)
-    if earlier is not None:
-        grown = receipt_of_state(store, part, earlier)
-        assert grown is not None
+    grown = None if earlier is None else receipt_of_state(store, part, earlier)
+    if grown is not None:
         store.publish_receipt(grown)
-    return bool(wrong) or earlier is not None
+    return bool(wrong) or grown is not None
 
 
 def undo_growth(store: PartFiles, array: str) -> None:
