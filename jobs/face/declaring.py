@@ -67,10 +67,10 @@ class Call(Generic[Result]):
         """Open the inputs, and check them and the options."""
         return self.open(*self.arguments, *([self.options] if self.options else []))
 
-    @naming_extras()
     def run(self) -> Result:
         """Open the verb and do its work."""
-        return self.task().run()
+        with naming_extras():
+            return self.task().run()
 
 
 @dataclass(frozen=True)

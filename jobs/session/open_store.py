@@ -83,7 +83,6 @@ class OpenStore:
         self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
         self.dropped: NDArray[np.int64] = scanned.dropped
 
-    @naming_extras()
     def search(
         self,
         queries: str | Sliced,
@@ -122,7 +121,8 @@ class OpenStore:
                 f"rerank has no use here: scores of {self.where} are true already. Fix: leave "
                 "rerank out."
             )
-        asked = self._opened.open_queries(queries)
+        with naming_extras():
+            asked = self._opened.open_queries(queries)
         check_queries(asked, self.kernel, self.dims, self.where)
         with self._libraries.limit(limits=1):
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
@@ -232,7 +232,6 @@ class OpenStore:
         )
 
 
-@naming_extras()
 def open(  # noqa: A001 - users call it as mercore.open
     store: StrPath,
     *,
