@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from mercore.jobs.notices import echo
 from mercore.stores.codes import CodeStore
-from mercore.stores.derived import DerivedStore
 from mercore.stores.errors import ExistsError
 from mercore.stores.location.resolve import location_of
-from mercore.stores.part_store.growth import finish_growth, is_finished
+from mercore.stores.part_backed_store import PartBackedStore
+from mercore.stores.part_store.growth import finish_growth
 from mercore.stores.vectors import State, Vectors
 
-Store = TypeVar("Store", bound=DerivedStore)
+Store = TypeVar("Store", bound=PartBackedStore)
 
 
 def begun(path: str, kind: type[Store]) -> Store | None:
@@ -67,7 +67,7 @@ def code_states(codes: CodeStore | None, vectors: Vectors) -> CodeStates:
     return CodeStates(tuple(known[each] for each in rows), grow, codes.store.layout.part_rows)
 
 
-def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[int]:
+def restored(store: PartBackedStore, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[int]:
     """Restore the files beside the parts, print what is wrong, and return the parts to do.
 
     Parameters
@@ -75,8 +75,7 @@ def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) ->
     fit : makes the model, if the stored one is damaged
     """
     store.store.sweep()
-    if not is_finished(store.store):
-        finish_growth(store.store)
+    finish_growth(store.store)
     for key in store.restore(fit):
         echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()

@@ -111,7 +111,7 @@ def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]
     entries = {}
     for name, values in model.items():
         entry = {"dtype": values.dtype.name, "shape": list(values.shape)}
-        data = encode_chunk(model_column(name, entry), 0, np.asarray(values))
+        data = encode_chunk(model_column(name, entry), np.asarray(values))
         entries[name] = {**entry, "crc32c": f"{payload_checksum(data):08x}"}
     return entries
 

@@ -70,4 +70,4 @@ def _link(source: PartStore, made: PartStore, parts: int) -> None:
             file = Path(str(made.location)) / column.chunk_key(part)
             file.parent.mkdir(parents=True, exist_ok=True)
             os.link(Path(str(source.location)) / column.chunk_key(receipt.part), file)
-        made.publish_receipt(part, receipt.chunks, receipt.facts)
+        made.publish_receipt(made.new_receipt(part, receipt.chunks, receipt.facts))

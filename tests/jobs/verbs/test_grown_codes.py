@@ -274,16 +274,25 @@ def test_vectors_that_grow_again_after_a_kill_have_the_same_codes(
         assert files_of(store) in ends
 
 
-def test_a_damaged_model_of_grown_codes_is_fitted_again(
-    vectors: Path, rows: NDArray[np.float32]
+@pytest.mark.parametrize(
+    ("files", "old"),
+    [("model/**/c/0*", False), ("receipts/c/1/0", False), ("receipts/c/1/0", True)],
+)
+def test_damaged_files_of_grown_codes_are_written_again(
+    files: str, old: bool, vectors: Path, rows: NDArray[np.float32]
 ) -> None:
+    """The model, or the receipt of the part that grew; ``old`` is the receipt of before."""
     codes = vectors.with_name("codes")
     encode(vectors, codes)
+    before = files_of(codes)
     append(vectors, rows[OLD:])
     encode(vectors, codes)
     whole = files_of(codes)
-    for file in sorted((codes / "model").rglob("c/0*")):
+    for file in sorted(codes.glob(files)):
         if file.is_file():
-            file.write_bytes(b"damaged")
+            file.write_bytes(before[str(file.relative_to(codes))] if old else b"damaged")
+    assert files_of(codes) != whole
     encode(vectors, codes)
+    assert mercore.check(codes)["faults"] == []
+    encode(vectors, codes)  # drops the old state from a receipt that describes both
     assert files_of(codes) == whole

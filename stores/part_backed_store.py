@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
-from mercore.stores.part_store.growth import grown_layout, is_growing_to_another, undo_growth
+from mercore.stores.part_store.group_metadata import root_metadata
+from mercore.stores.part_store.growth import begin_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.skeleton import publish_model, root_metadata
 from mercore.stores.spec import in_words, to_json
 from mercore.stores.vectors import dropped_name, dropped_rows
 
@@ -23,7 +23,7 @@ LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
-class DerivedStore:
+class PartBackedStore:
     """An open store with a model, finished or not.
 
     A subclass states the ``kind`` in its header, and how messages call it.
@@ -122,7 +122,7 @@ class DerivedStore:
 
     @classmethod
     def open(cls, path: Where) -> Self:
-        """Open a store that the verb wrote.
+        """Open a store of this kind.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class DerivedStore:
 
     @property
     def _states(self) -> int:
-        """Number of states that the store has had, with its present one."""
+        """Number of states of the store: the earlier ones and the present one."""
         return len(self.store.layout.grown_from) + 1
 
     @property
@@ -202,15 +202,15 @@ class DerivedStore:
         _ = self.receipts
 
     def undone_parts(self, first: int = 0) -> dict[int, str]:
-        """Check the parts from ``first`` on; return those to do, with their faults.
+        """Check the parts from ``first`` on; return the parts to do, each with its fault.
 
-        The fault of a part that was not done is "".
+        The fault of a part that has no receipt is "".
         """
-        reasons = self.store.each_part(self._why_undone, first)
-        return {part: reason for part, reason in enumerate(reasons, first) if reason is not None}
+        faults = self.store.each_part(self.store.check_part, first)
+        return {part: fault for part, fault in enumerate(faults, first) if fault is not None}
 
     def grown_to(self, spec: object, rows: int, model: dict[str, NDArray[Any]]) -> Self:
-        """Return the next state of the store, with more rows, for the writing of its parts.
+        """Open the next state of the store, which has more rows, to write its parts.
 
         Readers see the old state until ``publish_growth``.
 
@@ -218,13 +218,8 @@ class DerivedStore:
         ----------
         model : the arrays that the model of the next state has beyond the old one
         """
-        old = self.store
-        layout = grown_layout(old.header, rows, model_entries(model))
-        header = Header(kind=self.kind, spec=to_json(spec), layout=layout, notes=old.header.notes)
-        if is_growing_to_another(old, header):
-            undo_growth(old)
-        publish_model(old.location, header, model)
-        return type(self)(PartStore(old.location, header))
+        header = begin_growth(self.store, spec, rows, model)
+        return type(self)(PartStore(self.store.location, header))
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.
@@ -252,13 +247,6 @@ class DerivedStore:
         written = self.store.restore(model, self.store.header.text)
         self.__dict__.pop("model", None)
         return written
-
-    def _why_undone(self, part: int) -> str | None:
-        try:
-            receipt = self.store.receipt(part)
-        except (IntegrityError, FormatError) as error:
-            return str(error)
-        return "" if receipt is None else self.store.check_part(part)
 
 
 def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
