@@ -1,21 +1,18 @@
-"""An executor on Dask workers: each opens the stores, and runs methods of a thread executor."""
+"""An executor on remote workers: each opens the stores, and runs methods of a thread executor."""
 
 import itertools
-import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from distributed import Client, Future, Worker
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.client import losing, results, slots
-from mercore.jobs.cluster.tasks import NamedPlugin, plugin_here, registered, submit
+from mercore.jobs.cluster.workers import RemoteWorkers, Tasks, Work
 from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.resources.execution import Load, Stores
 from mercore.jobs.resources.limits import AT_ONCE
@@ -49,10 +46,9 @@ FAN_IN = 4  # lists that one task merges
 
 
 class BatchKey(NamedTuple):
-    """The key of a batch of queries on every worker: its search, number and β of the bounds."""
+    """The key of a batch of queries on every worker: its number and the β of its bounds."""
 
-    session: str
-    number: int = 0
+    number: int
     beta: float | None = None
 
 
@@ -88,23 +84,17 @@ class WorkerExecutor(ThreadExecutor):
         return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
 
 
-class SearchPlugin(NamedPlugin):
-    """The state of a search on a worker: the stores open, and the last batches prepared."""
+class SearchWorker:
+    """The searcher of a worker: the stores open, and the last batches prepared."""
 
-    def __init__(self, name: str, stores: Stores, load: Load) -> None:
-        self.name, self.stores, self.load = name, stores, load
-
-    def open(self) -> None:
-        """Open the stores; limit BLAS to one thread, as the worker's own threads use all cores."""
-        self.limits = threadpool_limits(1)
+    def __init__(self, stores: Stores, load: Load) -> None:
         self.batches: OrderedDict[BatchKey, ThreadBatch] = OrderedDict()
         self.lock = Lock()
-        stores = self.stores
         custom = load_custom(stores.custom) if stores.custom else None
         codes = linear_map = vectors = None
         if stores.codes:
             opened = open_code_store(stores.codes)
-            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.cache_bytes))
+            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(load.cache_bytes))
             linear_map = map_of(opened)
         elif stores.orders:
             linear_map = map_of(open_order_store(stores.orders))
@@ -114,12 +104,26 @@ class SearchPlugin(NamedPlugin):
             vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
         kernel = kernel_from_spec(stores.kernel, custom)
         self.executor = WorkerExecutor(
-            kernel=kernel, vectors=vectors, codes=codes, window=self.load.window
+            kernel=kernel, vectors=vectors, codes=codes, window=load.window
         )
 
-    def teardown(self, worker: Worker) -> None:
-        """Restore the threads of BLAS."""
-        self.limits.restore_original_limits()
+    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
+        """Call a method of the executor of this worker."""
+        return getattr(self.executor, method)(*arguments)
+
+    def call_batch(
+        self, key: BatchKey, queries: NDArray[Any], method: str, *arguments: object
+    ) -> Any:  # noqa: ANN401
+        """Call a method of a batch of queries."""
+        return getattr(self.batch(key, queries), method)(*arguments)
+
+    def receive(self, queries: NDArray[Any]) -> NDArray[Any]:
+        """Return queries as a result, which later tasks take."""
+        return queries
+
+    def merge(self, lists: Sequence[TopK]) -> TopK:
+        """Return the merged lists."""
+        return merge(lists)
 
     def batch(self, key: BatchKey, queries: NDArray[Any]) -> ThreadBatch:
         """Return a batch from the cache, or prepare it."""
@@ -130,36 +134,23 @@ class SearchPlugin(NamedPlugin):
                 self.batches.popitem(last=False)
         return batch
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the paths alone: the workers open the stores."""
-        return {"name": self.name, "stores": self.stores, "load": self.load}
-
-
-def run_on_worker(
-    key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object
-) -> Any:  # noqa: ANN401
-    """Call a method of this worker's batch of queries, or without queries of its executor."""
-    plugin = plugin_here(SearchPlugin, key.session)
-    target = plugin.executor if queries is None else plugin.batch(key, queries)
-    return getattr(target, method)(*arguments)
-
 
 @contextmanager
-def searching(client: Client, stores: Stores, load: Load) -> Iterator["DaskExecutor"]:
-    """Yield an executor on the workers of a cluster; each opens the stores now, or when it joins.
+def searching(workers: RemoteWorkers, stores: Stores, load: Load) -> Iterator["ClusterExecutor"]:
+    """Yield an executor on remote workers; each opens the stores now, or when it joins.
 
     Raises
     ------
     ClusterError
-        If the cluster goes away, or workers keep dying of one part.
+        If the workers go away, or keep dying of one part.
     """
-    session, there = f"mercore-search {uuid.uuid4().hex}", stores.resolved()
-    plugin = SearchPlugin(session, there, load)
-    with losing(stores.codes or stores.vectors or ""), registered(client, plugin):
-        yield DaskExecutor(client, session, there, load)
+    there = stores.resolved()
+    work = Work(stores.codes or stores.vectors or "", partial(SearchWorker, there, load))
+    with workers.opened(work) as tasks:
+        yield ClusterExecutor(tasks, there, load)
 
 
-class DaskExecutor:
+class ClusterExecutor:
     """An executor on the workers of a cluster (see ``Executor``).
 
     Each worker takes whole batches if there are enough for all workers and none takes long. The
@@ -167,30 +158,30 @@ class DaskExecutor:
     thresholds. The answers are the same either way.
     """
 
-    def __init__(self, client: Client, session: str, stores: Stores, load: Load) -> None:
-        self.client, self.session = client, session
+    def __init__(self, tasks: Tasks, stores: Stores, load: Load) -> None:
+        self.tasks = tasks
         self.codes: CodeStore | None = open_code_store(stores.codes) if stores.codes else None
         self.vectors: Vectors | None = open_vectors(stores.vectors) if stores.vectors else None
         self.checked_codes: set[int] = set()
         self.checked_vectors: set[int] = set()
         self.numbers, self.started = itertools.count(), itertools.count()
-        workers, store = len(slots(client)), self.codes or self.vectors
+        workers, store = len(tasks.slots), self.codes or self.vectors
         assert store is not None
         small = store.rows * min(load.batch, load.queries) <= PAIRS_PER_RUN
         self.whole = -(-load.queries // load.batch) // workers * workers if small else 0
         self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
 
-    def share(self) -> "DaskExecutor":
+    def share(self) -> "ClusterExecutor":
         """Return this executor: its workers take whole batches, or parts of all."""
         return self
 
-    def single_worker(self) -> "DaskWorker | None":
+    def single_worker(self) -> "ClusterWorker | None":
         """Return a single worker for the next batch, or None for the last few batches."""
-        return DaskWorker(self) if next(self.started) < self.whole else None
+        return ClusterWorker(self) if next(self.started) < self.whole else None
 
-    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "DaskBatch":
+    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "ClusterBatch":
         """Send a batch of raw queries to the cluster: see ``Executor``."""
-        return DaskBatch(self, queries, beta)
+        return ClusterBatch(self, queries, beta)
 
     def check_rest(self) -> None:
         """Read on the workers the parts that no search has read: see ``Executor``."""
@@ -198,36 +189,22 @@ class DaskExecutor:
         vectors = (
             sorted(set(range(self.vectors.parts)) - self.checked_vectors) if self.vectors else []
         )
-        count = RUNS_PER_THREAD * len(slots(self.client))
+        count = RUNS_PER_THREAD * len(self.tasks.slots)
         runs = zip(np.array_split(codes, count), np.array_split(vectors, count), strict=True)
         tasks = [
-            self.submit("check", *(run.astype(int).tolist() for run in both))
+            self.tasks.submit(
+                SearchWorker.call, "check", *(run.astype(int).tolist() for run in both)
+            )
             for both in runs
             if sum(map(len, both))
         ]
-        results(tasks, self.client)
-
-    def submit(self, method: str, *arguments: object, worker: str | None = None) -> "Future[Any]":
-        """Submit a call of a method of a worker's executor, if possible on the given worker."""
-        return self.submit_for(BatchKey(self.session), None, method, *arguments, worker=worker)
-
-    def submit_for(
-        self,
-        key: BatchKey,
-        queries: "Future[Any] | None",
-        method: str,
-        *arguments: object,
-        worker: str | None = None,
-    ) -> "Future[Any]":
-        """Submit a call of a method of a worker's batch of queries: see ``run_on_worker``."""
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return submit(self.client, run_on_worker, key, queries, method, *arguments, **where)
+        self.tasks.results(tasks)
 
 
-class DaskWorker:
+class ClusterWorker:
     """One worker of a cluster that answers a whole batch: see ``SingleWorker``."""
 
-    def __init__(self, executor: DaskExecutor) -> None:
+    def __init__(self, executor: ClusterExecutor) -> None:
         self.executor = executor
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
@@ -248,23 +225,23 @@ class DaskWorker:
 
     def _result(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
         """Return the result of one call, and remember the parts that its worker has read."""
-        ((result, read),) = results(
-            [self.executor.submit(method, *arguments)], self.executor.client
-        )
+        tasks = self.executor.tasks
+        ((result, read),) = tasks.results([tasks.submit(SearchWorker.call, method, *arguments)])
         self.executor.checked_codes.update(read.codes)
         self.executor.checked_vectors.update(read.vectors)
         return result
 
 
-class DaskBatch:
+class ClusterBatch:
     """A batch of queries for all workers of a cluster: see ``QueryBatch``."""
 
-    def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float | None) -> None:
-        self.executor, self.queries = executor, queries
-        self._key = BatchKey(executor.session, next(executor.numbers), beta)
-        self._slots = slots(executor.client)
+    def __init__(
+        self, executor: ClusterExecutor, queries: NDArray[Any], beta: float | None
+    ) -> None:
+        self.executor, self.tasks, self.queries = executor, executor.tasks, queries
+        self._key, self._slots = BatchKey(next(executor.numbers), beta), self.tasks.slots
         # The result of a task outlives every worker: the scheduler can have the task run again.
-        self._sent = executor.client.submit(np.asarray, queries, pure=False)
+        self._sent = self.tasks.submit(SearchWorker.receive, queries)
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
@@ -316,7 +293,7 @@ class DaskBatch:
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
         fetched = [
-            self.executor.submit("fetch", share, worker=worker)
+            self.tasks.submit(SearchWorker.call, "fetch", share, worker=worker)
             for share, worker in zip(shares, workers, strict=True)
         ]
 
@@ -347,22 +324,24 @@ class DaskBatch:
         lists = self._submit(method, calls)
         while len(lists) > 1:
             groups = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
-            lists = [submit(self.executor.client, merge, group) for group in groups]
-        return cast("TopK", results(lists, self.executor.client)[0])
+            lists = [self.tasks.submit(SearchWorker.merge, group) for group in groups]
+        return cast("TopK", self.tasks.results(lists)[0])
 
     def _results(
         self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
     ) -> list[Any]:
         """Return the results of calls."""
-        return results(self._submit(method, calls, workers), self.executor.client)
+        return self.tasks.results(self._submit(method, calls, workers))
 
     def _submit(
         self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
-    ) -> list["Future[Any]"]:
+    ) -> list[Any]:
         """Submit calls of a method; by default, neighbouring calls go to one worker."""
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
         return [
-            self.executor.submit_for(self._key, self._sent, method, *arguments, worker=worker)
+            self.tasks.submit(
+                SearchWorker.call_batch, self._key, self._sent, method, *arguments, worker=worker
+            )
             for arguments, worker in zip(calls, workers, strict=True)
         ]
 

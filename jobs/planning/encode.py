@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.client import connect
+from mercore.jobs.cluster.workers import connect
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import times
 from mercore.jobs.planning.samples import FirstParts, FirstRows, spread_rows
@@ -87,8 +87,8 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     work, codes, execution = task.plan, task.codes, task.execution
     assert work is not None
     begun = resumed_codes(work, CodeStore.begun(codes))
-    with connect(execution) as client:
-        here = sum(client.nthreads().values())
+    with connect(execution) as workers:
+        here = workers.threads
     loaded += time.perf_counter() - began  # the job also chooses and connects
     memory = INTERPRETER_BYTES + encode_bytes(work, here)
     if execution.memory is not None and memory > execution.memory:  # measuring would exceed it too

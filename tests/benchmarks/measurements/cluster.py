@@ -4,21 +4,21 @@ start-up takes."""
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs import api
-from mercore.jobs.cluster.client import connect
+from mercore.jobs.cluster import client
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
+from mercore.jobs.cluster.workers import RemoteWorkers, ThreadsHere, Workers
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
@@ -83,13 +83,13 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         began = time.perf_counter()
-        client = stack.enter_context(connect(Execution(processes=setting.workers)))
+        workers = stack.enter_context(client.connect(Execution(processes=setting.workers)))
         start = time.perf_counter() - began
-        here = stack.enter_context(connect(Execution(threads=setting.workers)))
+        here = ThreadsHere(setting.workers)
         executor = partial(
             _executor,
             stack,
-            client,
+            workers,
             Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
         )
         work = {
@@ -97,7 +97,7 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
             "exact search by bounds": _exact(executor, made, queries, setting),
             "search of every row by the true kernel": _exhaustive(executor, made, queries, setting),
             "encode, aska, all parts": Both(
-                *(partial(_encode, at, made, setting.parts) for at in (here, client))
+                *(partial(_encode, at, made, setting.parts) for at in (here, workers))
             ),
         }
         for name, both in work.items():
@@ -118,7 +118,7 @@ def _compare(both: Both, repeats: int) -> Row:
     }
 
 
-def _encode(client: Client, made: Made, parts: int) -> Answer:
+def _encode(workers: Workers, made: Made, parts: int) -> Answer:
     """Encode the first ``parts`` parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
@@ -126,7 +126,7 @@ def _encode(client: Client, made: Made, parts: int) -> Answer:
         path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
     )
     some = range(min(parts, store.parts))
-    encode_parts(client, str(path), Sources(made.vectors), some)
+    encode_parts(workers, str(path), Sources(made.vectors), some)
     receipts = [store.store.receipt(part) for part in some]
     return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
 
@@ -196,15 +196,9 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     return Both(partial(search, here), partial(search, there))
 
 
-def _executor(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
-    """Return the client's workers, at work on stores until the end."""
-    return stack.enter_context(_searching(client, stores, load))
-
-
-@contextmanager
-def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Executor]:
-    with searching(client, stores, load) as executor:
-        yield executor
+def _executor(stack: ExitStack, workers: RemoteWorkers, load: Load, stores: Stores) -> Executor:
+    """Return an executor on workers, which are at work on stores until the end."""
+    return stack.enter_context(searching(workers, stores, load))
 
 
 def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
 import dask
-from distributed import Client, LocalCluster, Worker
+from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.cluster.client import SETTINGS
-from mercore.jobs.cluster.tasks import NamedPlugin, run_tasks
+from mercore.jobs.cluster.tasks import DaskWorkers
+from mercore.jobs.cluster.workers import Work
 from mercore.pipeline.encode import encode_part, encoder_of
 from mercore.stores.codes import create_or_resume, open_code_store
 from mercore.stores.part_store.page_cache import chunk_files, forget
@@ -70,16 +72,7 @@ def encoder_bytes(codes: Path) -> int:
     return round(sum(held.stored_bytes.values()) / held.rows)
 
 
-class _StandIn(NamedPlugin):
-    """A plugin without state."""
-
-    name = "mercore-stand-in"
-
-    def setup(self, worker: Worker) -> None:
-        """Do nothing."""
-
-
-def _work(_codes: str, _part: int, seconds: float) -> int:
+def _work(seconds: float, _part: int) -> int:
     """Stand in for the encoding of a part."""
     time.sleep(seconds)
     return 1
@@ -98,7 +91,7 @@ def clusters() -> list[Row]:
 
 def _simulated(nodes: int, threads: int, seconds: float) -> Row:
     parts = TASKS_PER_THREAD * nodes * threads
-    tasks = ((f"codes-{nodes}-{threads}", part, seconds) for part in range(parts))
+    work = Work("codes", partial(float, seconds))
     with (
         dask.config.set(SETTINGS),
         LocalCluster(
@@ -113,7 +106,7 @@ def _simulated(nodes: int, threads: int, seconds: float) -> Row:
     ):
         sent = _loopback_bytes()
         taken = _seconds(
-            lambda: run_tasks(client, "codes", _StandIn(), (_work, tasks), lambda done: None)
+            lambda: DaskWorkers(client).run(work, _work, range(parts), lambda done: None)
         )
         moved = _loopback_bytes() - sent
     ideal = TASKS_PER_THREAD * seconds
