@@ -2,9 +2,9 @@
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, cast
@@ -60,10 +60,12 @@ class PartsRead(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerExecutor(ThreadExecutor):
-    """The executor of one worker: it also answers whole batches, and reports the parts read."""
+class SearchWorker(ThreadExecutor):
+    """The executor of one worker; it also answers whole batches, and keeps the last shared ones."""
 
     window: int | None = None
+    prepared: OrderedDict[BatchKey, ThreadBatch] = field(default_factory=OrderedDict)
+    lock: Lock = field(default_factory=Lock)
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> tuple[TopK, PartsRead]:
         """Return the top k of each query, and the parts read."""
@@ -79,60 +81,46 @@ class WorkerExecutor(ThreadExecutor):
         search = ExactSearch(scorer=scorer, bounds=self.codes, beta=beta)
         return search.prove(queries, k, seeds=seeds, least=least), self._parts_read()
 
-    def _parts_read(self) -> PartsRead:
-        vectors = self.vectors.seen if isinstance(self.vectors, WatchedVectors) else []
-        return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
-
-
-class SearchWorker:
-    """The searcher of a worker: the stores open, and the last batches prepared."""
-
-    def __init__(self, stores: Stores, load: Load) -> None:
-        self.batches: OrderedDict[BatchKey, ThreadBatch] = OrderedDict()
-        self.lock = Lock()
-        custom = load_custom(stores.custom) if stores.custom else None
-        codes = linear_map = vectors = None
-        if stores.codes:
-            opened = open_code_store(stores.codes)
-            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(load.cache_bytes))
-            linear_map = map_of(opened)
-        elif stores.orders:
-            linear_map = map_of(open_order_store(stores.orders))
-        elif stores.linear_map:
-            linear_map = LinearMap(read_linear_map(stores.linear_map), stores.linear_map)
-        if stores.vectors:
-            vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
-        kernel = kernel_from_spec(stores.kernel, custom)
-        self.executor = WorkerExecutor(
-            kernel=kernel, vectors=vectors, codes=codes, window=load.window
-        )
-
-    def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
-        """Call a method of the executor of this worker."""
-        return getattr(self.executor, method)(*arguments)
-
     def call_batch(
-        self, key: BatchKey, queries: NDArray[Any], method: str, *arguments: object
+        self, key: BatchKey, queries: NDArray[Any], method: Callable[..., Any], *arguments: object
     ) -> Any:  # noqa: ANN401
-        """Call a method of a batch of queries."""
-        return getattr(self.batch(key, queries), method)(*arguments)
+        """Call a method of a batch of queries, which is prepared unless it is one of the last."""
+        with self.lock:
+            batch = self.prepared.pop(key, None) or self.batch(queries, beta=key.beta)
+            self.prepared[key] = batch
+            if len(self.prepared) > CACHED_BATCHES:
+                self.prepared.popitem(last=False)
+        return method(batch, *arguments)
 
     def receive(self, queries: NDArray[Any]) -> NDArray[Any]:
-        """Return queries as a result, which later tasks take."""
+        """Return queries as a result, which other tasks take."""
         return queries
 
     def merge(self, lists: Sequence[TopK]) -> TopK:
         """Return the merged lists."""
         return merge(lists)
 
-    def batch(self, key: BatchKey, queries: NDArray[Any]) -> ThreadBatch:
-        """Return a batch from the cache, or prepare it."""
-        with self.lock:
-            batch = self.batches.pop(key, None) or self.executor.batch(queries, beta=key.beta)
-            self.batches[key] = batch
-            if len(self.batches) > CACHED_BATCHES:
-                self.batches.popitem(last=False)
-        return batch
+    def _parts_read(self) -> PartsRead:
+        vectors = self.vectors.seen if isinstance(self.vectors, WatchedVectors) else []
+        return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
+
+
+def open_searcher(stores: Stores, load: Load) -> SearchWorker:
+    """Open the stores on a worker."""
+    custom = load_custom(stores.custom) if stores.custom else None
+    codes = linear_map = vectors = None
+    if stores.codes:
+        opened = open_code_store(stores.codes)
+        codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(load.cache_bytes))
+        linear_map = map_of(opened)
+    elif stores.orders:
+        linear_map = map_of(open_order_store(stores.orders))
+    elif stores.linear_map:
+        linear_map = LinearMap(read_linear_map(stores.linear_map), stores.linear_map)
+    if stores.vectors:
+        vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
+    kernel = kernel_from_spec(stores.kernel, custom)
+    return SearchWorker(kernel=kernel, vectors=vectors, codes=codes, window=load.window)
 
 
 @contextmanager
@@ -145,7 +133,7 @@ def searching(workers: RemoteWorkers, stores: Stores, load: Load) -> Iterator["C
         If the workers go away, or keep dying of one part.
     """
     there = stores.resolved()
-    work = Work(stores.codes or stores.vectors or "", partial(SearchWorker, there, load))
+    work = Work(stores.codes or stores.vectors or "", partial(open_searcher, there, load))
     with workers.opened(work) as tasks:
         yield ClusterExecutor(tasks, there, load)
 
@@ -175,9 +163,9 @@ class ClusterExecutor:
         """Return this executor: its workers take whole batches, or parts of all."""
         return self
 
-    def single_worker(self) -> "ClusterWorker | None":
-        """Return a single worker for the next batch, or None for the last few batches."""
-        return ClusterWorker(self) if next(self.started) < self.whole else None
+    def single_worker(self) -> "ClusterExecutor | None":
+        """Return this executor if one worker takes the next batch; None for the last batches."""
+        return self if next(self.started) < self.whole else None
 
     def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "ClusterBatch":
         """Send a batch of raw queries to the cluster: see ``Executor``."""
@@ -192,24 +180,15 @@ class ClusterExecutor:
         count = RUNS_PER_THREAD * len(self.tasks.slots)
         runs = zip(np.array_split(codes, count), np.array_split(vectors, count), strict=True)
         tasks = [
-            self.tasks.submit(
-                SearchWorker.call, "check", *(run.astype(int).tolist() for run in both)
-            )
+            self.tasks.submit(SearchWorker.check, *(run.astype(int).tolist() for run in both))
             for both in runs
             if sum(map(len, both))
         ]
         self.tasks.results(tasks)
 
-
-class ClusterWorker:
-    """One worker of a cluster that answers a whole batch: see ``SingleWorker``."""
-
-    def __init__(self, executor: ClusterExecutor) -> None:
-        self.executor = executor
-
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
-        """Return the top k of each query."""
-        return cast("TopK", self._result("answer", queries, k, rerank))
+        """Return the top k of each query from one worker: see ``SingleWorker``."""
+        return cast("TopK", self._of_one_worker(SearchWorker.answer, queries, k, rerank))
 
     def prove(
         self,
@@ -220,15 +199,15 @@ class ClusterWorker:
         seeds: Ids | None,
         least: Float32 | None,
     ) -> ExactAnswers:
-        """Return the exact answers."""
-        return cast("ExactAnswers", self._result("prove", queries, k, beta, seeds, least))
+        """Return the exact answers from one worker: see ``SingleWorker``."""
+        found = self._of_one_worker(SearchWorker.prove, queries, k, beta, seeds, least)
+        return cast("ExactAnswers", found)
 
-    def _result(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
-        """Return the result of one call, and remember the parts that its worker has read."""
-        tasks = self.executor.tasks
-        ((result, read),) = tasks.results([tasks.submit(SearchWorker.call, method, *arguments)])
-        self.executor.checked_codes.update(read.codes)
-        self.executor.checked_vectors.update(read.vectors)
+    def _of_one_worker(self, task: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Return the result of one task, and remember the parts that its worker has read."""
+        ((result, read),) = self.tasks.results([self.tasks.submit(task, *arguments)])
+        self.checked_codes.update(read.codes)
+        self.checked_vectors.update(read.vectors)
         return result
 
 
@@ -247,7 +226,7 @@ class ClusterBatch:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         assert self.executor.codes is not None
         runs = self._runs(parts, rows or self.executor.codes.store.layout.part_rows)
-        top_k = self._merged("scan", [(run, width, rows) for run in runs])
+        top_k = self._merged(ThreadBatch.scan, [(run, width, rows) for run in runs])
         self.executor.checked_codes.update(parts)
         return top_k
 
@@ -257,7 +236,7 @@ class ClusterBatch:
         assert vectors is not None
         parts = range(vectors.parts)
         top_k = self._merged(
-            "nearest_of", [(run, k) for run in self._runs(parts, vectors.part_rows)]
+            ThreadBatch.nearest_of, [(run, k) for run in self._runs(parts, vectors.part_rows)]
         )
         self.executor.checked_vectors.update(parts)
         return top_k
@@ -266,7 +245,7 @@ class ClusterBatch:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         assert self.executor.codes is not None
         runs = self._runs(parts, self.executor.codes.store.layout.part_rows)
-        collected = self._results("collect", [(run, least, budget) for run in runs])
+        collected = self._results(ThreadBatch.collect, [(run, least, budget) for run in runs])
         self.executor.checked_codes.update(parts)
         return merge_collected(collected, len(self.queries))
 
@@ -275,7 +254,7 @@ class ClusterBatch:
         order = np.argsort(rows, kind="stable")
         shares = self._shares(order)
         scored = self._results(
-            "scores", [(rows[share], self._short(queries[share]), k) for share in shares]
+            ThreadBatch.scores, [(rows[share], self._short(queries[share]), k) for share in shares]
         )
         self._remember_parts_of(rows)
         scores = np.empty(len(rows))
@@ -293,7 +272,7 @@ class ClusterBatch:
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
         fetched = [
-            self.tasks.submit(SearchWorker.call, "fetch", share, worker=worker)
+            self.tasks.submit(SearchWorker.fetch, share, worker=worker)
             for share, worker in zip(shares, workers, strict=True)
         ]
 
@@ -310,7 +289,9 @@ class ClusterBatch:
                 )
                 for number, some in ((number, pairs[number]) for number in used)
             ]
-            scored = self._results("scores_of", calls, [workers[number] for number in used])
+            scored = self._results(
+                ThreadBatch.scores_of, calls, [workers[number] for number in used]
+            )
             for number in used:
                 self._remember_parts_of(shares[number])
             result = np.empty(len(positions))
@@ -319,7 +300,7 @@ class ClusterBatch:
 
         return scores
 
-    def _merged(self, method: str, calls: Sequence[tuple[Any, ...]]) -> TopK:
+    def _merged(self, method: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> TopK:
         """Return the merged lists of calls, merged in a tree on the workers."""
         lists = self._submit(method, calls)
         while len(lists) > 1:
@@ -328,13 +309,19 @@ class ClusterBatch:
         return cast("TopK", self.tasks.results(lists)[0])
 
     def _results(
-        self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
+        self,
+        method: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        workers: Sequence[str] = (),
     ) -> list[Any]:
         """Return the results of calls."""
         return self.tasks.results(self._submit(method, calls, workers))
 
     def _submit(
-        self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
+        self,
+        method: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        workers: Sequence[str] = (),
     ) -> list[Any]:
         """Submit calls of a method; by default, neighbouring calls go to one worker."""
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
