@@ -261,12 +261,6 @@ def print_plan(report: Report) -> None:
         fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
     if any("seconds_busy" in entry for entry in report["times"]):
         fields["busy"] = "other processes slow this machine now; busy is the time if they go on"
-    if "search" in report:
-        search = report["search"]
-        threads = counted(search["threads"], "thread")
-        settings = f"k = {search['k']}, batches of {search['batch']}, {threads}"
-        seconds = format_seconds(search["seconds_a_query"])
-        fields["per query of these codes"] = f"{seconds} ({settings})"
     print_fields(fields)
 
 

@@ -1,14 +1,27 @@
-"""The parts that all plans share: times per number of cores, and limits."""
+"""The parts that all plans share: bytes on disk, times per number of cores, and limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import available_cores
 from mercore.stores.errors import BudgetError
+from mercore.stores.location.resolve import Where, location_of
 
 MORE_CORES = (1, 2, 4, 16, 64)
 BUSY = 1.1  # the slowdown by other processes from which a plan mentions it
+
+
+def disk_report(path: Where, sizes: Mapping[str, int]) -> Report:
+    """Return the bytes that a store takes, by content, those that are there, and the free bytes."""
+    location = location_of(path)
+    return {
+        "path": path,
+        "bytes": sum(sizes.values()),
+        "bytes_of": dict(sizes),
+        "bytes_there": location.stored_bytes(),
+        "free": location.free_bytes(),
+    }
 
 
 def times(
