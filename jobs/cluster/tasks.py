@@ -59,7 +59,7 @@ def _call(
             raise
         lost = isinstance(error, NotFoundError)
         seen = ", which must find files at the paths that this machine has" if lost else ""
-        raise type(error)(f"worker {get_worker().address}{seen}: {error}") from error
+        raise type(error)(f"worker {get_worker().address}{seen}: {error.message}") from error
 
 
 class DaskWorkers:

@@ -24,6 +24,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
+from mercore.stores.wording import option
 
 AT_ONCE = 2  # batches on remote workers: one is searched while the other is merged here
 INTERPRETER_BYTES = (
@@ -46,7 +47,7 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
     if memory is not None and total > memory:
         raise BudgetError(
             f"{verb} would take {format_size(total)}: expected at most {format_size(memory)}, as "
-            f"--memory says. Fix: {fix}."
+            f"{option('memory')} says. Fix: {fix}."
         )
 
 
