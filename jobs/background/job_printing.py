@@ -145,7 +145,7 @@ def _cut(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> No
 
 
 def _progress(report: Report) -> str:
-    """Return how many units of its work a job has done, "" if it has not said so."""
+    """Return the units of work that a job has done, and all of them; "" if they are not known."""
     progress = report["progress"]
     return (
         f"{progress['done']:,}/{progress['total']:,} {progress['unit']}"

@@ -218,8 +218,8 @@ class Registry:
     def find(self, text: str) -> list[Job]:
         """Return the job whose id is ``text``, alone; else all whose id begins with it."""
         with self._errors():
-            whole = self._find(text)
-            return [whole] if whole else self._select("substr(id, 1, ?) = ?", len(text), text)
+            job = self._find(text)
+            return [job] if job else self._select("substr(id, 1, ?) = ?", len(text), text)
 
     def setting(self, name: str, default: int) -> int:
         """Return a setting of all runners, a number."""

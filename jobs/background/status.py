@@ -86,7 +86,7 @@ def job_status(folder: StateFolder, job: Job) -> Report:
 
 
 def parts_done(job: Job) -> tuple[int, int] | None:
-    """Return how many parts of a job's store have a receipt, and how many parts it has.
+    """Return the numbers of done parts and of all parts of the store that a job writes.
 
     None if the job writes no parts, or its store cannot be read.
     """

@@ -41,7 +41,7 @@ from mercore.stores.vectors import Vectors, WatchedVectors
 CACHED_BATCHES = AT_ONCE + 1  # per worker; queries given up by bounds are another batch
 RUNS_PER_THREAD = 2  # runs of parts
 PAIRS_PER_RUN = 1 << 34  # about half a minute of work: the most that is lost with a worker
-FEWEST_PAIRS = 1 << 10  # true scores that are worth a task
+MIN_TASK_PAIRS = 1 << 10  # true scores that are worth a task
 FAN_IN = 4  # lists that one task merges
 
 
@@ -156,8 +156,8 @@ class ClusterExecutor:
         workers, store = len(tasks.slots), self.codes or self.vectors
         assert store is not None
         small = store.rows * min(load.batch, load.queries) <= PAIRS_PER_RUN
-        self.whole = -(-load.queries // load.batch) // workers * workers if small else 0
-        self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
+        self.single_batches = -(-load.queries // load.batch) // workers * workers if small else 0
+        self.concurrent_batches = AT_ONCE * workers if self.single_batches else AT_ONCE
 
     def share(self) -> "ClusterExecutor":
         """Return this executor: its workers take whole batches, or parts of all."""
@@ -165,7 +165,7 @@ class ClusterExecutor:
 
     def single_worker(self) -> "ClusterExecutor | None":
         """Return this executor if one worker takes the next batch; None for the last batches."""
-        return self if next(self.started) < self.whole else None
+        return self if next(self.started) < self.single_batches else None
 
     def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "ClusterBatch":
         """Send a batch of raw queries to the cluster: see ``Executor``."""
@@ -344,7 +344,7 @@ class ClusterBatch:
 
     def _shares(self, rows: Ids) -> list[Ids]:
         """Return rows, or positions of pairs, in shares that are worth a task each."""
-        count = min(RUNS_PER_THREAD * len(self._slots), -(-len(rows) // FEWEST_PAIRS))
+        count = min(RUNS_PER_THREAD * len(self._slots), -(-len(rows) // MIN_TASK_PAIRS))
         return np.array_split(rows, count) if count else []
 
     def _short(self, queries: Ids) -> NDArray[Any]:

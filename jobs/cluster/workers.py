@@ -1,8 +1,8 @@
 """The contract of workers, and threads of this process as workers.
 
-A worker opens an object once, and runs functions that take it: an encoder of parts, a builder of
-sorted orders, a searcher. Encoding, indexing and searching differ in these alone. How workers are
-found, checked, lost and waited for is said once, by the engine that runs them.
+A worker opens an object once, and runs functions that take it. The object is an encoder of parts, a
+builder of sorted orders, or a searcher; encoding, indexing and searching differ in these alone. The
+engine of the workers finds them, checks their versions, and replaces lost ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -107,7 +107,7 @@ def _encode(encoder: Encoder, blocks: Blocks, rounds: int) -> None:
 
 
 def _read(vectors: Vectors) -> Spent:
-    """Return what it takes to read a part of the vectors from the disk: the median of some."""
+    """Return the time of reading a part of the vectors from the disk: the median of some."""
     stored, spents = store_of(vectors), []
     for part in np.unique(np.linspace(0, vectors.parts - 1, READS).astype(int)).tolist():
         if stored is not None:
@@ -119,7 +119,7 @@ def _read(vectors: Vectors) -> Spent:
 
 
 def _write(work: EncodePlan, encoder: Encoder, blocks: Blocks) -> tuple[Spent, dict[str, float]]:
-    """Write a part, or all codes of the sample; return what it takes, and their bytes per row."""
+    """Write a part, or all codes of the sample; return the time, and the bytes of codes per row."""
     count = max(1, min(len(blocks), work.unfitted.part_rows // encoder.block_rows))
     made = [encoder.encode(block) for block in blocks[:count]]
     columns = {name: np.concatenate([each[name] for each in made]) for name in made[0]}

@@ -32,7 +32,7 @@ INTERPRETER_BYTES = (
 )  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
 ORDER_ROW_BYTES = 16  # at most, per row of a sorted order
 PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
-FEW_QUERIES = 64  # smaller batches make a search much slower
+MIN_FAST_BATCH = 64  # smaller batches make a search much slower
 
 
 def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
@@ -95,7 +95,7 @@ def _shrinking(
             yield settings
 
     yield settings
-    yield from halved("batch", FEW_QUERIES)
+    yield from halved("batch", MIN_FAST_BATCH)
     while (settings.window is None or settings.window > 1) and needs(
         replace(settings, window=1)
     ) < needs(settings):
