@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.workers import connect
+from mercore.jobs.cluster.connect import connect
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import disk_report, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows

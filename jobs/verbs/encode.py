@@ -244,8 +244,8 @@ def encode_missing(
     plan: EncodePlan, codes: str, custom_file: str | None, execution: Execution
 ) -> tuple[CodeStore, int]:
     """Encode the parts that are missing or wrong; return the store and the number of them."""
+    from mercore.jobs.cluster.connect import connect  # Dask loads when it is used
     from mercore.jobs.cluster.encode_parts import Sources, encode_parts
-    from mercore.jobs.cluster.workers import connect  # Dask loads when it is used
 
     with exclusive(codes) as lease, connect(execution) as client:
 

@@ -95,8 +95,8 @@ class IndexTask:
 
     def run(self) -> Report:
         """Sort the parts that are missing or wrong; return a description of the orders."""
+        from mercore.jobs.cluster.connect import connect  # Dask loads when it is used
         from mercore.jobs.cluster.sort_orders import sort_orders
-        from mercore.jobs.cluster.workers import connect  # Dask loads when it is used
 
         self.check_limits()
         began, plan, execution = time.perf_counter(), self.plan, self.execution

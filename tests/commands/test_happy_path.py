@@ -18,7 +18,8 @@ import zarr
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from mercore.jobs.cluster.workers import Work, connect
+from mercore.jobs.cluster.connect import connect
+from mercore.jobs.cluster.workers import Work
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.kernels import Kernel

@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 
 from mercore.jobs import api
 from mercore.jobs.cluster import client
+from mercore.jobs.cluster.connect import ThreadsHere
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
-from mercore.jobs.cluster.workers import RemoteWorkers, ThreadsHere, Workers
+from mercore.jobs.cluster.workers import RemoteWorkers, Workers
 from mercore.jobs.resources.execution import Execution, Load, Stores
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mercore.jobs.cluster.workers import ThreadsHere, Work
+from mercore.jobs.cluster.connect import ThreadsHere
+from mercore.jobs.cluster.workers import Work
 from tests.support.running import files_of, histograms, succeed
 
 SEARCHES = {

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from mercore.jobs.cluster.connect import ThreadsHere
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
-from mercore.jobs.cluster.workers import ThreadsHere, Work
+from mercore.jobs.cluster.workers import Work
 from mercore.jobs.custom_kernel import load_custom
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_from_spec, make_kernel
@@ -200,7 +201,7 @@ def test_workers_are_told_paths_alone() -> None:
     sources, sent = Sources("/vectors", "/mine.py"), []
 
     class Recording(ThreadsHere):
-        def run(self, work: Work, *_: object) -> None:  # type: ignore[override]
+        def run(self, work: Work, *_: object) -> None:
             sent.append(pickle.loads(pickle.dumps(work)))  # noqa: S301 - as Dask sends it
 
     encode_parts(Recording(1), "/codes", sources, [0])

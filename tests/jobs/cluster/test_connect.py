@@ -2,7 +2,8 @@
 
 import pytest
 
-from mercore.jobs.cluster.workers import GRAPH_TASKS, ThreadsHere, Work
+from mercore.jobs.cluster.connect import GRAPH_TASKS, ThreadsHere
+from mercore.jobs.cluster.workers import Work
 from mercore.stores.errors import IntegrityError
 
 WORK = Work("codes", lambda: -1)
