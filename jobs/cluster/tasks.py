@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from distributed import Client, Future, KilledWorker, Worker, WorkerPlugin, get_worker, wait
@@ -20,6 +20,7 @@ FORGET_SECONDS = 5
 NO_WORKER_SECONDS = 60  # a cluster without any worker for longer is lost
 POLL_SECONDS = 5
 TASKS_PER_THREAD = 2  # at once: one runs while the next is sent
+Value = TypeVar("Value")
 
 
 class OpenedPlugin(WorkerPlugin):
@@ -114,24 +115,13 @@ class DaskWorkers:
         with self.opened(work) as tasks:
             submit_some(max(1, self.threads) * TASKS_PER_THREAD)
             while running:
-                finished = self._finished(done)
+                finished = _watched(self.client, lambda: [done.get(timeout=POLL_SECONDS)])
+                with suppress(Empty):
+                    while True:  # all that are there: no other future is looked at
+                        finished.append(done.get_nowait())
                 running.difference_update(finished)
                 submit_some(len(finished))
                 advance(sum(tasks.results(finished)))
-
-    def _finished(self, done: SimpleQueue["Future[int]"]) -> list["Future[int]"]:
-        """Wait for futures in a queue; return all that are there: no other future is looked at."""
-        watch = WorkerWatch(self.client)
-        while True:
-            try:
-                finished = [done.get(timeout=POLL_SECONDS)]
-            except Empty:
-                watch.check()
-            else:
-                with suppress(Empty):
-                    while True:
-                        finished.append(done.get_nowait())
-                return finished
 
     def _forget(self, plugin_name: str) -> None:
         """Remove a plugin from the workers; give up if one does not answer soon."""
@@ -178,33 +168,34 @@ class DaskTasks:
         ClusterError
             If the cluster has no worker for a minute.
         """
-        watch = WorkerWatch(self.client)
-        while True:
-            try:
-                wait(futures, timeout=POLL_SECONDS)
-                # a result is lost with its worker, until its task has run again
-                values: list[Any] = self.client.sync(
-                    lambda: self.client.gather(list(futures), asynchronous=True),
-                    callback_timeout=NO_WORKER_SECONDS,
-                )
-            except TimeoutError:
-                watch.check()
-            else:
-                return values
+
+        def gathered() -> list[Any]:
+            wait(futures, timeout=POLL_SECONDS)
+            # a result is lost with its worker, until its task has run again
+            values: list[Any] = self.client.sync(
+                lambda: self.client.gather(list(futures), asynchronous=True),
+                callback_timeout=NO_WORKER_SECONDS,
+            )
+            return values
+
+        return _watched(self.client, gathered)
 
 
-class WorkerWatch:
-    """A watch over the workers of a cluster, while their results are waited for."""
+def _watched(client: Client, wait_once: Callable[[], Value]) -> Value:
+    """Return the value of a wait, which is repeated after each timeout while workers are there.
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self._lost_at: float | None = None
-
-    def check(self) -> None:
-        """Raise ``ClusterError`` if all checks of the last minute found no worker."""
+    Raises
+    ------
+    ClusterError
+        If the cluster has no worker for a minute.
+    """
+    lost_at: float | None = None
+    while True:
+        with suppress(TimeoutError, Empty):
+            return wait_once()
         now = time.monotonic()
-        self._lost_at = None if self.client.nthreads() else self._lost_at or now
-        if self._lost_at is not None and now - self._lost_at >= NO_WORKER_SECONDS:
+        lost_at = None if client.nthreads() else lost_at or now
+        if lost_at is not None and now - lost_at >= NO_WORKER_SECONDS:
             raise ClusterError(
                 f"the cluster has lost its workers: found none for {NO_WORKER_SECONDS} s, "
                 "expected at least one. "
