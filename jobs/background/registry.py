@@ -152,7 +152,7 @@ class Registry:
                 paths = {spec.target, *spec.sources} - {None}
                 if any(job.target in paths for job in self._select("ended >= ?", checked)):
                     check()
-                self._put(job_id, spec)
+                self._write_job(job_id, spec)
             after = self._find(job_id)
         assert after is not None
         return after, before
@@ -272,7 +272,7 @@ class Registry:
                 ended = self._change(job.id, state=CANCELLED, why=why, ended=time.time())
                 self._cancel_waiting(ended)
 
-    def _put(self, job_id: str, spec: JobSpec) -> None:
+    def _write_job(self, job_id: str, spec: JobSpec) -> None:
         """Write a job at the end of the queue; its number of runs stays."""
         (position,) = self._connection.execute(
             "SELECT coalesce(max(place), 0) + 1 FROM jobs"

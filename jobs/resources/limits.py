@@ -73,7 +73,7 @@ def fitted(
     keep : "batch", "threads": settings that the user named, which do not shrink
     """
     smaller = settings
-    for smaller in () if memory is None else _shrinking(settings, needs, keep):
+    for smaller in () if memory is None else _smaller_settings(settings, needs, keep):
         if fits(needs(smaller), memory):
             break
     if smaller != settings and fits(needs(smaller), memory):
@@ -83,7 +83,7 @@ def fitted(
     return smaller
 
 
-def _shrinking(
+def _smaller_settings(
     settings: SearchSettings, needs: Callable[[SearchSettings], int], keep: Collection[str]
 ) -> Iterator[SearchSettings]:
     """Yield settings that take less and less memory; those that cost little time come first."""
