@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from mercore.jobs.cluster.connect import connect
 from mercore.jobs.options import Report
 from mercore.jobs.planning.report import disk_report, times
 from mercore.jobs.planning.samples import FirstRows, spread_rows
-from mercore.jobs.planning.timing import Spent, measure, timed
+from mercore.jobs.planning.timing import measure, timed
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import encoded_bytes
 from mercore.jobs.resources.execution import available_cores
@@ -35,6 +35,21 @@ READS = 5  # parts of the vectors
 Blocks = list[NDArray[Any]]
 
 
+class Sample(NamedTuple):
+    """The seconds of an encoded sample on one core, and the bytes per row of its codes by column.
+
+    ``before`` are those before the first row, ``row`` those per row, ``read`` and ``write`` those
+    per part of the vectors and of the codes. ``slowdown`` is the factor of other processes.
+    """
+
+    before: float
+    row: float
+    read: float
+    write: float
+    row_bytes: dict[str, float]
+    slowdown: float
+
+
 def plan(task: EncodeTask, cores: int | None) -> Report:
     """Return the plan of an encode; only temporary files are written."""
     loaded, began = time.process_time(), time.perf_counter()
@@ -49,22 +64,15 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     if limit is not None and memory > limit:  # measuring would exceed it too
         return disk_report(codes, encoded_bytes(work)) | {"memory": memory, "times": []}
     with threadpool_limits(1), waiting("measuring a sample"):
-        encoder, fitting = _prepared(work, begun)
-        spread = gather(work.vectors, spread_rows(work.vectors, BLOCKS * encoder.block_rows))
-        blocks = np.split(spread, range(encoder.block_rows, len(spread), encoder.block_rows))
-        rounds = max(1, len(blocks) // available_cores())
-        timing = measure(partial(_encode, encoder, blocks), rounds, SECONDS)
-        reading, (writing, row_bytes) = _read(work.vectors), _write(work, encoder, blocks)
+        sample = _measured(work, begun)
     sizes, layout, rows = encoded_bytes(work), work.unfitted, work.vectors.rows
     for fields in layout.columns:
         if fields["compressor"] != "none":
-            sizes[fields["name"]] = int(row_bytes[fields["name"]] * layout.parts * layout.part_rows)
+            row_bytes = sample.row_bytes[fields["name"]]
+            sizes[fields["name"]] = int(row_bytes * layout.parts * layout.part_rows)
     left = layout.parts - (begun.store.parts_done if begun else 0)
-    fixed = loaded + fitting + timing.first
-    # in a round each core encodes a block, and blocks have the same number of rows on average
-    encoding = timing.of(rounds) / rounds * len(blocks) * rows / len(spread)
-    around = work.vectors.parts * reading.seconds + layout.parts * writing.seconds
-    on_one = left / layout.parts * (encoding + around)
+    around = work.vectors.parts * sample.read + layout.parts * sample.write
+    fixed, on_one = loaded + sample.before, left / layout.parts * (rows * sample.row + around)
 
     def seconds(count: int) -> float:
         return fixed + on_one / min(count, max(1, left))
@@ -75,8 +83,26 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
         "parts": layout.parts,
         "parts_left": left,
         "seconds_before_encoding": round(fixed, 2),
-        "times": times(here, cores, seconds, timing.slowdown),
+        "times": times(here, cores, seconds, sample.slowdown),
     }
+
+
+def _measured(work: EncodePlan, begun: CodeStore | None) -> Sample:
+    """Fit the model, and encode blocks of rows that are spread over the vectors."""
+    encoder, before = _prepared(work, begun)
+    rows = gather(work.vectors, spread_rows(work.vectors, BLOCKS * encoder.block_rows))
+    blocks = np.split(rows, range(encoder.block_rows, len(rows), encoder.block_rows))
+    rounds = max(1, len(blocks) // available_cores())
+    timing = measure(partial(_encode, encoder, blocks), rounds, SECONDS)
+    write, row_bytes = _write(work, encoder, blocks)
+    return Sample(
+        before=before + timing.first,
+        row=timing.of(rounds) / rounds * len(blocks) / len(rows),  # a core has a block per round
+        read=_read(work.vectors),
+        write=write,
+        row_bytes=row_bytes,
+        slowdown=timing.slowdown,
+    )
 
 
 def _prepared(work: EncodePlan, begun: CodeStore | None) -> tuple[Encoder, float]:
@@ -106,20 +132,20 @@ def _encode(encoder: Encoder, blocks: Blocks, rounds: int) -> None:
     over_parts(list(range(min(len(blocks), rounds * cores))), cores, work)
 
 
-def _read(vectors: Vectors) -> Spent:
-    """Return the time of reading a part of the vectors from the disk: the median of some."""
-    stored, spents = store_of(vectors), []
+def _read(vectors: Vectors) -> float:
+    """Return the seconds of reading a part of the vectors from the disk: the median of some."""
+    stored, seconds = store_of(vectors), []
     for part in np.unique(np.linspace(0, vectors.parts - 1, READS).astype(int)).tolist():
         if stored is not None:
             forget(chunk_files(stored.store, [part]))
         with timed() as spent:
             vectors.read_part(part)
-        spents.append(spent)
-    return sorted(spents, key=lambda spent: spent.seconds)[len(spents) // 2]
+        seconds.append(spent.seconds)
+    return sorted(seconds)[len(seconds) // 2]
 
 
-def _write(work: EncodePlan, encoder: Encoder, blocks: Blocks) -> tuple[Spent, dict[str, float]]:
-    """Write a part, or all codes of the sample; return the time, and the bytes of codes per row."""
+def _write(work: EncodePlan, encoder: Encoder, blocks: Blocks) -> tuple[float, dict[str, float]]:
+    """Write a part, or all codes of the sample; return the seconds, and the bytes per row."""
     count = max(1, min(len(blocks), work.unfitted.part_rows // encoder.block_rows))
     made = [encoder.encode(block) for block in blocks[:count]]
     columns = {name: np.concatenate([each[name] for each in made]) for name in made[0]}
@@ -133,4 +159,4 @@ def _write(work: EncodePlan, encoder: Encoder, blocks: Blocks) -> tuple[Spent, d
         ).store
         with timed() as spent:
             receipt = store.write_part(0, columns)
-    return spent, {name: chunk["bytes"] / rows for name, chunk in receipt.chunks.items()}
+    return spent.seconds, {name: chunk["bytes"] / rows for name, chunk in receipt.chunks.items()}
