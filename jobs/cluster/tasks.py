@@ -145,9 +145,14 @@ class DaskTasks:
 
     @property
     def slots(self) -> list[str]:
-        """The address of a worker for each of its threads."""
-        workers = sorted(self.client.nthreads().items())
-        return [address for address, threads in workers for _ in range(threads)]
+        """The address of a worker for each of its threads; a first worker is waited for."""
+
+        def found() -> list[str]:
+            self.client.wait_for_workers(1, timeout=POLL_SECONDS)
+            workers = sorted(self.client.nthreads().items())
+            return [address for address, threads in workers for _ in range(threads)]
+
+        return _watched(self.client, found)
 
     def submit(
         self, task: Callable[..., Any], *arguments: object, worker: str | None = None
