@@ -35,7 +35,7 @@ READS = 5  # parts of the vectors
 Blocks = list[NDArray[Any]]
 
 
-class Sample(NamedTuple):
+class EncodeTimes(NamedTuple):
     """The seconds of an encoded sample on one core, and the bytes per row of its codes by column.
 
     ``before`` are those before the first row, ``row`` those per row, ``read`` and ``write`` those
@@ -87,7 +87,7 @@ def plan(task: EncodeTask, cores: int | None) -> Report:
     }
 
 
-def _measured(work: EncodePlan, begun: CodeStore | None) -> Sample:
+def _measured(work: EncodePlan, begun: CodeStore | None) -> EncodeTimes:
     """Fit the model, and encode blocks of rows that are spread over the vectors."""
     encoder, before = _prepared(work, begun)
     rows = gather(work.vectors, spread_rows(work.vectors, BLOCKS * encoder.block_rows))
@@ -95,7 +95,7 @@ def _measured(work: EncodePlan, begun: CodeStore | None) -> Sample:
     rounds = max(1, len(blocks) // available_cores())
     timing = measure(partial(_encode, encoder, blocks), rounds, SECONDS)
     write, row_bytes = _write(work, encoder, blocks)
-    return Sample(
+    return EncodeTimes(
         before=before + timing.first,
         row=timing.of(rounds) / rounds * len(blocks) / len(rows),  # a core has a block per round
         read=_read(work.vectors),
