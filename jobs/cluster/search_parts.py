@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mercore.jobs.cluster.workers import RemoteWorkers, Tasks, Work
 from mercore.jobs.custom_kernel import load_custom
-from mercore.jobs.resources.execution import Load, Stores
+from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encode import encoder_of
@@ -105,26 +105,28 @@ class SearchWorker(ThreadExecutor):
         return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
 
 
-def open_searcher(stores: Stores, load: Load) -> SearchWorker:
+def open_searcher(paths: WorkerPaths, size: SearchSize) -> SearchWorker:
     """Open the stores on a worker."""
-    custom = load_custom(stores.custom) if stores.custom else None
+    custom = load_custom(paths.custom) if paths.custom else None
     codes = linear_map = vectors = None
-    if stores.codes:
-        opened = open_code_store(stores.codes)
-        codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(load.cache_bytes))
+    if paths.codes:
+        opened = open_code_store(paths.codes)
+        codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(size.cache_bytes))
         linear_map = map_of(opened)
-    elif stores.orders:
-        linear_map = map_of(open_order_store(stores.orders))
-    elif stores.linear_map:
-        linear_map = LinearMap(read_linear_map(stores.linear_map), stores.linear_map)
-    if stores.vectors:
-        vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
-    kernel = kernel_from_spec(stores.kernel, custom)
-    return SearchWorker(kernel=kernel, vectors=vectors, codes=codes, window=load.window)
+    elif paths.orders:
+        linear_map = map_of(open_order_store(paths.orders))
+    elif paths.linear_map:
+        linear_map = LinearMap(read_linear_map(paths.linear_map), paths.linear_map)
+    if paths.vectors:
+        vectors = WatchedVectors(mapped_vectors(open_vectors(paths.vectors), linear_map))
+    kernel = kernel_from_spec(paths.kernel, custom)
+    return SearchWorker(kernel=kernel, vectors=vectors, codes=codes, window=size.window)
 
 
 @contextmanager
-def searching(workers: RemoteWorkers, stores: Stores, load: Load) -> Iterator["ClusterExecutor"]:
+def searching(
+    workers: RemoteWorkers, paths: WorkerPaths, size: SearchSize
+) -> Iterator["ClusterExecutor"]:
     """Yield an executor on remote workers; each opens the stores now, or when it joins.
 
     Raises
@@ -132,10 +134,10 @@ def searching(workers: RemoteWorkers, stores: Stores, load: Load) -> Iterator["C
     ClusterError
         If the workers go away, or keep dying of one part.
     """
-    there = stores.resolved()
-    work = Work(stores.codes or stores.vectors or "", partial(open_searcher, there, load))
+    there = paths.resolved()
+    work = Work(paths.codes or paths.vectors or "", partial(open_searcher, there, size))
     with workers.opened(work) as tasks:
-        yield ClusterExecutor(tasks, there, load)
+        yield ClusterExecutor(tasks, there, size)
 
 
 class ClusterExecutor:
@@ -146,17 +148,17 @@ class ClusterExecutor:
     thresholds. The answers are the same either way.
     """
 
-    def __init__(self, tasks: Tasks, stores: Stores, load: Load) -> None:
+    def __init__(self, tasks: Tasks, paths: WorkerPaths, size: SearchSize) -> None:
         self.tasks = tasks
-        self.codes: CodeStore | None = open_code_store(stores.codes) if stores.codes else None
-        self.vectors: Vectors | None = open_vectors(stores.vectors) if stores.vectors else None
+        self.codes: CodeStore | None = open_code_store(paths.codes) if paths.codes else None
+        self.vectors: Vectors | None = open_vectors(paths.vectors) if paths.vectors else None
         self.checked_codes: set[int] = set()
         self.checked_vectors: set[int] = set()
         self.numbers, self.started = itertools.count(), itertools.count()
         workers, store = len(tasks.slots), self.codes or self.vectors
         assert store is not None
-        small = store.rows * min(load.batch, load.queries) <= PAIRS_PER_RUN
-        self.single_batches = -(-load.queries // load.batch) // workers * workers if small else 0
+        small = store.rows * min(size.batch, size.queries) <= PAIRS_PER_RUN
+        self.single_batches = -(-size.queries // size.batch) // workers * workers if small else 0
         self.concurrent_batches = AT_ONCE * workers if self.single_batches else AT_ONCE
 
     def share(self) -> "ClusterExecutor":

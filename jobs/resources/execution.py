@@ -77,7 +77,7 @@ class Execution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stores:
+class WorkerPaths:
     """The stores that each worker opens by path, and the kernel by its spec and custom file.
 
     ``linear_map`` is the file of the linear map of vectors; codes and sorted orders hold their own.
@@ -90,7 +90,7 @@ class Stores:
     custom: str | None = None
     linear_map: str | None = None
 
-    def resolved(self) -> "Stores":
+    def resolved(self) -> "WorkerPaths":
         """Return the stores with paths that are valid in any folder."""
         paths = ("codes", "orders", "vectors", "custom", "linear_map")
         given: dict[str, str | None] = {name: getattr(self, name) for name in paths}
@@ -98,7 +98,7 @@ class Stores:
         return replace(self, **whole)
 
 
-class Load(NamedTuple):
+class SearchSize(NamedTuple):
     """The size of a search: queries, queries per batch, bytes of cached codes, parts per window."""
 
     queries: int

@@ -124,28 +124,28 @@ class ExactTask(SearchTask):
     @contextmanager
     def searching(self) -> Iterator[ExactSearch]:
         """Yield the search of single batches."""
-        settings, load, codes = self.settings, self.load, self.codes
+        settings, size, codes = self.settings, self.size, self.codes
         scorer = ExactScorer(
             vectors=WatchedVectors(self.vectors),
             kernel=self.kernel.ranking,
             threads=settings.threads,
             window=settings.window,
         )
-        if load.queries <= load.batch:
-            load = load._replace(cache_bytes=0)  # one pass reads each part once
+        if size.queries <= size.batch:
+            size = size._replace(cache_bytes=0)  # one pass reads each part once
         bounds = (
-            OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(load.cache_bytes))
+            OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(size.cache_bytes))
             if codes
             else None
         )
         if codes and not self.execution.remote:
             before_bounding(spec_of(codes))
-        with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
+        with executor_for(self.execution, self.paths(self.kernel.ranking), size) as executor:
             yield ExactSearch(
                 scorer=scorer,
                 beta=self.beta,
                 bounds=bounds,
-                batches=settings.batches(load.queries),
+                batches=settings.batches(size.queries),
                 remote=executor,
             )
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mercore.jobs.custom_kernel import checked_custom, load_custom
 from mercore.jobs.notices import echo
 from mercore.jobs.options import names_file, scale_of
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
@@ -157,7 +157,9 @@ def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
 
 
 @contextmanager
-def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[Executor | None]:
+def executor_for(
+    execution: Execution, paths: WorkerPaths, size: SearchSize
+) -> Iterator[Executor | None]:
     """Yield the executor of a search, or None for threads of this process.
 
     Processes share the cache of the load; each worker of a cluster has all of it.
@@ -168,6 +170,6 @@ def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[E
     from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
     from mercore.jobs.cluster.search_parts import searching
 
-    load = load._replace(cache_bytes=load.cache_bytes // (execution.processes or 1))
-    with connect(execution) as client, searching(client, stores, load) as executor:
+    size = size._replace(cache_bytes=size.cache_bytes // (execution.processes or 1))
+    with connect(execution) as client, searching(client, paths, size) as executor:
         yield executor

@@ -51,7 +51,7 @@ class ScanTask(SearchTask):
         with (
             threadpool_limits(1),
             progress("search", nq, "queries") as advance,
-            executor_for(self.execution, self.stores(self.kernel), self.load) as executor,
+            executor_for(self.execution, self.paths(self.kernel), self.size) as executor,
         ):
             settings = replace(self.settings, executor=executor)
             if self.codes is not None:

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
-from mercore.jobs.resources.execution import Stores
+from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import order_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_source_vectors
@@ -36,9 +36,9 @@ class OrderTask(SearchTask):
     vectors: Vectors
     neighbours: int
 
-    def stores(self, kernel: Kernel) -> Stores:
+    def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens."""
-        return replace(super().stores(kernel), orders=self.orders.where)
+        return replace(super().paths(kernel), orders=self.orders.where)
 
     @property
     def scanned_bytes(self) -> int:
@@ -67,7 +67,7 @@ class OrderTask(SearchTask):
         with (
             threadpool_limits(1),
             progress("search", self.queries.shape[0], "queries") as advance,
-            executor_for(self.execution, self.stores(self.kernel), self.load) as executor,
+            executor_for(self.execution, self.paths(self.kernel), self.size) as executor,
         ):
             settings = replace(self.settings, executor=executor)
             found = search_order_store(

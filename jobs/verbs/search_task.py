@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.pipeline.encode import check_domain
@@ -312,9 +312,9 @@ class SearchTask(ABC):
             return sum(scanned.stored_bytes.values())
         return scanned.rows * scanned.dims * scanned.dtype.itemsize
 
-    def stores(self, kernel: Kernel) -> Stores:
+    def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens."""
-        return Stores(
+        return WorkerPaths(
             kernel=kernel.spec(),
             codes=self.codes.where if self.codes else None,
             vectors=self.vectors.where if self.vectors else None,
@@ -323,10 +323,12 @@ class SearchTask(ABC):
         )
 
     @property
-    def load(self) -> Load:
+    def size(self) -> SearchSize:
         """The size of the search, for remote workers."""
         settings = self.settings
-        return Load(self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window)
+        return SearchSize(
+            self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window
+        )
 
     def report(self, seconds: float) -> Report:
         """Return the entries that the reports of all searches share."""

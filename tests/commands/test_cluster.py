@@ -24,7 +24,7 @@ from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
 from mercore.jobs.cluster.sort_orders import sort_orders
 from mercore.jobs.cluster.tasks import DaskWorkers
-from mercore.jobs.resources.execution import Load, Stores
+from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.pipeline.orders.build import Run
 from mercore.stores.errors import NotFoundError
 from tests.commands.test_faults import DAMAGES, damaged
@@ -386,8 +386,8 @@ def test_a_worker_that_finds_no_file_is_named_and_no_plugin_stays(
     nowhere, queries = "/nowhere/store", np.load(folder / "queries.npy")
 
     def search(workers: DaskWorkers) -> None:
-        stores = Stores(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
-        with searching(workers, stores, Load(QUERIES, QUERIES)) as executor:
+        stores = WorkerPaths(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
+        with searching(workers, stores, SearchSize(QUERIES, QUERIES)) as executor:
             executor.batch(queries).nearest(3)
 
     fails: dict[str, Callable[[DaskWorkers], None]] = {

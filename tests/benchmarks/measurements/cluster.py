@@ -20,7 +20,7 @@ from mercore.jobs.cluster.connect import ThreadsHere
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
 from mercore.jobs.cluster.workers import RemoteWorkers, Workers
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
@@ -91,7 +91,7 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
             _executor,
             stack,
             workers,
-            Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
+            SearchSize((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
         )
         work = {
             "search of codes, aska": _codes(executor, made, queries, setting),
@@ -144,7 +144,7 @@ def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting:
     here = ThreadExecutor(
         kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes))
     )
-    there = executor(Stores(kernel=kernel.spec(), codes=made.codes))
+    there = executor(WorkerPaths(kernel=kernel.spec(), codes=made.codes))
     return Both(partial(search, here), partial(search, there))
 
 
@@ -159,7 +159,7 @@ def _exhaustive(
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
     here = ThreadExecutor(kernel=kernel, threads=setting.workers, vectors=vectors)
-    there = executor(Stores(kernel=kernel.spec(), vectors=made.vectors))
+    there = executor(WorkerPaths(kernel=kernel.spec(), vectors=made.vectors))
     return Both(partial(search, here), partial(search, there))
 
 
@@ -179,7 +179,7 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     )
     spec = kernel.ranking.spec()
     there = replace(
-        here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors))
+        here, remote=executor(WorkerPaths(kernel=spec, codes=made.bounds, vectors=made.vectors))
     )
 
     def batches() -> Iterator[NDArray[Any]]:
@@ -197,9 +197,11 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     return Both(partial(search, here), partial(search, there))
 
 
-def _executor(stack: ExitStack, workers: RemoteWorkers, load: Load, stores: Stores) -> Executor:
+def _executor(
+    stack: ExitStack, workers: RemoteWorkers, size: SearchSize, paths: WorkerPaths
+) -> Executor:
     """Return an executor on workers, which are at work on stores until the end."""
-    return stack.enter_context(searching(workers, stores, load))
+    return stack.enter_context(searching(workers, paths, size))
 
 
 def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:
