@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
 from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
 from mercore.jobs.face.parameters import (
-    BATCH,
-    PART_ROWS,
     Batch,
     ChosenTransform,
     Claims,
@@ -102,21 +100,8 @@ def ingest(
     *,
     drop_zero_rows: DropZeroRows = False,
     drop_bad_rows: DropBadRows = False,
-    format: Annotated[  # noqa: A002 - the option's name
-        str | None,
-        Param(
-            "The format of a file whose suffix does not say it: a suffix without its dot, tinygist "
-            "or tinyimages (the 80 million tiny images), or raw:DTYPE:D such as raw:float32:384.",
-            metavar="NAME",
-        ),
-    ] = None,
-    rows: Annotated[
-        str | None,
-        Param(
-            "Take the rows from FIRST on and before LAST; their ids begin at 0.",
-            metavar="FIRST:LAST",
-        ),
-    ] = None,
+    format: Annotated[str | None, Param(metavar="NAME")] = None,  # noqa: A002 - the option's name
+    rows: Annotated[str | None, Param(metavar="FIRST:LAST")] = None,
     compressor: Compressor = "none",
 ) -> Call[Report]:
     """Copy ``source`` into the vector store ``store``; several sources follow one another.
@@ -127,6 +112,12 @@ def ingest(
 
     Ids are the numbers of rows. They go on through all sources, and rows that are left out keep
     theirs.
+
+    Parameters
+    ----------
+    format : The format of a file whose suffix does not say it: a suffix without its dot, tinygist
+        or tinyimages (the 80 million tiny images), or raw:DTYPE:D such as raw:float32:384.
+    rows : Take the rows from FIRST on and before LAST; their ids begin at 0.
 
     Raises
     ------
@@ -167,13 +158,7 @@ def append(
     *,
     drop_zero_rows: DropZeroRows = False,
     drop_bad_rows: DropBadRows = False,
-    again: Annotated[
-        bool,
-        Param(
-            "Append the rows although an earlier append did. Every run adds them: look at mercore "
-            "info before you repeat one that failed."
-        ),
-    ] = False,
+    again: bool = False,
 ) -> Call[Report]:
     """Append the rows of ``source`` to the vector store ``store``.
 
@@ -183,6 +168,11 @@ def append(
     has its old rows or all new ones; run the same append again. It adds no row twice: sources with
     the rows of an earlier append, in the same order, are known whatever their names are. Searches
     that run meanwhile keep the rows that they began with.
+
+    Parameters
+    ----------
+    again : Append the rows although an earlier append did. Every run adds them: look at mercore
+        info before you repeat one that failed.
 
     Raises
     ------
@@ -215,31 +205,30 @@ def append(
 )
 def encode(
     vectors: Vectors,
-    codes: Annotated[StrPath, Param("The codes, which are made or completed.", type=WRITTEN)],
+    codes: Annotated[StrPath, Param(type=WRITTEN)],
     *,
     kernel: NeededKernel,
     gamma: Gamma = None,
     transform: ChosenTransform = None,
     linear_map: Map = None,
-    encoder: Annotated[
-        str | EncoderSpec | BoundChoice,
-        Param(
-            'A name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as '
-            "``AskaSpec(n_atoms=512)``, or bound for the bound with the cheapest exact search."
-        ),
-    ] = "aska",
-    part_rows: Annotated[int | None, Param("Rows per part.", default=PART_ROWS)] = None,
+    encoder: str | EncoderSpec | BoundChoice = "aska",
+    part_rows: int | None = None,
     compressor: Compressor = "none",
-    force: Annotated[
-        bool,
-        Param('With ``encoder="bound"``: make bounds although scoring every row is cheaper.'),
-    ] = False,
+    force: bool = False,
     workers: Workers = None,
     processes: Processes = None,
     scheduler: Scheduler = None,
     memory: WorkersMemory = None,
 ) -> Call[Report]:
     """Encode the vector store ``vectors`` into the code store ``codes``; run it again to resume.
+
+    Parameters
+    ----------
+    codes : The codes, which are made or completed.
+    encoder : A name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
+        ``AskaSpec(n_atoms=512)``, or bound for the bound with the cheapest exact search.
+    part_rows : Rows per part. By default about 1/64 of the rows.
+    force : With ``encoder="bound"``: make bounds although scoring every row is cheaper.
 
     Raises
     ------
@@ -280,26 +269,12 @@ def encode(
 )
 def index(
     codes: Codes,
-    store: Annotated[
-        StrPath,
-        Param("The sorted orders, which are made or completed.", type=WRITTEN, metavar="ORDERS"),
-    ],
+    store: Annotated[StrPath, Param(type=WRITTEN, metavar="ORDERS")],
     *,
-    epsilon: Annotated[
-        float | None,
-        Param(
-            "Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.",
-            metavar="E",
-        ),
-    ] = None,
-    orders: Annotated[
-        int | None,
-        Param("Sort at most M orders.", default="64 without ``epsilon``", metavar="M"),
-    ] = None,
-    random_state: Annotated[int, Param("The seed of the permutations of bits.")] = 0,
-    part_rows: Annotated[
-        int | None, Param("Rows per part.", default=f"{PART_ROWS}, at least 65536")
-    ] = None,
+    epsilon: Annotated[float | None, Param(metavar="E")] = None,
+    orders: Annotated[int | None, Param(metavar="M")] = None,
+    random_state: int = 0,
+    part_rows: int | None = None,
     workers: Workers = None,
     processes: Processes = None,
     scheduler: Scheduler = None,
@@ -310,6 +285,14 @@ def index(
     Each order permutes the bits of all codes and sorts the rows by the permuted codes. A search
     of sorted orders looks at the rows next to each query in every order, and scores only these.
     Sorted orders take 12 bytes per row and order.
+
+    Parameters
+    ----------
+    store : The sorted orders, which are made or completed.
+    epsilon : Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.
+    orders : Sort at most M orders. By default 64 without ``epsilon``.
+    random_state : The seed of the permutations of bits.
+    part_rows : Rows per part. By default about 1/64 of the rows, at least 65536.
 
     Raises
     ------
@@ -348,22 +331,11 @@ def index(
     again=f"{BEGINS_ANEW}; only a search with --exact and --out keeps its finished batches",
 )
 def search(
-    store: Annotated[
-        StrPath, Param("A store of codes, vectors, bounds or sorted orders.", type=READ)
-    ],
+    store: Annotated[StrPath, Param(type=READ)],
     queries: Queries,
     *,
-    k: Annotated[
-        int | None, Param("Neighbours per query.", default="100, or all of fewer rows")
-    ] = None,
-    rerank: Annotated[
-        int | None,
-        Param(
-            "Score the R best codes of each query again by the true kernel. For a thousand queries "
-            "at once, and codes that prove, ``exact`` costs less than ``rerank=100``.",
-            metavar="R",
-        ),
-    ] = None,
+    k: int | None = None,
+    rerank: Annotated[int | None, Param(metavar="R")] = None,
     exact: Annotated[
         bool,
         Param(
@@ -371,55 +343,19 @@ def search(
             f"of {', '.join(PROVING)}."
         ),
     ] = False,
-    relaxed: Annotated[
-        float | None,
-        Param(
-            "Search as ``exact`` does, with tighter bounds, which hold for a share P of near "
-            "pairs: faster and approximate.",
-            metavar="P",
-        ),
-    ] = None,
-    neighbours: Annotated[
-        int | None,
-        Param(
-            "Score B more rows on either side of a query in each order. The store holds sorted "
-            "orders.",
-            default="0",
-            metavar="B",
-        ),
-    ] = None,
-    vectors: Annotated[
-        StrPath | None,
-        Param(
-            "The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` "
-            "and sorted orders.",
-            type=READ,
-            metavar="STORE",
-        ),
-    ] = None,
+    relaxed: Annotated[float | None, Param(metavar="P")] = None,
+    neighbours: Annotated[int | None, Param(metavar="B")] = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
     transform: Transform = None,
     linear_map: Map = None,
-    batch: Annotated[
-        int | None,
-        Param(
-            "Queries per pass over the store.", default=f"{BATCH}; up to 16384 with sorted orders"
-        ),
-    ] = None,
+    batch: int | None = None,
     threads: Threads = None,
     processes: Processes = None,
     scheduler: Scheduler = None,
     memory: SearchMemory = None,
-    out: Annotated[
-        StrPath | None,
-        Param(
-            "Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids "
-            "only) file.",
-            type=WRITTEN,
-            metavar="HITS",
-        ),
-    ] = None,
+    out: Annotated[StrPath | None, Param(type=WRITTEN, metavar="HITS")] = None,
     hits_format: OutFormat = None,
     force: Force = False,
 ) -> Call[tuple[Report, FoundHits]]:
@@ -430,6 +366,23 @@ def search(
     names. In sorted orders, only the rows next to each query are scored. The command prints query,
     rank, id and score, unless ``out`` names a file; the function returns a report and the hits: ids
     int64[nq, k] and scores [nq, k].
+
+    Parameters
+    ----------
+    store : A store of codes, vectors, bounds or sorted orders.
+    k : Neighbours per query. By default 100, or all of fewer rows.
+    rerank : Score the R best codes of each query again by the true kernel. For a thousand queries
+        at once, and codes that prove, ``exact`` costs less than ``rerank=100``.
+    relaxed : Search as ``exact`` does, with tighter bounds, which hold for a share P of near pairs:
+        faster and approximate.
+    neighbours : Score B more rows on either side of a query in each order. The store holds sorted
+        orders. By default 0.
+    vectors : The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` and
+        sorted orders.
+    batch : Queries per pass over the store. By default 1024, fewer if ``memory`` needs it; up to
+        16384 with sorted orders.
+    out : Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids only)
+        file.
 
     Raises
     ------
@@ -482,15 +435,8 @@ def verify(
     gamma: Gamma = None,
     transform: Transform = None,
     linear_map: Map = None,
-    bounds: Annotated[
-        StrPath | None,
-        Param(
-            "Bounds of the vectors, or codes that prove, which save most of the work.",
-            type=READ,
-            metavar="STORE",
-        ),
-    ] = None,
-    k: Annotated[int | None, Param("Verify the first k hits of each query.", default="all")] = None,
+    bounds: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
+    k: int | None = None,
     hits_format: HitsFormat = None,
     batch: Batch = None,
     threads: Threads = None,
@@ -505,6 +451,11 @@ def verify(
     ``queries`` is proved, tied or refuted; the command exits with 1 if one is refuted. Tied hits
     are right; other rows have the same scores. The queries that are not proved are printed: a
     refuted one with its first wrong rank, and the id that belongs there with its score.
+
+    Parameters
+    ----------
+    bounds : Bounds of the vectors, or codes that prove, which save most of the work.
+    k : Verify the first k hits of each query. By default all.
 
     Raises
     ------
@@ -546,62 +497,39 @@ def verify(
 )
 def evaluate(
     hits: Hits,
-    truth: Annotated[Claims, Param("The true neighbours, as ``hits``.", type=READ)],
+    truth: Annotated[Claims, Param(type=READ)],
     *,
     ranks: Ranks = None,
     hits_format: HitsFormat = None,
     truth_format: TruthFormat = None,
-    vectors: Annotated[
-        StrPath | None,
-        Param(
-            "Score hits and truth again by the true kernel of these rows.",
-            type=READ,
-            metavar="STORE",
-        ),
-    ] = None,
-    queries: Annotated[
-        Rows | None,
-        Param("The queries of the hits, for ``vectors``.", type=READ, metavar="FILE"),
-    ] = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
+    queries: Annotated[Rows | None, Param(type=READ, metavar="FILE")] = None,
     kernel: Kernel = None,
     gamma: Gamma = None,
     transform: Transform = None,
     linear_map: Map = None,
-    labels: Annotated[
-        LabelRows | None,
-        Param(
-            "Labels of the rows, one whole number per row id, int64[n]: report the share of "
-            "queries whose label is among the R most frequent ones of their first hits.",
-            type=READ,
-            metavar="NPY",
-        ),
-    ] = None,
+    labels: Annotated[LabelRows | None, Param(type=READ, metavar="NPY")] = None,
     query_labels: QueryLabels = None,
-    neighbours: Annotated[
-        int | None, Param("Hits that vote on a label.", default="5", metavar="K")
-    ] = None,
-    coverage: Annotated[
-        str | Iterable[int] | None,
-        Param(
-            "Report the share of the first N hits that are among the true first R, for N such as "
-            "10,20,30.",
-            metavar="N,N,…",
-        ),
-    ] = None,
-    overlap: Annotated[
-        int | None,
-        Param(
-            "Report the share of true neighbours among hits within the Hamming distance H. Needs "
-            "``codes`` and ``vectors``.",
-            metavar="H",
-        ),
-    ] = None,
-    codes: Annotated[
-        StrPath | None,
-        Param("The binary codes that gave the hits, for ``overlap``.", type=READ, metavar="STORE"),
-    ] = None,
+    neighbours: Annotated[int | None, Param(metavar="K")] = None,
+    coverage: Annotated[str | Iterable[int] | None, Param(metavar="N,N,…")] = None,
+    overlap: Annotated[int | None, Param(metavar="H")] = None,
+    codes: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
 ) -> Call[Report]:
     """Compare ``hits`` with ``truth``, the true neighbours, by every definition of recall in use.
+
+    Parameters
+    ----------
+    truth : The true neighbours, as ``hits``.
+    vectors : Score hits and truth again by the true kernel of these rows.
+    queries : The queries of the hits, for ``vectors``.
+    labels : Labels of the rows, one whole number per row id, int64[n]: report the share of queries
+        whose label is among the R most frequent ones of their first hits.
+    neighbours : Hits that vote on a label. By default 5.
+    coverage : Report the share of the first N hits that are among the true first R, for N such as
+        10,20,30.
+    overlap : Report the share of true neighbours among hits within the Hamming distance H. Needs
+        ``codes`` and ``vectors``.
+    codes : The binary codes that gave the hits, for ``overlap``.
 
     Raises
     ------
@@ -646,23 +574,17 @@ def evaluate(
     printer="print_info",
 )
 def info(
-    store: Annotated[
-        StrPath,
-        Param(
-            "A vector store, a code store, hits, a certificate, or a file of vectors.", type=READ
-        ),
-    ],
+    store: Annotated[StrPath, Param(type=READ)],
     *,
-    format: Annotated[  # noqa: A002 - the option's name
-        str | None,
-        Param(
-            "The format of a file, whatever its suffix: ibin, or another that mercore ingest or "
-            "verify reads.",
-            metavar="NAME",
-        ),
-    ] = None,
+    format: Annotated[str | None, Param(metavar="NAME")] = None,  # noqa: A002 - the option's name
 ) -> Call[Report]:
     """Describe ``store``: a vector store, a code store, hits, a certificate, or a file of vectors.
+
+    Parameters
+    ----------
+    store : A vector store, a code store, hits, a certificate, or a file of vectors.
+    format : The format of a file, whatever its suffix: ibin, or another that mercore ingest or
+        verify reads.
 
     Raises
     ------
@@ -686,10 +608,14 @@ def info(
     printer="print_check",
     negative="faults",
 )
-def check(store: Annotated[StrPath, Param("A store.", type=READ)]) -> Call[Report]:
+def check(store: Annotated[StrPath, Param(type=READ)]) -> Call[Report]:
     """Read every byte of ``store`` against its receipts; one sentence per fault.
 
     The command exits with 1 if anything is missing or wrong.
+
+    Parameters
+    ----------
+    store : A store.
 
     Raises
     ------
@@ -717,27 +643,22 @@ def check(store: Annotated[StrPath, Param("A store.", type=READ)]) -> Call[Repor
     replaces=True,
 )
 def export(
-    codes: Annotated[StrPath, Param("Codes of kpca-pq, pca-pq or pq.", type=READ)],
-    index: Annotated[StrPath, Param("The index to write.", type=WRITTEN)],
+    codes: Annotated[StrPath, Param(type=READ)],
+    index: Annotated[StrPath, Param(type=WRITTEN)],
     *,
-    queries: Annotated[
-        StrPath | None,
-        Param(
-            "Queries for the index; ``points`` gets their coordinates.", type=READ, metavar="FILE"
-        ),
-    ] = None,
-    points: Annotated[
-        StrPath | None,
-        Param(
-            "Write the queries' coordinates, to search the index with.",
-            type=WRITTEN,
-            metavar="NPY",
-        ),
-    ] = None,
+    queries: Annotated[StrPath | None, Param(type=READ, metavar="FILE")] = None,
+    points: Annotated[StrPath | None, Param(type=WRITTEN, metavar="NPY")] = None,
     kernel: CustomKernel = None,
     force: Force = False,
 ) -> Call[Report]:
     """Write ``codes``, made by kpca-pq, pca-pq or pq, as ``index``, an IndexPQ of faiss.
+
+    Parameters
+    ----------
+    codes : Codes of kpca-pq, pca-pq or pq.
+    index : The index to write.
+    queries : Queries for the index; ``points`` gets their coordinates.
+    points : Write the queries' coordinates, to search the index with.
 
     Raises
     ------
@@ -776,77 +697,29 @@ def export(
 )
 def compare(
     vectors: Vectors,
-    queries: Annotated[StrPath, Param("A file of queries dtype[nq, d].", type=READ)],
+    queries: Annotated[StrPath, Param(type=READ)],
     *,
     kernel: Annotated[
-        StrPath | Sequence[StrPath],
-        Param(
-            "A kernel, or the FILE.py of a custom one.",
-            type=KernelName(),
-            values=KERNEL_BLOCK,
-            several=True,
-        ),
+        StrPath | Sequence[StrPath], Param(type=KernelName(), values=KERNEL_BLOCK, several=True)
     ] = (),
-    gamma: Annotated[float | None, Param("γ of the kernels rbf and exp_chi2.")] = None,
-    transform: Annotated[
-        float | None,
-        Param("Use exp(S (κ − 1)) in place of every kernel κ.", type=SCALE, metavar="S"),
-    ] = None,
+    gamma: float | None = None,
+    transform: Annotated[float | None, Param(type=SCALE, metavar="S")] = None,
     encoder: Annotated[
-        str | Sequence[str],
-        Param(
-            "An encoder, or one with options: kpca-pq:landmarks=512,components=64. "
-            "mercore encode --help lists them.",
-            metavar="SPEC",
-            several=True,
-            complete=complete_encoders,
-        ),
+        str | Sequence[str], Param(metavar="SPEC", several=True, complete=complete_encoders)
     ] = (),
-    kernels: Annotated[
-        StrPath | Sequence[StrPath], Param("An older name of ``kernel``.", in_python_only=True)
-    ] = (),
-    encoders: Annotated[
-        str | Sequence[str], Param("An older name of ``encoder``.", in_python_only=True)
-    ] = (),
-    bytes: Annotated[  # noqa: A002 - the option's name
-        int | None,
-        Param("Give every encoder its largest code of at most this many bytes per row."),
-    ] = None,
-    operations: Annotated[
-        int | None, Param("Give every encoder a code that costs this many look-ups per row.")
-    ] = None,
-    seeds: Annotated[int, Param("Runs per encoder, with random states 0, 1 and so on.")] = 1,
+    kernels: Annotated[StrPath | Sequence[StrPath], Param(in_python_only=True)] = (),
+    encoders: Annotated[str | Sequence[str], Param(in_python_only=True)] = (),
+    bytes: int | None = None,  # noqa: A002 - the option's name
+    operations: int | None = None,
+    seeds: int = 1,
     ranks: Ranks = None,
-    rerank: Annotated[
-        int | str | Sequence[int] | None,
-        Param(
-            "Also measure searches that score the R best codes again. Several numbers, such as "
-            "50,200,1000, give a curve of recall and speed per encoder.",
-            type=TEXT,
-            metavar="R,R,…",
-        ),
-    ] = None,
-    workers: Annotated[int | None, Param("Threads that encode.", default="one per core")] = None,
-    threads: Annotated[int | None, Param("Threads that search.", default="one per core")] = None,
+    rerank: Annotated[int | str | Sequence[int] | None, Param(type=TEXT, metavar="R,R,…")] = None,
+    workers: int | None = None,
+    threads: int | None = None,
     memory: Annotated[Size, memory_option("batches of searches shrink", remote=False)] = None,
-    labels: Annotated[
-        LabelRows | None,
-        Param(
-            "Labels of the rows, one whole number per row id, int64[n]: also measure the accuracy "
-            "of classification by 5 neighbours.",
-            type=READ,
-            metavar="NPY",
-        ),
-    ] = None,
+    labels: Annotated[LabelRows | None, Param(type=READ, metavar="NPY")] = None,
     query_labels: QueryLabels = None,
-    out: Annotated[
-        StrPath | None,
-        Param(
-            "Keep runs, true neighbours and curves there; a run that is kept is not repeated.",
-            type=WRITTEN,
-            metavar="FOLDER",
-        ),
-    ] = None,
+    out: Annotated[StrPath | None, Param(type=WRITTEN, metavar="FOLDER")] = None,
     force: Force = False,
 ) -> Call[Report]:
     """Compare encoders on ``vectors``: recall@R over several seeds, bytes per row, and time.
@@ -855,6 +728,27 @@ def compare(
     kernel. One table per kernel is printed: recall@R, ns of search per row and query, and µs of
     encoding per row, with the time of fitting. ``out`` also keeps all figures in compare.json, and
     the curves in recall.png and recall.svg.
+
+    Parameters
+    ----------
+    queries : A file of queries dtype[nq, d].
+    kernel : A kernel, or the FILE.py of a custom one.
+    gamma : γ of the kernels rbf and exp_chi2.
+    transform : Use exp(S (κ − 1)) in place of every kernel κ.
+    encoder : An encoder, or one with options: kpca-pq:landmarks=512,components=64. mercore encode
+        --help lists them.
+    kernels : An older name of ``kernel``.
+    encoders : An older name of ``encoder``.
+    bytes : Give every encoder its largest code of at most this many bytes per row.
+    operations : Give every encoder a code that costs this many look-ups per row.
+    seeds : Runs per encoder, with random states 0, 1 and so on.
+    rerank : Also measure searches that score the R best codes again. Several numbers, such as
+        50,200,1000, give a curve of recall and speed per encoder.
+    workers : Threads that encode. By default one per core.
+    threads : Threads that search. By default one per core.
+    labels : Labels of the rows, one whole number per row id, int64[n]: also measure the accuracy of
+        classification by 5 neighbours.
+    out : Keep runs, true neighbours and curves there; a run that is kept is not repeated.
 
     Raises
     ------
@@ -908,35 +802,14 @@ def compare(
     printer="print_page",
 )
 def gallery(
-    images: Annotated[StrPath, Param("The images that were ingested, all of them.", type=READ)],
-    query_images: Annotated[StrPath, Param("The images of the queries.", type=READ)],
-    hits: Annotated[
-        Claims | Sequence[Claims],
-        Param("A file of hits, ids [nq, k], or several of these.", type=READ, several=True),
-    ],
+    images: Annotated[StrPath, Param(type=READ)],
+    query_images: Annotated[StrPath, Param(type=READ)],
+    hits: Annotated[Claims | Sequence[Claims], Param(type=READ, several=True)],
     *,
     out: Page,
-    shown: Annotated[
-        int | None,
-        Param("Show the first N queries.", default="24, or all of fewer queries", metavar="N"),
-    ] = None,
-    truth: Annotated[
-        Claims | None,
-        Param(
-            "The true neighbours: mark the hits that are among the first 5 of their query here, "
-            "and list recalls.",
-            type=READ,
-            metavar="HITS",
-        ),
-    ] = None,
-    format: Annotated[  # noqa: A002 - the option's name
-        str | None,
-        Param(
-            "The format of images that are in one file: tinyimages (as the 80 million tiny "
-            "images).",
-            metavar="NAME",
-        ),
-    ] = None,
+    shown: Annotated[int | None, Param(metavar="N")] = None,
+    truth: Annotated[Claims | None, Param(type=READ, metavar="HITS")] = None,
+    format: Annotated[str | None, Param(metavar="NAME")] = None,  # noqa: A002 - the option's name
     force: Force = False,
 ) -> Call[Report]:
     """Make a page that shows query images beside the images of their hits.
@@ -946,6 +819,16 @@ def gallery(
     mercore search wrote. The page shows the first 5 hits of each query. It shows several files of
     hits side by side, with the names of the files. The page is one file without scripts, which
     needs no other file.
+
+    Parameters
+    ----------
+    images : The images that were ingested, all of them.
+    query_images : The images of the queries.
+    hits : A file of hits, ids [nq, k], or several of these.
+    shown : Show the first N queries. By default 24, or all of fewer queries.
+    truth : The true neighbours: mark the hits that are among the first 5 of their query here, and
+        list recalls.
+    format : The format of images that are in one file: tinyimages (as the 80 million tiny images).
 
     Raises
     ------
@@ -988,36 +871,12 @@ def gallery(
     printer="print_page",
 )
 def report(
-    store: Annotated[StrPath, Param("Codes or bounds, or the folder of a comparison.", type=READ)],
+    store: Annotated[StrPath, Param(type=READ)],
     *,
     out: Page,
-    vectors: Annotated[
-        StrPath | None,
-        Param(
-            "The vectors of the codes.",
-            default="those that they were encoded from",
-            type=READ,
-            metavar="STORE",
-        ),
-    ] = None,
-    queries: Annotated[
-        Rows | None,
-        Param(
-            "Search for these, up to 1000 of them.",
-            default="rows of the store",
-            type=READ,
-            metavar="FILE",
-        ),
-    ] = None,
-    truth: Annotated[
-        Claims | None,
-        Param(
-            "The true neighbours of ``queries`` among all rows, and their certificate beside them.",
-            default="searched for among up to 131072 rows",
-            type=READ,
-            metavar="HITS",
-        ),
-    ] = None,
+    vectors: Annotated[StrPath | None, Param(type=READ, metavar="STORE")] = None,
+    queries: Annotated[Rows | None, Param(type=READ, metavar="FILE")] = None,
+    truth: Annotated[Claims | None, Param(type=READ, metavar="HITS")] = None,
     kernel: CustomKernel = None,
     threads: Threads = None,
     memory: LocalMemory = None,
@@ -1028,6 +887,14 @@ def report(
     The store holds codes or bounds, or is the folder that mercore compare wrote. Recall, speed and
     errors are measured on a sample of fixed size. The page is one file without scripts, which needs
     no other file.
+
+    Parameters
+    ----------
+    store : Codes or bounds, or the folder of a comparison.
+    vectors : The vectors of the codes. By default those that they were encoded from.
+    queries : Search for these, up to 1000 of them. By default rows of the store.
+    truth : The true neighbours of ``queries`` among all rows, and their certificate beside them. By
+        default searched for among up to 131072 rows.
 
     Raises
     ------

@@ -14,7 +14,8 @@ from mercore.jobs.face.declaring import (
     given,
     is_shown,
     on_command_line,
-    option_of,
+    param_of,
+    type_of,
 )
 from mercore.jobs.face.group import ANSWER_IS_NO
 from mercore.jobs.help import BlockOption, VerbCommand
@@ -30,7 +31,7 @@ def command_of(verb: Verb) -> click.Command:
     made = [
         each
         for name, parameter in parameters.items()
-        if not option_of(parameter).in_python_only
+        if not param_of(parameter).in_python_only
         for each in _params(verb, name, parameter)
     ]
     printing = EXTRA.get(verb.name, ())
@@ -91,7 +92,7 @@ def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter
     """Return the arguments or options of a command that a parameter becomes."""
     if verb.name == "encode" and name == ENCODER:
         return encoder_params()
-    option = option_of(parameter)
+    option = param_of(parameter)
     if parameter.kind is not Parameter.KEYWORD_ONLY:
         many = -1 if option.several else 1
         return [
@@ -99,17 +100,16 @@ def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter
                 [name], type=option.type, nargs=many, required=True, metavar=option.metavar
             )
         ]
-    (annotated, *_), default = get_args(parameter.annotation), parameter.default
-    flag = annotated is bool
-    kinds = {"is_flag": True} if flag else {"type": option.type or _type_of(annotated)}
-    text = on_command_line(option.help, verb.parameters)
+    kind, default = type_of(parameter), parameter.default
+    flag: dict[str, Any] = (
+        {"is_flag": True} if kind is bool else {"type": option.type or _type_of(kind)}
+    )
+    text = on_command_line(verb.texts[name], verb.parameters)
     text += " May be given several times." * option.several
-    if option.default:
-        text += f" [default: {on_command_line(option.default, verb.parameters)}]"
     return [
         BlockOption(
             [flag_of(parameter), name],
-            **kinds,
+            **flag,
             help=text,
             metavar=option.metavar,
             multiple=option.several,
@@ -121,9 +121,9 @@ def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter
     ]
 
 
-def _type_of(annotation: object) -> "click.ParamType[Any]":
+def _type_of(kind: object) -> "click.ParamType[Any]":
     """Return the type of an option's values: a whole number, a finite one, or a text."""
-    kinds = get_args(annotation) or (annotation,)
+    kinds = get_args(kind) or (kind,)
     if float in kinds:
         return FINITE
     return click.INT if int in kinds else click.STRING

@@ -1,15 +1,26 @@
 """The declaration of a verb: one Python function, from which its command is made too.
 
-    K = Annotated[int | None, Param("Neighbours per query.")]
-
     @verb(section=SEARCH)
-    def search(store: Store, queries: Queries, *, k: K = None) -> Call[Hits]:
-        '''Find the k nearest rows of each query.'''
-        return Call(open_search, (store, queries), SearchOptions(k=k))
+    def search(
+        store: Annotated[StrPath, Param(type=READ)],
+        *,
+        k: int | None = None,
+        memory: SearchMemory = None,
+    ) -> Call[Hits]:
+        '''Find the k nearest rows of each query.
+
+Parameters
+----------
+        store : A store of vectors.
+        k : Neighbours per query. By default 100, fewer if ``memory`` needs it.
+        '''
+        return Call(open_search, (store,), SearchOptions(k=k, memory=memory))
 
 Python users call ``search``, which opens the call and runs it; ``commands.py`` makes the command of
-the same parameters. Double backticks in a text name a parameter, or hold a value: a docstring shows
-them as they are, the help of a command shows ``k`` as -k.
+the same parameters. A parameter that several verbs share carries its text in its type, as
+``memory`` does, and the docstring gets it from there. Double backticks in a text name a parameter,
+or hold a value: a docstring shows them as they are, the help of a command shows ``memory`` as
+--memory.
 """
 
 import re
@@ -17,9 +28,9 @@ import textwrap
 from ast import literal_eval
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from inspect import Parameter, Signature, cleandoc, signature
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, get_args, get_origin
 
 import click
 
@@ -31,8 +42,10 @@ Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 BEGINS_ANEW = "run the same command again, which begins anew"
 MARKED = re.compile(r"``(.+?)``")
+DEFAULT = re.compile(r" By default (.+)\.$")
 SECTION = re.compile(r"^(Raises|Examples|Notes|Parameters)\n-+$", re.MULTILINE)
-WIDTH = 100
+PARAMETER = re.compile(r"^(\w+) : (.+(?:\n    .+)*)", re.MULTILINE)
+FILL: dict[str, Any] = {"width": 96, "break_on_hyphens": False, "break_long_words": False}
 
 
 class Task(Protocol[Result_co]):
@@ -75,27 +88,19 @@ class Call(Generic[Result]):
 
 @dataclass(frozen=True)
 class Param:
-    """How a parameter is described, and how the command line shows it.
+    """How the command line shows a parameter, and its text, if several verbs share it.
 
-    ``help`` has whole sentences. ``default`` describes a default of None. ``several`` lets it be
-    given more than once. ``values`` are the title and the rows of a block of the help about its
-    values.
+    ``several`` lets it be given more than once. ``values`` are the title and the rows of a block of
+    the help about its values.
     """
 
-    help: str
-    default: str = ""
+    text: str = ""
     type: "click.ParamType[Any] | None" = None
     metavar: str | None = None
     several: bool = False
     values: tuple[str, Sequence[tuple[str, str]]] | None = None
     complete: Callable[..., Any] | None = None
     in_python_only: bool = False
-
-    def text(self, default: object) -> str:
-        """Return the help as a docstring shows it."""
-        shown = f"``{default!r}``".replace("'", '"')
-        said = self.default or (shown if is_shown(default) else "")
-        return f"{self.help} By default {said}." if said else self.help
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +141,11 @@ class Verb:
         """The text of the docstring before its sections."""
         return SECTION.split(cleandoc(self.call.__doc__ or ""))[0].strip()
 
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """The text of each parameter."""
+        return texts_of(self.call)
+
 
 VERBS: dict[str, Verb] = {}
 
@@ -163,39 +173,56 @@ def plain_signature(call: Callable[..., Call[Any]]) -> Signature:
     """Return the signature of the function that a call becomes, with types alone."""
     shown = signature(call)
     (result,) = get_args(shown.return_annotation)
-    plain = [
-        each.replace(annotation=get_args(each.annotation)[0]) for each in shown.parameters.values()
-    ]
+    plain = [each.replace(annotation=type_of(each)) for each in shown.parameters.values()]
     return shown.replace(parameters=plain, return_annotation=result)
 
 
-def option_of(parameter: Parameter) -> Param:
-    """Return how a parameter is declared."""
-    (option,) = [each for each in get_args(parameter.annotation) if isinstance(each, Param)]
-    return option
+def param_of(parameter: Parameter) -> Param:
+    """Return how the command line shows a parameter."""
+    stated = [each for each in get_args(parameter.annotation) if isinstance(each, Param)]
+    return stated[0] if stated else Param()
+
+
+def type_of(parameter: Parameter) -> Any:  # noqa: ANN401 - a type, or a union of types
+    """Return the type of a parameter."""
+    stated = get_origin(parameter.annotation) is Annotated
+    return get_args(parameter.annotation)[0] if stated else parameter.annotation
+
+
+def texts_of(function: Callable[..., object]) -> dict[str, str]:
+    """Return the text of each parameter: of the docstring, or else of its type."""
+    own = {
+        found[1]: " ".join(found[2].split())
+        for found in PARAMETER.finditer(cleandoc(function.__doc__ or ""))
+    }
+    return {
+        name: own.get(name) or param_of(parameter).text
+        for name, parameter in signature(function).parameters.items()
+    }
 
 
 def documented(function: Callable[..., object]) -> str:
-    """Return the docstring of a function, with a section that describes its parameters."""
-    lines = [
-        textwrap.fill(
-            f"{name} : {option_of(parameter).text(parameter.default)}",
-            WIDTH - 4,
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
-        for name, parameter in signature(function).parameters.items()
-        if name != "self"
-    ]
-    said = cleandoc(function.__doc__ or "")
-    section = SECTION.search(said)
-    before, after = (said[: section.start()], said[section.start() :]) if section else (said, "")
-    return "\n".join([f"{before.rstrip()}\n\nParameters\n----------", *lines, "", after])
+    """Return the docstring of a function, with all its parameters in their order."""
+    lines = []
+    for name, text in texts_of(function).items():
+        default = signature(function).parameters[name].default
+        shown = f"``{default!r}``".replace("'", '"')
+        whole = f"{text} By default {shown}." if is_shown(default) else text
+        lines.append(textwrap.fill(f"{name} : {whole}", subsequent_indent="    ", **FILL))
+    before, *rest = SECTION.split(cleandoc(function.__doc__ or ""))
+    sections = dict(zip(rest[::2], rest[1::2], strict=True))
+    sections = {"Parameters": "\n" + "\n".join(lines) + "\n\n"} | {
+        title: text for title, text in sections.items() if title != "Parameters"
+    }
+    return (
+        before.rstrip()
+        + "\n\n"
+        + "".join(f"{title}\n{'-' * len(title)}{text}" for title, text in sections.items())
+    )
 
 
 def on_command_line(text: str, parameters: Mapping[str, Parameter]) -> str:
-    """Return a text of a declaration as a command's help shows it: ``k`` is -k."""
+    """Return a text as the help of a command shows it: -k for ``k``, and [default: 5] at its end."""
 
     def shown(found: re.Match[str]) -> str:
         name, equals, value = found[1].partition("=")
@@ -203,7 +230,7 @@ def on_command_line(text: str, parameters: Mapping[str, Parameter]) -> str:
             return f"{flag_of(parameters[name])}{f' {literal_eval(value)}' if equals else ''}"
         return found[1].strip('"')
 
-    return MARKED.sub(shown, text)
+    return MARKED.sub(shown, DEFAULT.sub(r" [default: \1]", text))
 
 
 def is_shown(default: object) -> bool:
@@ -214,7 +241,7 @@ def is_shown(default: object) -> bool:
 def flag_of(parameter: Parameter) -> str:
     """Return a parameter as the command line names it: an option, or an argument in capitals."""
     if parameter.kind is not Parameter.KEYWORD_ONLY:
-        return option_of(parameter).metavar or parameter.name.upper()
+        return param_of(parameter).metavar or parameter.name.upper()
     return flag(parameter.name)
 
 

@@ -113,11 +113,10 @@ MovedVectors = Annotated[
     Param("The new path of the encoded vectors, if they were moved.", type=READ, metavar="STORE"),
 ]
 
-PART_ROWS = "about 1/64 of the rows"
-Workers = Annotated[int | None, Param("Number of threads.", default="one per core")]
+Workers = Annotated[int | None, Param("Number of threads. By default one per core.")]
 Threads = Annotated[
     int | None,
-    Param("Number of threads.", default="one per core, fewer if ``memory`` needs it"),
+    Param("Number of threads. By default one per core, fewer if ``memory`` needs it."),
 ]
 Processes = Annotated[
     int | None, Param("Run on this many processes of one thread each, not on threads.")
@@ -128,8 +127,10 @@ Scheduler = Annotated[
         "Run on an existing Dask cluster, not on threads: tcp://… or tls://….", metavar="ADDRESS"
     ),
 ]
-BATCH = "1024, fewer if ``memory`` needs it"
-Batch = Annotated[int | None, Param("Queries per pass over the store.", default=BATCH)]
+Batch = Annotated[
+    int | None,
+    Param("Queries per pass over the store. By default 1024, fewer if ``memory`` needs it."),
+]
 Size = int | str | None  # bytes, or a text such as 1.5GB
 
 
@@ -174,9 +175,9 @@ Hits = Annotated[
     Claims,
     Param("A file of hits, ids int64[nq, k], or one list of ids per query.", type=READ),
 ]
-RANKS = "1,10,100,1000, as far as there are ranks"
 Ranks = Annotated[
-    str | Iterable[int] | None, Param("Ranks to report, such as 1,10.", default=RANKS)
+    str | Iterable[int] | None,
+    Param("Ranks to report, such as 1,10. By default 1,10,100,1000, as far as there are ranks."),
 ]
 LabelRows = Path | AnyLabels
 QueryLabels = Annotated[
