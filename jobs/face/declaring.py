@@ -222,7 +222,7 @@ def documented(function: Callable[..., object]) -> str:
 
 
 def on_command_line(text: str, parameters: Mapping[str, Parameter]) -> str:
-    """Return a text as the help of a command shows it: -k for ``k``, and [default: 5] at the end."""
+    """Return a text as a command's help shows it: -k for ``k``, and [default: 5] at the end."""
 
     def shown(found: re.Match[str]) -> str:
         name, equals, value = found[1].partition("=")
