@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mercore
+from mercore.jobs.face.declaring import VERBS
 from mercore.jobs.session.open_store import OpenStore
 from tests.support.making import histograms
 
@@ -47,3 +48,10 @@ def test_every_parameter_is_documented(name: str) -> None:
         documented = {each.strip() for line in lines for each in line.split(",")}
         given = {*inspect.signature(function).parameters} - {"self"}
         assert given <= documented, (function.__qualname__, given - documented)
+
+
+def test_every_parameter_of_a_verb_has_a_text() -> None:
+    said = {name: verb.texts for name, verb in VERBS.items()}
+    assert {
+        name: [each for each, text in texts.items() if not text] for name, texts in said.items()
+    } == {name: [] for name in said}
