@@ -4,7 +4,7 @@ start-up takes."""
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,11 +51,10 @@ class Both(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What is measured: workers of either kind, queries a batch, parts encoded, and how often."""
+    """What is measured: workers of either kind, queries per batch, and how often."""
 
     workers: int
     batch: int
-    parts: int
     repeats: int
 
 
@@ -68,12 +67,12 @@ class Made(NamedTuple):
     folder: Path
 
 
-def made(vectors: str, codes: str | None, bounds: str | None, folder: Path) -> Made:
-    """Return the stores; codes and bounds that are not named are made in ``folder``."""
-    for name, path in (("aska", codes), ("bound", bounds)):
-        if path is None:
-            api.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
-    return Made(vectors, codes or str(folder / "aska"), bounds or str(folder / "bound"), folder)
+def made(vectors: str, folder: Path) -> Made:
+    """Make codes and bounds in ``folder``; return the stores."""
+    codes, bounds = (str(folder / name) for name in ("aska", "bound"))
+    for path in (codes, bounds):
+        api.encode(vectors, path, kernel=KERNEL, encoder=Path(path).name)
+    return Made(vectors, codes, bounds, folder)
 
 
 def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], float]:
@@ -96,9 +95,7 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
             "search of codes, aska": _codes(executor, made, queries, setting),
             "exact search by bounds": _exact(executor, made, queries, setting),
             "search of every row by the true kernel": _exhaustive(executor, made, queries, setting),
-            "encode, aska, all parts": Both(
-                *(partial(_encode, at, made, setting.parts) for at in (here, client))
-            ),
+            "encode, aska, all parts": Both(*(partial(_encode, at, made) for at in (here, client))),
         }
         for name, both in work.items():
             rows.append({"work": name} | _compare(both, setting.repeats))
@@ -118,17 +115,15 @@ def _compare(both: Both, repeats: int) -> Row:
     }
 
 
-def _encode(client: Client, made: Made, parts: int) -> Answer:
-    """Encode the first ``parts`` parts; return their checksums."""
+def _encode(client: Client, made: Made) -> Answer:
+    """Encode all parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
     store = create_or_resume(
         path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
     )
-    some = range(min(parts, store.parts))
-    encode_parts(client, str(path), Sources(made.vectors), some)
-    receipts = [store.store.receipt(part) for part in some]
-    return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
+    encode_parts(client, str(path), Sources(made.vectors), range(store.parts))
+    return {"receipts": np.array([str(receipt.chunks) for receipt in store.receipts])}
 
 
 def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:
@@ -198,13 +193,7 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
 
 def _executor(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
     """Return the client's workers, at work on stores until the end."""
-    return stack.enter_context(_searching(client, stores, load))
-
-
-@contextmanager
-def _searching(client: Client, stores: Stores, load: Load) -> Iterator[Executor]:
-    with searching(client, stores, load) as executor:
-        yield executor
+    return stack.enter_context(searching(client, stores, load))
 
 
 def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:
