@@ -70,8 +70,8 @@ class Made(NamedTuple):
 def made(vectors: str, folder: Path) -> Made:
     """Make codes and bounds in ``folder``; return the stores."""
     codes, bounds = (str(folder / name) for name in ("aska", "bound"))
-    for path in (codes, bounds):
-        api.encode(vectors, path, kernel=KERNEL, encoder=Path(path).name)
+    api.encode(vectors, codes, kernel=KERNEL, encoder="aska")
+    api.encode(vectors, bounds, kernel=KERNEL, encoder="bound", force=True)  # of few rows too
     return Made(vectors, codes, bounds, folder)
 
 
