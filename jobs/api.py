@@ -1,4 +1,4 @@
-"""The Python API: the verbs as functions, with their options as keywords.
+"""The verbs: each is declared here once, as a Python function from which its command is made too.
 
 Paths are text or ``pathlib`` paths. Rows and queries may be arrays [n, d] of NumPy, Dask, xarray,
 Zarr or h5py, data frames, CSR matrices or lists; hits may be arrays of ids [nq, k]. Every function
@@ -8,69 +8,125 @@ returns the report that its command prints as JSON; ``search`` returns the hits 
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from mercore.jobs.catalogue import listed_encoders, listed_kernels
-from mercore.jobs.comparison.compare import open_compare
-from mercore.jobs.comparison.setup import CompareOptions
-from mercore.jobs.encoder_options import CHOOSE, spec_of_text
-from mercore.jobs.gallery.gallery import GalleryOptions, open_gallery, several_hits
-from mercore.jobs.gallery.report.report import ReportOptions, open_report
-from mercore.jobs.options import Report, parse_bytes
-from mercore.jobs.resources.execution import Execution
-from mercore.jobs.verbs.check import open_check
-from mercore.jobs.verbs.encode import BoundChoice, EncodeOptions, open_encode
-from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
-from mercore.jobs.verbs.export import ExportOptions, open_export
-from mercore.jobs.verbs.index import IndexOptions, open_index
-from mercore.jobs.verbs.info import InfoOptions, open_info
-from mercore.jobs.verbs.ingest import AppendOptions, IngestOptions, open_append, open_ingest
-from mercore.jobs.verbs.inputs import KernelOptions
-from mercore.jobs.verbs.labels import LabelOptions
-from mercore.jobs.verbs.search import open_search
-from mercore.jobs.verbs.search_task import SearchOptions
-from mercore.jobs.verbs.verify import VerifyOptions, open_verify
-from mercore.pipeline.encoders import EncoderSpec
+from mercore.jobs.encoder_options import CHOOSE, complete_encoders, spec_of_text
+from mercore.jobs.face.declaring import BEGINS_ANEW, VERBS, Call, Param, verb
+from mercore.jobs.face.parameters import (
+    BATCH,
+    PART_ROWS,
+    Batch,
+    ChosenTransform,
+    Claims,
+    Codes,
+    Compressor,
+    CustomKernel,
+    DropBadRows,
+    DropZeroRows,
+    Force,
+    Gamma,
+    GrownVectors,
+    Hits,
+    HitsFormat,
+    Kernel,
+    LabelRows,
+    LocalMemory,
+    Map,
+    NeededKernel,
+    NewVectors,
+    OutFormat,
+    Page,
+    Processes,
+    Queries,
+    QueryLabels,
+    Ranks,
+    Rows,
+    Scheduler,
+    SearchMemory,
+    Size,
+    Source,
+    StrPath,
+    Threads,
+    Transform,
+    TruthFormat,
+    Vectors,
+    Workers,
+    WorkersMemory,
+    memory_option,
+)
+from mercore.jobs.help import DATA, SEARCH, TRUTH
+from mercore.jobs.options import (
+    KERNEL_BLOCK,
+    READ,
+    SCALE,
+    TEXT,
+    WRITTEN,
+    KernelName,
+    Report,
+    parse_bytes,
+)
+from mercore.jobs.verbs.catalogue import listed_encoders, listed_kernels
+from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.stores.errors import InputError
-from mercore.stores.formats import Sliced
-from mercore.stores.formats.labels import AnyLabels
 from mercore.stores.location.resolve import expand_home
-from mercore.stores.results.hits import AnyHits, Hits
+from mercore.stores.wording import setting
 
-StrPath = str | Path
-Rows = StrPath | Sliced
-Claims = Path | AnyHits
-Labels = Path | AnyLabels
-Gamma = float | str | None  # γ, or median
-Size = int | str | None  # bytes, or a text such as 1.5GB
+if TYPE_CHECKING:
+    from mercore.jobs.resources.execution import Execution
+    from mercore.jobs.verbs.encode import BoundChoice
+    from mercore.jobs.verbs.inputs import KernelOptions
+    from mercore.stores.results.hits import Hits as FoundHits
+else:  # types whose modules take long to load
+    BoundChoice = FoundHits = Any
+
 T = TypeVar("T")
+NAMES = {"kernel": "chi2", "encoder": "aska"}  # examples
+PROVING = [name for name, kind in ENCODERS.items() if kind().proves and not kind.bounds]
 
 
+@verb(
+    section=DATA,
+    examples=(
+        "mercore ingest base.bvecs base.zarr",
+        "mercore ingest base.npy base.zarr --drop-zero-rows --compressor zstd",
+        "mercore ingest glove.hdf5::train base.zarr",
+        "zcat base.bvecs.gz | mercore ingest - base.zarr --format bvecs",
+        "mercore ingest part1.bvecs part2.bvecs base.zarr",
+    ),
+    planned=True,
+    writes_once=True,
+)
 def ingest(
-    source: Rows | Sequence[Rows],
-    store: StrPath,
+    source: Source,
+    store: NewVectors,
     *,
-    drop_zero_rows: bool = IngestOptions.drop_zero_rows,
-    drop_bad_rows: bool = IngestOptions.drop_bad_rows,
-    compressor: str = IngestOptions.compressor,
-    format: str | None = IngestOptions.format,  # noqa: A002 - the option's name
-    rows: str | None = IngestOptions.rows,
-) -> Report:
-    """Copy a file or rows in memory [n, d] into a new vector store; return its description.
+    drop_zero_rows: DropZeroRows = False,
+    drop_bad_rows: DropBadRows = False,
+    format: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        Param(
+            "The format of a file whose suffix does not say it: a suffix without its dot, tinygist "
+            "or tinyimages (the 80 million tiny images), or raw:DTYPE:D such as raw:float32:384.",
+            metavar="NAME",
+        ),
+    ] = None,
+    rows: Annotated[
+        str | None,
+        Param(
+            "Take the rows from FIRST on and before LAST; their ids begin at 0.",
+            metavar="FIRST:LAST",
+        ),
+    ] = None,
+    compressor: Compressor = "none",
+) -> Call[Report]:
+    """Copy ``source`` into the vector store ``store``; several sources follow one another.
 
-    Parameters
-    ----------
-    source : a path (see the guide's page on files), or rows: an array of NumPy, Dask, xarray, Zarr
-        or h5py, a memmap, a data frame of pandas or polars, a table of pyarrow, a column of lists,
-        a CSR matrix, or a list of lists; or a list of paths or arrays, whose rows follow one
-        another
-    store : path of the new vector store
-    drop_zero_rows : leave rows out that are all zero; the others keep their ids
-    drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
-    compressor : ``"none"``, ``"zstd"``, ``"blosc"``, ``"gzip"``, ``"lz4"``, ``"bz2"`` or
-        ``"lzma"``; ``"zstd:9"`` sets a level
-    format : the name of the file's format, where its suffix does not say it
-    rows : a range such as ``"1000:2000"``; the ids of the rows begin at 0
+    ``source`` is a file ({suffixes}), a 2-D Zarr array, or a folder of Parquet files or images.
+    FILE::NAME names an array, a column or a dataset. A .gz file is decompressed as it is read; - is
+    stdin. Images become GIST vectors.
+
+    Ids are the numbers of rows. They go on through all sources, and rows that are left out keep
+    theirs.
 
     Raises
     ------
@@ -84,6 +140,8 @@ def ingest(
     >>> mercore.ingest("base.npy", "new.zarr")["rows"]
     200
     """
+    from mercore.jobs.verbs.ingest import IngestOptions, open_ingest
+
     options = IngestOptions(
         drop_zero_rows=drop_zero_rows,
         drop_bad_rows=drop_bad_rows,
@@ -91,30 +149,40 @@ def ingest(
         format=format,
         rows=rows,
     )
-    return open_ingest(source, file_path(store), options).run()
+    return Call(open_ingest, (source, file_path(store)), options)
 
 
+@verb(
+    section=DATA,
+    examples=(
+        "mercore append day2.bvecs base.zarr",
+        "mercore append day2.npy day3.npy base.zarr --drop-bad-rows",
+    ),
+    writes_once=True,
+    again="run the same command again; the store has its old rows, or all new ones",
+)
 def append(
-    source: Rows | Sequence[Rows],
-    store: StrPath,
+    source: Source,
+    store: GrownVectors,
     *,
-    drop_zero_rows: bool = AppendOptions.drop_zero_rows,
-    drop_bad_rows: bool = AppendOptions.drop_bad_rows,
-    again: bool = AppendOptions.again,
-) -> Report:
-    """Append the rows of files or arrays [n, d] to a vector store; return its description.
+    drop_zero_rows: DropZeroRows = False,
+    drop_bad_rows: DropBadRows = False,
+    again: Annotated[
+        bool,
+        Param(
+            "Append the rows although an earlier append did. Every run adds them: look at mercore "
+            "info before you repeat one that failed."
+        ),
+    ] = False,
+) -> Call[Report]:
+    """Append the rows of ``source`` to the vector store ``store``.
 
-    Ids go on behind those of the store. A killed append leaves the store with its old rows or with
-    all new ones. The same append once more adds no rows, whatever the sources are called by then.
-    Searches that run meanwhile keep the rows that they began with.
-
-    Parameters
-    ----------
-    source : a path, an array [n, d], or a list of these, of the dimension and dtype of the store
-    store : path of the vector store
-    drop_zero_rows : leave rows out that are all zero; the others keep their ids
-    drop_bad_rows : leave rows out that hold NaN or infinity; the others keep their ids
-    again : append the rows although an earlier append did; every such call adds them
+    ``source`` is what mercore ingest reads, but no stream. The rows have the dimension and the
+    dtype of the store, and their ids follow those of the store. Then run the mercore encode of the
+    old rows once more: it encodes the new rows alone. If an append fails or is killed, the store
+    has its old rows or all new ones; run the same append again. It adds no row twice: sources with
+    the rows of an earlier append, in the same order, are known whatever their names are. Searches
+    that run meanwhile keep the rows that they began with.
 
     Raises
     ------
@@ -129,48 +197,49 @@ def append(
     >>> mercore.append("query.npy", "grown.zarr")["rows"]
     205
     """
+    from mercore.jobs.verbs.ingest import AppendOptions, open_append
+
     options = AppendOptions(drop_zero_rows=drop_zero_rows, drop_bad_rows=drop_bad_rows, again=again)
-    return open_append(source, file_path(store), options).run()
+    return Call(open_append, (source, file_path(store)), options)
 
 
+@verb(
+    section=DATA,
+    examples=(
+        "mercore encode base.zarr codes.zarr --kernel chi2",
+        "mercore encode base.zarr bounds.zarr --kernel chi2 --encoder bound",
+    ),
+    compiles=True,
+    planned=True,
+    again="run the same command again; encode keeps the parts that are done",
+)
 def encode(
-    vectors: StrPath,
-    codes: StrPath,
+    vectors: Vectors,
+    codes: Annotated[StrPath, Param("The codes, which are made or completed.", type=WRITTEN)],
     *,
-    kernel: StrPath,
+    kernel: NeededKernel,
     gamma: Gamma = None,
-    transform: float | str | None = None,
-    linear_map: StrPath | None = None,
-    encoder: str | EncoderSpec | BoundChoice = EncodeOptions.encoder,
-    part_rows: int | None = EncodeOptions.part_rows,
-    compressor: str = EncodeOptions.compressor,
-    force: bool = EncodeOptions.force,
-    workers: int | None = None,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    memory: Size = None,
-) -> Report:
-    """Encode a vector store, or those parts of its codes that are missing or wrong.
-
-    Parameters
-    ----------
-    vectors : path of a vector store, or of a 2-D Zarr array of another tool
-    codes : path of the codes, which are made or completed
-    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
-    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
-        the median squared distance of a sample of the rows
-    transform : s, to use exp(s (κ − 1)) in place of the kernel κ; ``"auto"`` for the s that a
-        sample decides on
-    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
-    encoder : a name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as
-        ``AskaSpec(n_atoms=512)``, or ``"bound"`` for the bound with the cheapest exact search
-    part_rows : rows per part; about 1/64 of the rows by default
-    compressor : of the codes, as of ``ingest``
-    force : make the bound of ``encoder="bound"`` although scoring every row is cheaper
-    workers : number of threads; all cores by default
-    processes : number of processes of one thread each, in place of threads
-    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
+    transform: ChosenTransform = None,
+    linear_map: Map = None,
+    encoder: Annotated[
+        str | EncoderSpec | BoundChoice,
+        Param(
+            'A name, a text such as ``"kpca-pq:landmarks=512,components=64"``, a spec such as '
+            "``AskaSpec(n_atoms=512)``, or bound for the bound with the cheapest exact search."
+        ),
+    ] = "aska",
+    part_rows: Annotated[int | None, Param("Rows per part.", default=PART_ROWS)] = None,
+    compressor: Compressor = "none",
+    force: Annotated[
+        bool,
+        Param('With ``encoder="bound"``: make bounds although scoring every row is cheaper.'),
+    ] = False,
+    workers: Workers = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: WorkersMemory = None,
+) -> Call[Report]:
+    """Encode the vector store ``vectors`` into the code store ``codes``; run it again to resume.
 
     Raises
     ------
@@ -186,6 +255,8 @@ def encode(
     >>> report["rows"], report["parts_done"]
     (200, 1)
     """
+    from mercore.jobs.verbs.encode import EncodeOptions, open_encode
+
     options = EncodeOptions(
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         encoder=_encoder(encoder),
@@ -194,37 +265,51 @@ def encode(
         force=force,
         execution=execution_options(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_encode(file_path(vectors), file_path(codes), options).run()
+    return Call(open_encode, (file_path(vectors), file_path(codes)), options)
 
 
+@verb(
+    section=DATA,
+    examples=(
+        "mercore index codes.zarr orders.zarr",
+        "mercore index codes.zarr orders.zarr --epsilon 1.5 --orders 200",
+    ),
+    compiles=True,
+    planned=True,
+    again="run the same command again; index keeps the parts that are done",
+)
 def index(
-    codes: StrPath,
-    store: StrPath,
+    codes: Codes,
+    store: Annotated[
+        StrPath,
+        Param("The sorted orders, which are made or completed.", type=WRITTEN, metavar="ORDERS"),
+    ],
     *,
-    epsilon: float | None = IndexOptions.epsilon,
-    orders: int | None = IndexOptions.orders,
-    random_state: int = IndexOptions.random_state,
-    part_rows: int | None = IndexOptions.part_rows,
-    workers: int | None = None,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    memory: Size = None,
-) -> Report:
-    """Sort binary codes into a store of orders, or those parts that are missing or wrong.
+    epsilon: Annotated[
+        float | None,
+        Param(
+            "Sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more disk.",
+            metavar="E",
+        ),
+    ] = None,
+    orders: Annotated[
+        int | None,
+        Param("Sort at most M orders.", default="64 without ``epsilon``", metavar="M"),
+    ] = None,
+    random_state: Annotated[int, Param("The seed of the permutations of bits.")] = 0,
+    part_rows: Annotated[
+        int | None, Param("Rows per part.", default=f"{PART_ROWS}, at least 65536")
+    ] = None,
+    workers: Workers = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: WorkersMemory = None,
+) -> Call[Report]:
+    """Sort the binary codes ``codes`` into ``store`` to search few rows; run it again to resume.
 
-    Parameters
-    ----------
-    codes : path of binary codes
-    store : path of the sorted orders, which are made or completed
-    epsilon : E, to sort ⌈2 n^(1/(1 + E))⌉ orders of n rows: a smaller E finds more, and takes more
-        disk
-    orders : number of orders at most; 64 without ``epsilon``
-    random_state : seed of the permutations of bits
-    part_rows : rows per part; about 1/64 of the rows by default, at least 65536
-    workers : number of threads; all cores by default
-    processes : number of processes of one thread each, in place of threads
-    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
+    Each order permutes the bits of all codes and sorts the rows by the permuted codes. A search
+    of sorted orders looks at the rows next to each query in every order, and scores only these.
+    Sorted orders take 12 bytes per row and order.
 
     Raises
     ------
@@ -238,6 +323,8 @@ def index(
     >>> mercore.index("bits.zarr", "orders.zarr", orders=8)["orders"]
     8
     """
+    from mercore.jobs.verbs.index import IndexOptions, open_index
+
     options = IndexOptions(
         epsilon=epsilon,
         orders=orders,
@@ -245,60 +332,104 @@ def index(
         part_rows=part_rows,
         execution=execution_options(workers, processes, scheduler, memory, option="workers"),
     )
-    return open_index(file_path(codes), file_path(store), options).run()
+    return Call(open_index, (file_path(codes), file_path(store)), options)
 
 
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore search codes.zarr query.bvecs --rerank 1000 --out hits.npz",
+        "mercore search bounds.zarr query.bvecs -k 10 --exact --out truth.npz",
+    ),
+    compiles=True,
+    planned=True,
+    writes_once=True,
+    replaces=True,
+    again=f"{BEGINS_ANEW}; only a search with --exact and --out keeps its finished batches",
+)
 def search(
-    store: StrPath,
-    queries: Rows,
+    store: Annotated[
+        StrPath, Param("A store of codes, vectors, bounds or sorted orders.", type=READ)
+    ],
+    queries: Queries,
     *,
-    k: int | None = SearchOptions.k,
-    rerank: int | None = SearchOptions.rerank,
-    exact: bool = SearchOptions.exact,
-    relaxed: float | None = SearchOptions.relaxed,
-    neighbours: int | None = SearchOptions.neighbours,
-    vectors: StrPath | None = None,
-    kernel: StrPath | None = None,
+    k: Annotated[
+        int | None, Param("Neighbours per query.", default="100, or all of fewer rows")
+    ] = None,
+    rerank: Annotated[
+        int | None,
+        Param(
+            "Score the R best codes of each query again by the true kernel. For a thousand queries "
+            "at once, and codes that prove, ``exact`` costs less than ``rerank=100``.",
+            metavar="R",
+        ),
+    ] = None,
+    exact: Annotated[
+        bool,
+        Param(
+            "Find the true k nearest rows and prove it. The store holds vectors, bounds, or codes "
+            f"of {', '.join(PROVING)}."
+        ),
+    ] = False,
+    relaxed: Annotated[
+        float | None,
+        Param(
+            "Search as ``exact`` does, with tighter bounds, which hold for a share P of near "
+            "pairs: faster and approximate.",
+            metavar="P",
+        ),
+    ] = None,
+    neighbours: Annotated[
+        int | None,
+        Param(
+            "Score B more rows on either side of a query in each order. The store holds sorted "
+            "orders.",
+            default="0",
+            metavar="B",
+        ),
+    ] = None,
+    vectors: Annotated[
+        StrPath | None,
+        Param(
+            "The new path of the encoded vectors, if they were moved. For ``rerank``, ``exact`` "
+            "and sorted orders.",
+            type=READ,
+            metavar="STORE",
+        ),
+    ] = None,
+    kernel: Kernel = None,
     gamma: Gamma = None,
-    transform: float | None = None,
-    linear_map: StrPath | None = None,
-    batch: int | None = SearchOptions.batch,
-    threads: int | None = None,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    memory: Size = None,
-    out: StrPath | None = None,
-    hits_format: str | None = SearchOptions.hits_format,
-    force: bool = SearchOptions.force,
-) -> tuple[Report, Hits]:
-    """Search for the k nearest rows of each query; return a report, and ids and scores [nq, k].
+    transform: Transform = None,
+    linear_map: Map = None,
+    batch: Annotated[
+        int | None,
+        Param(
+            "Queries per pass over the store.", default=f"{BATCH}; up to 16384 with sorted orders"
+        ),
+    ] = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: SearchMemory = None,
+    out: Annotated[
+        StrPath | None,
+        Param(
+            "Write the hits to a .npz, .parquet, .h5, .ivecs (scores: .fvecs), .ibin or .npy (ids "
+            "only) file.",
+            type=WRITTEN,
+            metavar="HITS",
+        ),
+    ] = None,
+    hits_format: OutFormat = None,
+    force: Force = False,
+) -> Call[tuple[Report, FoundHits]]:
+    """Find the k nearest rows of ``store`` for each of ``queries``.
 
-    Parameters
-    ----------
-    store : path of vectors, codes, bounds or sorted orders
-    queries : path of a file, or dtype[nq, d]
-    k : neighbours per query; 100 by default, or all of fewer rows
-    rerank : number of best codes per query that are scored again by the true kernel
-    exact : find the true k nearest rows and prove it; the store holds vectors, bounds or codes that
-        prove
-    relaxed : share of near pairs, between 0 and 1, for which tighter bounds hold; like ``exact``,
-        but faster and approximate
-    neighbours : rows that are scored on either side of a query in each sorted order; 0 by default
-    vectors : new path of the encoded vectors, if they were moved
-    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one;
-        codes have theirs
-    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
-        the median squared distance of a sample of the rows
-    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
-    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
-    batch : queries per pass over the store; 1024 by default, fewer if ``memory`` needs it
-    threads : number of threads; all cores by default
-    processes : number of processes of one thread each, in place of threads
-    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
-    out : path of a file that gets the hits
-    hits_format : format of that file, such as ``"ibin"``, whatever its suffix
-    force : let ``out`` replace a file
+    The store holds codes, vectors, or sorted orders. Codes give approximate scores, or true ones
+    with ``rerank``. In a store of vectors, every row is scored by the true kernel, which ``kernel``
+    names. In sorted orders, only the rows next to each query are scored. The command prints query,
+    rank, id and score, unless ``out`` names a file; the function returns a report and the hits: ids
+    int64[nq, k] and scores [nq, k].
 
     Raises
     ------
@@ -312,6 +443,9 @@ def search(
     >>> ids.shape, scores.shape
     ((5, 3), (5, 3))
     """
+    from mercore.jobs.verbs.search import open_search
+    from mercore.jobs.verbs.search_task import SearchOptions
+
     options = SearchOptions(
         k=k,
         rerank=rerank,
@@ -326,47 +460,51 @@ def search(
         hits_format=hits_format,
         force=force,
     )
-    return open_search(file_path(store), plain_path(queries), options).run()
+    return Call(open_search, (file_path(store), plain_path(queries)), options)
 
 
+@verb(
+    section=TRUTH,
+    examples=(
+        "mercore verify base.zarr query.bvecs hits.npz --kernel chi2",
+        "mercore verify base.zarr query.bvecs hits.ibin --kernel chi2 \\\n    --bounds bounds.zarr",
+    ),
+    compiles=True,
+    printer="print_verdicts",
+    negative="refuted",
+)
 def verify(
-    vectors: StrPath,
-    queries: Rows,
-    hits: Claims,
+    vectors: Vectors,
+    queries: Queries,
+    hits: Hits,
     *,
-    kernel: StrPath,
+    kernel: NeededKernel,
     gamma: Gamma = None,
-    transform: float | None = None,
-    linear_map: StrPath | None = None,
-    bounds: StrPath | None = None,
-    hits_format: str | None = VerifyOptions.hits_format,
-    k: int | None = VerifyOptions.k,
-    batch: int | None = VerifyOptions.batch,
-    threads: int | None = None,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    memory: Size = None,
-) -> Report:
-    """Return whether the hits of each query are its true nearest rows, or which is nearer.
+    transform: Transform = None,
+    linear_map: Map = None,
+    bounds: Annotated[
+        StrPath | None,
+        Param(
+            "Bounds of the vectors, or codes that prove, which save most of the work.",
+            type=READ,
+            metavar="STORE",
+        ),
+    ] = None,
+    k: Annotated[int | None, Param("Verify the first k hits of each query.", default="all")] = None,
+    hits_format: HitsFormat = None,
+    batch: Batch = None,
+    threads: Threads = None,
+    processes: Processes = None,
+    scheduler: Scheduler = None,
+    memory: SearchMemory = None,
+) -> Call[Report]:
+    """Prove or refute that ``hits`` are the true nearest rows of ``vectors``, in order.
 
-    Parameters
-    ----------
-    vectors : path of a vector store, or of a 2-D Zarr array of another tool
-    queries : path of a file, or dtype[nq, d]
-    hits : path of a file, int64[nq, k], or one list of ids per query
-    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
-    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
-        the median squared distance of a sample of the rows
-    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
-    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
-    bounds : path of bounds of the vectors, or of codes that prove, which save most of the work
-    hits_format : format of a file of hits, such as ``"ibin"``, whatever its suffix
-    k : number of first hits per query to verify; all by default
-    batch : queries per pass over the store; 1024 by default, fewer if ``memory`` needs it
-    threads : number of threads; all cores by default
-    processes : number of processes of one thread each, in place of threads
-    scheduler : address of a Dask cluster to run on, such as ``"tcp://host:8786"``
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
+    Hits may come from any program: a .npy of ids, a .npz with ids and scores, I and D, or neighbors
+    and distances, .ivecs, big-ann's .ibin, .parquet, or .h5 as ann-benchmarks has it. Each of
+    ``queries`` is proved, tied or refuted; the command exits with 1 if one is refuted. Tied hits
+    are right; other rows have the same scores. The queries that are not proved are printed: a
+    refuted one with its first wrong rank, and the id that belongs there with its score.
 
     Raises
     ------
@@ -381,6 +519,8 @@ def verify(
     >>> report["proved"], report["refuted"]
     (5, 0)
     """
+    from mercore.jobs.verbs.verify import VerifyOptions, open_verify
+
     options = VerifyOptions(
         kernel=kernel_options(kernel, gamma, transform, linear_map),
         bounds=plain_path(bounds),
@@ -389,50 +529,79 @@ def verify(
         batch=batch,
         execution=execution_options(threads, processes, scheduler, memory),
     )
-    return open_verify(file_path(vectors), plain_path(queries), plain_path(hits), options).run()
+    arguments = (file_path(vectors), plain_path(queries), plain_path(hits))
+    return Call(open_verify, arguments, options)
 
 
+@verb(
+    section=TRUTH,
+    examples=(
+        "mercore evaluate hits.npz truth.npz",
+        "mercore evaluate hits.npz truth.npz --ranks 1,10 --kernel chi2 \\\n"
+        "    --vectors base.zarr --queries query.bvecs",
+        "mercore evaluate hits.npz truth.npz --coverage 10,20,30 \\\n"
+        "    --labels labels.npy --query-labels query_labels.npy",
+    ),
+    printer="print_evaluation",
+)
 def evaluate(
-    hits: Claims,
-    truth: Claims,
+    hits: Hits,
+    truth: Annotated[Claims, Param("The true neighbours, as ``hits``.", type=READ)],
     *,
-    hits_format: str | None = EvaluateOptions.hits_format,
-    truth_format: str | None = EvaluateOptions.truth_format,
-    ranks: str | Iterable[int] | None = EvaluateOptions.ranks,
-    vectors: StrPath | None = None,
-    queries: Rows | None = None,
-    kernel: StrPath | None = None,
+    ranks: Ranks = None,
+    hits_format: HitsFormat = None,
+    truth_format: TruthFormat = None,
+    vectors: Annotated[
+        StrPath | None,
+        Param(
+            "Score hits and truth again by the true kernel of these rows.",
+            type=READ,
+            metavar="STORE",
+        ),
+    ] = None,
+    queries: Annotated[
+        Rows | None,
+        Param("The queries of the hits, for ``vectors``.", type=READ, metavar="FILE"),
+    ] = None,
+    kernel: Kernel = None,
     gamma: Gamma = None,
-    transform: float | None = None,
-    linear_map: StrPath | None = None,
-    labels: Labels | None = None,
-    query_labels: Labels | None = None,
-    neighbours: int | None = LabelOptions.neighbours,
-    coverage: str | Iterable[int] | None = EvaluateOptions.coverage,
-    overlap: int | None = EvaluateOptions.overlap,
-    codes: StrPath | None = None,
-) -> Report:
-    """Compare hits with the true neighbours by every definition of recall.
-
-    Parameters
-    ----------
-    hits, truth : paths of files, int64[nq, k], or one list of ids per query
-    hits_format, truth_format : formats of files, such as ``"ibin"``, whatever their suffixes
-    ranks : ranks to report, a list or a text such as ``"1,10"``; 1, 10, 100 and 1000 by default
-    vectors : path of the vectors, to score hits and truth again by the true kernel
-    queries : path or dtype[nq, d], for ``vectors``
-    kernel : name of a kernel, such as ``"chi2"``, or the path of a file that declares one
-    gamma : γ of the kernels ``exp_chi2`` (1 by default) and ``rbf`` (needed); ``"median"`` for 1 /
-        the median squared distance of a sample of the rows
-    transform : s, to use exp(s (κ − 1)) in place of the kernel κ
-    linear_map : path of a ``.npy`` file with L [D, d], to use L x in place of every row and query x
-    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq], to report
-        whether the label of a query is among those of its first hits
-    neighbours : hits that vote on a label; 5 by default
-    coverage : values of N, to report the share of the first N hits that are among the true first R
-    overlap : H, to report the share of true neighbours within the Hamming distance H; needs
-        ``codes`` and ``vectors``
-    codes : path of the binary codes that gave the hits
+    transform: Transform = None,
+    linear_map: Map = None,
+    labels: Annotated[
+        LabelRows | None,
+        Param(
+            "Labels of the rows, one whole number per row id, int64[n]: report the share of "
+            "queries whose label is among the R most frequent ones of their first hits.",
+            type=READ,
+            metavar="NPY",
+        ),
+    ] = None,
+    query_labels: QueryLabels = None,
+    neighbours: Annotated[
+        int | None, Param("Hits that vote on a label.", default="5", metavar="K")
+    ] = None,
+    coverage: Annotated[
+        str | Iterable[int] | None,
+        Param(
+            "Report the share of the first N hits that are among the true first R, for N such as "
+            "10,20,30.",
+            metavar="N,N,…",
+        ),
+    ] = None,
+    overlap: Annotated[
+        int | None,
+        Param(
+            "Report the share of true neighbours among hits within the Hamming distance H. Needs "
+            "``codes`` and ``vectors``.",
+            metavar="H",
+        ),
+    ] = None,
+    codes: Annotated[
+        StrPath | None,
+        Param("The binary codes that gave the hits, for ``overlap``.", type=READ, metavar="STORE"),
+    ] = None,
+) -> Call[Report]:
+    """Compare ``hits`` with ``truth``, the true neighbours, by every definition of recall in use.
 
     Raises
     ------
@@ -446,6 +615,9 @@ def evaluate(
     >>> mercore.evaluate(truth, truth, ranks=[1])["recall"][0]["value"]
     1.0
     """
+    from mercore.jobs.verbs.evaluate import EvaluateOptions, open_evaluate
+    from mercore.jobs.verbs.labels import LabelOptions
+
     options = EvaluateOptions(
         hits_format=hits_format,
         truth_format=truth_format,
@@ -460,16 +632,37 @@ def evaluate(
         overlap=overlap,
         codes=plain_path(codes),
     )
-    return open_evaluate(plain_path(hits), plain_path(truth), options).run()
+    return Call(open_evaluate, (plain_path(hits), plain_path(truth)), options)
 
 
-def info(store: StrPath, *, format: str | None = InfoOptions.format) -> Report:  # noqa: A002 - the option's name
-    """Return the description of a store, or of a file of another format.
-
-    Parameters
-    ----------
-    store : path of a store, or of a file of another format
-    format : format of a file, such as ``"ibin"``, whatever its suffix
+@verb(
+    section=DATA,
+    examples=(
+        "mercore info base.zarr",
+        "mercore info query.bvecs --json",
+        "mercore info bigann-1B --format ibin",
+    ),
+    queued=False,
+    printer="print_info",
+)
+def info(
+    store: Annotated[
+        StrPath,
+        Param(
+            "A vector store, a code store, hits, a certificate, or a file of vectors.", type=READ
+        ),
+    ],
+    *,
+    format: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        Param(
+            "The format of a file, whatever its suffix: ibin, or another that mercore ingest or "
+            "verify reads.",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> Call[Report]:
+    """Describe ``store``: a vector store, a code store, hits, a certificate, or a file of vectors.
 
     Raises
     ------
@@ -482,15 +675,21 @@ def info(store: StrPath, *, format: str | None = InfoOptions.format) -> Report: 
     >>> mercore.info("base.zarr")["dims"]
     16
     """
-    return open_info(file_path(store), InfoOptions(format=format)).run()
+    from mercore.jobs.verbs.info import InfoOptions, open_info
+
+    return Call(open_info, (file_path(store),), InfoOptions(format=format))
 
 
-def check(store: StrPath) -> Report:
-    """Read every byte of a store against its receipts; return the faults, one sentence each.
+@verb(
+    section=DATA,
+    examples=("mercore check codes.zarr", "mercore check base.zarr && echo whole"),
+    printer="print_check",
+    negative="faults",
+)
+def check(store: Annotated[StrPath, Param("A store.", type=READ)]) -> Call[Report]:
+    """Read every byte of ``store`` against its receipts; one sentence per fault.
 
-    Parameters
-    ----------
-    store : path of a store
+    The command exits with 1 if anything is missing or wrong.
 
     Raises
     ------
@@ -503,28 +702,42 @@ def check(store: StrPath) -> Report:
     >>> mercore.check("base.zarr")["faults"]
     []
     """
-    return open_check(file_path(store)).run()
+    from mercore.jobs.verbs.check import open_check
+
+    return Call(open_check, (file_path(store),))
 
 
+@verb(
+    section=DATA,
+    examples=(
+        "mercore export codes.zarr index.faiss",
+        "mercore export codes.zarr index.faiss \\\n    --queries query.bvecs --points points.npy",
+    ),
+    writes_once=True,
+    replaces=True,
+)
 def export(
-    codes: StrPath,
-    index: StrPath,
+    codes: Annotated[StrPath, Param("Codes of kpca-pq, pca-pq or pq.", type=READ)],
+    index: Annotated[StrPath, Param("The index to write.", type=WRITTEN)],
     *,
-    queries: StrPath | None = None,
-    points: StrPath | None = None,
-    kernel: StrPath | None = None,
-    force: bool = ExportOptions.force,
-) -> Report:
-    """Write codes of kpca-pq, pca-pq or pq as a faiss index, and the coordinates of queries for it.
-
-    Parameters
-    ----------
-    codes : path of codes of ``kpca-pq``, ``pca-pq`` or ``pq``
-    index : path of the faiss index to write
-    queries : path of queries, dtype[nq, d]
-    points : path of the ``.npy`` file that gets the coordinates of the queries
-    kernel : file of the custom kernel, if the codes were made with one
-    force : let both files replace others
+    queries: Annotated[
+        StrPath | None,
+        Param(
+            "Queries for the index; ``points`` gets their coordinates.", type=READ, metavar="FILE"
+        ),
+    ] = None,
+    points: Annotated[
+        StrPath | None,
+        Param(
+            "Write the queries' coordinates, to search the index with.",
+            type=WRITTEN,
+            metavar="NPY",
+        ),
+    ] = None,
+    kernel: CustomKernel = None,
+    force: Force = False,
+) -> Call[Report]:
+    """Write ``codes``, made by kpca-pq, pca-pq or pq, as ``index``, an IndexPQ of faiss.
 
     Raises
     ------
@@ -538,66 +751,110 @@ def export(
     >>> report = mercore.encode("base.zarr", "pq.zarr", kernel="euclidean", encoder=spec)
     >>> report = mercore.export("pq.zarr", "index.faiss")
     """
+    from mercore.jobs.verbs.export import ExportOptions, open_export
+
     options = ExportOptions(
         queries=plain_path(queries),
         points=plain_path(points),
         kernel=plain_path(kernel),
         force=force,
     )
-    return open_export(file_path(codes), file_path(index), options).run()
+    return Call(open_export, (file_path(codes), file_path(index)), options)
 
 
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore compare base.zarr query.bvecs --kernel chi2 \\\n"
+        "    --encoder aska --encoder kpca-pq --bytes 32",
+        "mercore compare base.zarr query.bvecs --kernel chi2 --out compared \\\n"
+        "    --encoder kpca-pq:landmarks=512,components=64 --seeds 3",
+    ),
+    compiles=True,
+    again="run the same command again; compare keeps the finished runs if it has --out",
+    printer="print_comparison",
+)
 def compare(
-    vectors: StrPath,
-    queries: StrPath,
+    vectors: Vectors,
+    queries: Annotated[StrPath, Param("A file of queries dtype[nq, d].", type=READ)],
     *,
-    kernel: StrPath | Sequence[StrPath] = (),
-    encoder: str | Sequence[str] = (),
-    kernels: StrPath | Sequence[StrPath] = (),
-    encoders: str | Sequence[str] = (),
-    gamma: float | None = None,
-    transform: float | None = None,
-    bytes: int | None = CompareOptions.bytes,  # noqa: A002 - the option's name
-    operations: int | None = CompareOptions.operations,
-    seeds: int = CompareOptions.seeds,
-    ranks: str | Iterable[int] | None = CompareOptions.ranks,
-    rerank: int | str | Sequence[int] | None = CompareOptions.rerank,
-    workers: int | None = CompareOptions.workers,
-    threads: int | None = CompareOptions.threads,
-    memory: Size = None,
-    labels: Labels | None = None,
-    query_labels: Labels | None = None,
-    out: StrPath | None = None,
-    force: bool = CompareOptions.force,
-) -> Report:
-    """Compare encoders by recall, bytes and time; return the runs and their summary.
+    kernel: Annotated[
+        StrPath | Sequence[StrPath],
+        Param(
+            "A kernel, or the FILE.py of a custom one.",
+            type=KernelName(),
+            values=KERNEL_BLOCK,
+            several=True,
+        ),
+    ] = (),
+    gamma: Annotated[float | None, Param("γ of the kernels rbf and exp_chi2.")] = None,
+    transform: Annotated[
+        float | None,
+        Param("Use exp(S (κ − 1)) in place of every kernel κ.", type=SCALE, metavar="S"),
+    ] = None,
+    encoder: Annotated[
+        str | Sequence[str],
+        Param(
+            "An encoder, or one with options: kpca-pq:landmarks=512,components=64. "
+            "mercore encode --help lists them.",
+            metavar="SPEC",
+            several=True,
+            complete=complete_encoders,
+        ),
+    ] = (),
+    kernels: Annotated[
+        StrPath | Sequence[StrPath], Param("An older name of ``kernel``.", in_python_only=True)
+    ] = (),
+    encoders: Annotated[
+        str | Sequence[str], Param("An older name of ``encoder``.", in_python_only=True)
+    ] = (),
+    bytes: Annotated[  # noqa: A002 - the option's name
+        int | None,
+        Param("Give every encoder its largest code of at most this many bytes per row."),
+    ] = None,
+    operations: Annotated[
+        int | None, Param("Give every encoder a code that costs this many look-ups per row.")
+    ] = None,
+    seeds: Annotated[int, Param("Runs per encoder, with random states 0, 1 and so on.")] = 1,
+    ranks: Ranks = None,
+    rerank: Annotated[
+        int | str | Sequence[int] | None,
+        Param(
+            "Also measure searches that score the R best codes again. Several numbers, such as "
+            "50,200,1000, give a curve of recall and speed per encoder.",
+            type=TEXT,
+            metavar="R,R,…",
+        ),
+    ] = None,
+    workers: Annotated[int | None, Param("Threads that encode.", default="one per core")] = None,
+    threads: Annotated[int | None, Param("Threads that search.", default="one per core")] = None,
+    memory: Annotated[Size, memory_option("batches of searches shrink", remote=False)] = None,
+    labels: Annotated[
+        LabelRows | None,
+        Param(
+            "Labels of the rows, one whole number per row id, int64[n]: also measure the accuracy "
+            "of classification by 5 neighbours.",
+            type=READ,
+            metavar="NPY",
+        ),
+    ] = None,
+    query_labels: QueryLabels = None,
+    out: Annotated[
+        StrPath | None,
+        Param(
+            "Keep runs, true neighbours and curves there; a run that is kept is not repeated.",
+            type=WRITTEN,
+            metavar="FOLDER",
+        ),
+    ] = None,
+    force: Force = False,
+) -> Call[Report]:
+    """Compare encoders on ``vectors``: recall@R over several seeds, bytes per row, and time.
 
-    Parameters
-    ----------
-    vectors, queries : paths of the rows and of the queries
-    kernels, encoders : one or several; an encoder may have options, as in
-        ``"kpca-pq:components=64"``
-    gamma : γ of the kernels ``rbf`` and ``exp_chi2``
-    transform : s, to use exp(s (κ − 1)) in place of each kernel κ
-    bytes : give every encoder its largest code of at most this many bytes per row
-    operations : give every encoder a code that costs this many look-ups per row
-    seeds : runs per encoder, with random states 0, 1, …
-    ranks : ranks to report, a list or a text such as ``"1,10"``; 1, 10, 100 and 1000 by default
-    rerank : also measure searches that score this many best codes again; several numbers give a
-        curve of recall and speed per encoder
-    workers : threads that encode; all cores by default
-    threads : threads that search; all cores by default
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
-    labels, query_labels : paths of ``.npy`` files, or arrays, int64[n] and int64[nq], to add the
-        accuracy of classification by 5 neighbours
-    out : folder that keeps the runs; a run that is kept is not repeated
-    force : let the pictures in ``out`` replace other files
-
-    Parameters
-    ----------
-    queries : the path of a file; rows in memory are not taken
-    kernel, encoder : a name, or a list of names; at least one of each
-    kernels, encoders : older names of ``kernel`` and ``encoder``
+    The ``queries`` are searched for in the codes of every encoder, and among all rows by the true
+    kernel. One table per kernel is printed: recall@R, ns of search per row and query, and µs of
+    encoding per row, with the time of fitting. ``out`` also keeps all figures in compare.json, and
+    the curves in recall.png and recall.svg.
 
     Raises
     ------
@@ -613,6 +870,10 @@ def compare(
     >>> report["summary"][0]["encoder"]
     'aska'
     """
+    from mercore.jobs.comparison.compare import open_compare
+    from mercore.jobs.comparison.setup import CompareOptions
+    from mercore.jobs.verbs.labels import LabelOptions
+
     options = CompareOptions(
         kernels=_names("kernel", kernel, kernels),
         encoders=_names("encoder", encoder, encoders),
@@ -630,31 +891,61 @@ def compare(
         out=plain_path(out),
         force=force,
     )
-    return open_compare(file_path(vectors), file_path(queries), options).run()
+    return Call(open_compare, (file_path(vectors), file_path(queries)), options)
 
 
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore gallery photos query_photos hits.npz --out gallery.html",
+        "mercore gallery photos query_photos codes.npz reranked.npz \\\n"
+        "    --truth truth.npz --out gallery.html",
+        "mercore gallery tiny_images.bin query_photos hits.npz \\\n"
+        "    --format tinyimages --out gallery.html",
+    ),
+    writes_once=True,
+    replaces=True,
+    printer="print_page",
+)
 def gallery(
-    images: StrPath,
-    query_images: StrPath,
-    hits: Claims | Sequence[Claims],
+    images: Annotated[StrPath, Param("The images that were ingested, all of them.", type=READ)],
+    query_images: Annotated[StrPath, Param("The images of the queries.", type=READ)],
+    hits: Annotated[
+        Claims | Sequence[Claims],
+        Param("A file of hits, ids [nq, k], or several of these.", type=READ, several=True),
+    ],
     *,
-    out: StrPath,
-    shown: int | None = GalleryOptions.shown,
-    truth: Claims | None = None,
-    format: str | None = GalleryOptions.format,  # noqa: A002 - the option's name
-    force: bool = GalleryOptions.force,
-) -> Report:
-    """Write a page that shows query images beside the images of their hits.
+    out: Page,
+    shown: Annotated[
+        int | None,
+        Param("Show the first N queries.", default="24, or all of fewer queries", metavar="N"),
+    ] = None,
+    truth: Annotated[
+        Claims | None,
+        Param(
+            "The true neighbours: mark the hits that are among the first 5 of their query here, "
+            "and list recalls.",
+            type=READ,
+            metavar="HITS",
+        ),
+    ] = None,
+    format: Annotated[  # noqa: A002 - the option's name
+        str | None,
+        Param(
+            "The format of images that are in one file: tinyimages (as the 80 million tiny "
+            "images).",
+            metavar="NAME",
+        ),
+    ] = None,
+    force: Force = False,
+) -> Call[Report]:
+    """Make a page that shows query images beside the images of their hits.
 
-    Parameters
-    ----------
-    images, query_images : folders of the images that were ingested, whole; or files of tiny images
-    hits : a file, an array of ids [nq, k], or a list of these, which are shown side by side
-    out : the path of the page, which ends in ``.html``
-    force : let ``out`` replace a file
-    shown : the number of queries, 1 to 1000; 24 by default
-    truth : the true neighbours, which are marked among the hits
-    format : ``"tinyimages"`` for images in one file
+    ``images`` and ``query_images`` are folders of images, or files with ``format``, as mercore
+    ingest read them: all of them, so that an id is the number of an image. ``hits`` are files that
+    mercore search wrote. The page shows the first 5 hits of each query. It shows several files of
+    hits side by side, with the names of the files. The page is one file without scripts, which
+    needs no other file.
 
     Raises
     ------
@@ -674,38 +965,69 @@ def gallery(
     >>> report["queries_shown"]
     3
     """
+    from mercore.jobs.gallery.gallery import GalleryOptions, open_gallery, several_hits
+
     options = GalleryOptions(
         out=file_path(out), shown=shown, truth=plain_path(truth), format=format, force=force
     )
     listed = [plain_path(each) for each in several_hits(hits)]
-    return open_gallery(file_path(images), file_path(query_images), listed, options).run()
+    return Call(open_gallery, (file_path(images), file_path(query_images), listed), options)
 
 
+@verb(
+    section=SEARCH,
+    examples=(
+        "mercore report codes.zarr --out report.html",
+        "mercore report codes.zarr --queries query.bvecs \\\n"
+        "    --truth truth.npz --out report.html",
+        "mercore report compared --out report.html",
+    ),
+    compiles=True,
+    writes_once=True,
+    replaces=True,
+    printer="print_page",
+)
 def report(
-    store: StrPath,
+    store: Annotated[StrPath, Param("Codes or bounds, or the folder of a comparison.", type=READ)],
     *,
-    out: StrPath,
-    vectors: StrPath | None = None,
-    queries: Rows | None = None,
-    truth: Claims | None = None,
-    kernel: StrPath | None = None,
-    threads: int | None = None,
-    memory: Size = None,
-    force: bool = ReportOptions.force,
-) -> Report:
-    """Write a page about codes, or about the folder of a comparison.
+    out: Page,
+    vectors: Annotated[
+        StrPath | None,
+        Param(
+            "The vectors of the codes.",
+            default="those that they were encoded from",
+            type=READ,
+            metavar="STORE",
+        ),
+    ] = None,
+    queries: Annotated[
+        Rows | None,
+        Param(
+            "Search for these, up to 1000 of them.",
+            default="rows of the store",
+            type=READ,
+            metavar="FILE",
+        ),
+    ] = None,
+    truth: Annotated[
+        Claims | None,
+        Param(
+            "The true neighbours of ``queries`` among all rows, and their certificate beside them.",
+            default="searched for among up to 131072 rows",
+            type=READ,
+            metavar="HITS",
+        ),
+    ] = None,
+    kernel: CustomKernel = None,
+    threads: Threads = None,
+    memory: LocalMemory = None,
+    force: Force = False,
+) -> Call[Report]:
+    """Make a page about ``store``: what it holds, recall, speed and errors of scores.
 
-    Parameters
-    ----------
-    store : path of codes, or the folder of a comparison
-    out : the path of the page, which ends in ``.html``
-    force : let ``out`` replace a file
-    vectors : new path of the encoded vectors, if they were moved
-    threads : number of threads; all cores by default
-    memory : limit of the memory in bytes, or a text such as ``"1.5GB"``
-    queries : rows of the store by default; up to 1000 are searched for
-    truth : the true neighbours of ``queries`` among all rows; by default those of a sample
-    kernel : the file of the custom kernel, if the codes were made with one
+    The store holds codes or bounds, or is the folder that mercore compare wrote. Recall, speed and
+    errors are measured on a sample of fixed size. The page is one file without scripts, which needs
+    no other file.
 
     Raises
     ------
@@ -719,6 +1041,8 @@ def report(
     >>> mercore.report("few.zarr", out="report.html")["rows_searched"]
     200
     """
+    from mercore.jobs.gallery.report.report import ReportOptions, open_report
+
     options = ReportOptions(
         out=file_path(out),
         vectors=plain_path(vectors),
@@ -728,7 +1052,7 @@ def report(
         execution=execution_options(threads, None, None, memory),
         force=force,
     )
-    return open_report(file_path(store), options).run()
+    return Call(open_report, (file_path(store),), options)
 
 
 def kernels() -> list[Report]:
@@ -771,11 +1095,13 @@ def _bytes(memory: Size) -> int | None:
 
 def kernel_options(
     name: StrPath | None,
-    gamma: Gamma,
+    gamma: float | str | None,
     transform: float | str | None,
     linear_map: StrPath | None,
-) -> KernelOptions:
+) -> "KernelOptions":
     """Return the kernel that keywords name."""
+    from mercore.jobs.verbs.inputs import KernelOptions
+
     return KernelOptions(
         name=plain_path(name), gamma=gamma, transform=transform, linear_map=plain_path(linear_map)
     )
@@ -784,18 +1110,24 @@ def kernel_options(
 def _encoder(encoder: str | EncoderSpec | BoundChoice) -> EncoderSpec | BoundChoice:
     if not isinstance(encoder, str):
         return encoder
-    return BoundChoice() if encoder == CHOOSE else spec_of_text(encoder)
+    if encoder != CHOOSE:
+        return spec_of_text(encoder)
+    from mercore.jobs.verbs.encode import BoundChoice as Choice
+
+    return Choice()
 
 
-def _names(option: str, *given: StrPath | Sequence[StrPath]) -> tuple[str, ...]:
+def _names(name: str, *given: StrPath | Sequence[StrPath]) -> tuple[str, ...]:
     """Return the values of an option that takes one name or several, under any of its keywords."""
     names = tuple(
-        file_path(name)
-        for each in given
-        for name in ([each] if isinstance(each, str | Path) else each)
+        file_path(each)
+        for value in given
+        for each in ([value] if isinstance(value, str | Path) else value)
     )
     if not names:
-        raise InputError(f"{option} is missing: expected one name or more. Fix: name one.")
+        raise InputError(
+            f"{name} is missing: expected one name or more. Fix: {setting(**{name: NAMES[name]})}."
+        )
     return names
 
 
@@ -806,8 +1138,10 @@ def execution_options(
     memory: Size,
     *,
     option: str = "threads",
-) -> Execution:
+) -> "Execution":
     """Return where keywords say that the work runs."""
+    from mercore.jobs.resources.execution import Execution
+
     return Execution(
         threads=threads,
         processes=processes,
@@ -815,3 +1149,6 @@ def execution_options(
         memory=_bytes(memory),
         threads_option=option,
     )
+
+
+FUNCTIONS = (*VERBS, kernels.__name__, encoders.__name__)  # what ``import mercore`` gives

@@ -16,6 +16,7 @@ from mercore.stores.errors import InputError, NotFoundError
 from mercore.stores.location.local_file import check_regular
 from mercore.stores.orders import OrderStore
 from mercore.stores.vectors import Vectors, blocks
+from mercore.stores.wording import option, setting
 
 MOST_ROUNDING = 2**53  # of a semi-definite K, which is at most one
 
@@ -99,7 +100,8 @@ def custom_kernel_of(codes: CodeStore | OrderStore, name: str | None) -> CustomK
         return custom
     kernel = own["file"] if own else codes.spec.kernel["name"]
     raise InputError(
-        f"{codes.where} has kernel {kernel}: found --kernel {name}. Fix: leave --kernel out."
+        f"{codes.where} has kernel {kernel}: found {setting(kernel=name)}. Fix: leave "
+        f"{option('kernel')} out."
     )
 
 

@@ -1,24 +1,24 @@
 """The options of encoders on the command line and in texts, read from their specs' fields."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from mercore.jobs.help import OPTIONS, BlockOption, unbroken
-from mercore.jobs.options import FINITE, Completions, apply_options
+from mercore.jobs.notices import flag
+from mercore.jobs.options import FINITE, Completions
 from mercore.pipeline.encoders import ENCODERS, EncoderSpec
 from mercore.pipeline.encoders.encoder import OPTION, Option
 from mercore.pipeline.encoders.equal_cost import equal_bytes, equal_operations
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option, setting
 
 CHOOSE = "bound"  # in place of an encoder: the bound with the cheapest exact search
 DEFAULT = "aska"
 SEED = "random_state"
-
-Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def fields_of(name: str) -> dict[str, str]:
@@ -63,13 +63,11 @@ def refuse_options(
     given = {
         option: options[option] for option in option_names() if options.get(option) is not None
     }
-    for option in given:
-        if option not in known:
-            shown = option.replace("_", "-")
+    for each in given:
+        if each not in known:
             raise InputError(
-                f"--{shown} has no use here: it belongs to {', '.join(users_of(option))}, found "
-                f"--encoder {name}. "
-                f"Fix: leave --{shown} out."
+                f"{option(each)} has no use here: it belongs to {', '.join(users_of(each))}, found "
+                f"{setting(encoder=name)}. Fix: leave {option(each)} out."
             )
     return given
 
@@ -93,13 +91,13 @@ def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -
     rows, dims = shape
     kind, given = _parsed(text)
     set_by = {SEED: "seeds"}
-    for option in protocol:
-        set_by[kind.size.field] = option
-    for option, field in fields_of(kind.name).items():
+    for cost in protocol:
+        set_by[kind.size.field] = cost
+    for name, field in fields_of(kind.name).items():
         if field in given and field in set_by:
-            shown = option.replace("_", "-")
             raise InputError(
-                f"--encoder {text}: --{set_by[field]} sets {shown}. Fix: leave one of them out."
+                f"{option('encoder')} {text}: {option(set_by[field])} sets "
+                f"{name.replace('_', '-')}. Fix: leave one of them out."
             )
     try:
         if "bytes" in protocol:
@@ -107,7 +105,7 @@ def parse_spec(text: str, shape: tuple[int, int], protocol: Mapping[str, int]) -
         if "operations" in protocol:
             return equal_operations(kind, given, protocol["operations"]).within(rows, dims)
     except InputError as error:
-        raise InputError(f"--encoder {text}: {error}") from None
+        raise InputError(f"{option('encoder')} {text}: {error.message}") from None
     return spec_within(kind(**given), rows, dims)
 
 
@@ -115,7 +113,7 @@ def spec_within(spec: EncoderSpec, rows: int, dims: int) -> EncoderSpec:
     """Return a spec with defaults that fit ``rows`` rows of ``dims`` numbers; print those."""
     used = spec.within(rows, dims)
     changed = [
-        f"{_flag(option)} is {getattr(used, field)}"
+        f"{flag(option)} is {getattr(used, field)}"
         for option, field in fields_of(spec.name).items()
         if getattr(used, field) != getattr(spec, field)
     ]
@@ -137,11 +135,10 @@ def spec_of_text(text: str) -> EncoderSpec:
     return kind(**given)
 
 
-def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
-    """Add ``--encoder`` and the options of all encoders."""
-    choice = click.option(
-        "--encoder",
-        cls=BlockOption,
+def encoder_params() -> list[click.Parameter]:
+    """Return ``--encoder`` and the options of all encoders."""
+    choice = BlockOption(
+        ["--encoder"],
         values=("Encoders, with their options and defaults", _described()),
         type=click.Choice([*ENCODERS, CHOOSE]),
         metavar="ENCODER",
@@ -150,16 +147,15 @@ def ENCODER(verb: Verb) -> Verb:  # noqa: N802 - reads as the other options do
         help="The encoder, which decides what a code is.",
     )
     others = (
-        click.option(
-            _flag(name),
-            cls=BlockOption,
+        BlockOption(
+            [flag(name)],
             block=OPTIONS if _is_shared(name) else "Options of encoders",
             type=_type_of(name),
             help=_help_of(name),
         )
         for name in option_names()
     )
-    return apply_options((choice, *others), verb)
+    return [choice, *others]
 
 
 def complete_encoders(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
@@ -205,18 +201,13 @@ def _is_shared(option: str) -> bool:
     return len(users_of(option)) == len(ENCODERS)
 
 
-def _flag(option: str) -> str:
-    """Return an option as the command line names it."""
-    return f"--{option.replace('_', '-')}"
-
-
 def _described() -> list[tuple[str, str]]:
     """Return the rows of the help about encoders: what a code is, then options and defaults."""
     rows, bounds = [], [name for name, kind in ENCODERS.items() if kind.bounds]
     for name, kind in ENCODERS.items():
         rows.append((name, kind.description))
         own = [option for option in fields_of(name) if not _is_shared(option)]
-        pairs = [unbroken(f"{_flag(option)} {_default_of(name, option)}") for option in own]
+        pairs = [unbroken(f"{flag(option)} {_default_of(name, option)}") for option in own]
         rows.append(("", " ".join(pairs)))
     named = f"{', '.join(bounds[:-1])} and {bounds[-1]}"
     chosen = f"A sample decides between {named}: the cheapest exact search wins."
@@ -228,29 +219,33 @@ def _parsed(text: str) -> tuple[type[EncoderSpec], dict[str, Any]]:
     name, _, listed = text.partition(":")
     if name not in ENCODERS:
         raise InputError(
-            f"--encoder {text}: unknown encoder {name!r}, expected one of {', '.join(ENCODERS)}. "
-            f"Fix: --encoder {DEFAULT}"
+            f"{option('encoder')} {text}: unknown encoder {name!r}, expected one of "
+            f"{', '.join(ENCODERS)}. "
+            f"Fix: {setting(encoder=DEFAULT)}"
         )
     known, given = fields_of(name), dict[str, Any]()
     for word in listed.split(",") if listed else []:
         shown, equals, value = word.partition("=")
-        option = shown.replace("-", "_")
-        if not equals or option not in known:
+        named = shown.replace("-", "_")
+        if not equals or named not in known:
             expected = ", ".join(other.replace("_", "-") for other in known if other != SEED)
             raise InputError(
-                f"--encoder {text}: found {word!r}, expected option=value with an option of "
+                f"{option('encoder')} {text}: found {word!r}, expected option=value with an "
+                f"option of "
                 f"{name}: {expected}. "
                 "Fix: leave it out."
             )
-        if known[option] in given:
-            raise InputError(f"--encoder {text}: {shown} is given twice. Fix: leave one out.")
-        given[known[option]] = _value(text, option, value)
+        if known[named] in given:
+            raise InputError(
+                f"{option('encoder')} {text}: {shown} is given twice. Fix: leave one out."
+            )
+        given[known[named]] = _value(text, named, value)
     return ENCODERS[name], given
 
 
-def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - each option has its own type
+def _value(text: str, name: str, value: str) -> Any:  # noqa: ANN401 - each option has its own type
     """Return an option's value, of the type that ``mercore encode`` gives it."""
-    kind = _type_of(option)
+    kind = _type_of(name)
     try:
         return kind.convert(value, None, None)
     except click.BadParameter:
@@ -258,6 +253,7 @@ def _value(text: str, option: str, value: str) -> Any:  # noqa: ANN401 - each op
         if isinstance(kind, click.Choice):
             expected = f"one of {', '.join(kind.choices)}"
         raise InputError(
-            f"--encoder {text}: {option.replace('_', '-')} is {value!r}, expected {expected}. "
+            f"{option('encoder')} {text}: {name.replace('_', '-')} is {value!r}, expected "
+            f"{expected}. "
             "Fix: leave it out."
         ) from None

@@ -47,7 +47,7 @@ class WholeWords(click.HelpFormatter):
 
 
 class VerbContext(click.Context):
-    """The context of a verb, whose help has whole words."""
+    """The context of a verb, whose help breaks no word."""
 
     formatter_class = WholeWords
 
@@ -109,7 +109,7 @@ class VerbCommand(click.Command):
 
 
 class VerbGroup(VerbCommand, click.Group):
-    """A group of verbs that lists them by section, each with a whole sentence."""
+    """A group of verbs that lists them by section, each with one sentence."""
 
     command_class = VerbCommand
 
@@ -137,7 +137,7 @@ class VerbGroup(VerbCommand, click.Group):
 
 
 def sentence_of(verb: click.Command) -> str:
-    """Return the first sentence of a verb's help, whole."""
+    """Return the first sentence of a verb's help, however long."""
     return verb.get_short_help_str(sys.maxsize)
 
 

@@ -20,7 +20,7 @@ from mercore.jobs.background.registry import CANCELLED, DONE, FAILED, Job
 from mercore.jobs.background.state_folder import StateFolder, open_state
 from mercore.jobs.background.status import parts_done
 from mercore.jobs.cli import main
-from mercore.jobs.notices import INTERRUPTED
+from mercore.jobs.face.group import INTERRUPTED
 from mercore.jobs.options import echo_json
 from mercore.jobs.printing import format_seconds
 from mercore.jobs.progress import LISTENER
@@ -152,7 +152,7 @@ def _run_verb(job: Job) -> int:
 
 
 def _is_report(path: Path) -> bool:
-    """Return whether a file holds whole JSON, which a verb prints at its end."""
+    """Return whether a file holds a complete JSON text: a verb prints one at its end."""
     try:
         json.loads(path.read_bytes())
     except ValueError:

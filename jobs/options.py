@@ -10,10 +10,10 @@ from typing import Any, TypeAlias, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mercore.jobs.help import BlockOption
 from mercore.pipeline.kernels import KERNELS, KINDS, MEDIAN
 from mercore.stores.errors import InputError
 from mercore.stores.location.resolve import expand_home
+from mercore.stores.wording import option, setting
 
 Report = dict[str, Any]  # the result of a verb, which can be written as JSON
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ Completions: TypeAlias = "list[CompletionItem[str]]"  # no generic class before 
 
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> Completions:
-    """Return that the shell completes the names of files, and of stores, which are folders."""
+    """Let the shell complete the names of files, and of stores, which are folders."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -40,7 +40,7 @@ class StorePath(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> Completions:
-        """Return that the shell completes the names of files."""
+        """Let the shell complete the names of files."""
         return complete_files(ctx, param, incomplete)
 
 
@@ -76,7 +76,8 @@ def names_file(kernel: str) -> bool:
     if not isinstance(kernel, str):
         raise InputError(
             f"kernel is of type {type(kernel).__name__}: expected a name, or the path of a FILE.py "
-            "that declares a kernel. Fix: --kernel chi2, or write the function into such a file."
+            f"that declares a kernel. Fix: {setting(kernel='chi2')}, or write the function into "
+            f"such a file."
         )
     return kernel.endswith(".py")
 
@@ -92,7 +93,7 @@ class Finite(click.types.FloatParamType):
         return number
 
 
-FINITE = Finite()
+FINITE, TEXT = Finite(), click.STRING
 AUTO = "auto"  # in place of the number of --transform: encode chooses it on a sample
 
 
@@ -168,8 +169,8 @@ def refuse_unused(because: str, **given: object) -> None:
     """
     for name, value in given.items():
         if value is not None:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} has no use here: {because}. Fix: leave --{option} out.")
+            unused = option(name)
+            raise InputError(f"{unused} has no use here: {because}. Fix: leave {unused} out.")
 
 
 def check_whole(**given: object) -> None:
@@ -182,7 +183,8 @@ def check_whole(**given: object) -> None:
     """
     for name, value in given.items():
         if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
-            raise InputError(f"{name} is {value}: expected a whole number. Fix: {name}=10.")
+            fix = setting(**{name: 10})
+            raise InputError(f"{name} is {value}: expected a whole number. Fix: {fix}.")
 
 
 def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int]:
@@ -201,7 +203,9 @@ def parse_ranks(ranks: str | Iterable[int], most: int | None = None) -> list[int
             if most is None
             else f"numbers from 1 to {most}, the rows of the store,"
         )
-        raise InputError(f"ranks are {expected} with commas: found {text!r}. Fix: --ranks 1,10,100")
+        raise InputError(
+            f"ranks are {expected} with commas: found {text!r}. Fix: {setting(ranks='1,10,100')}"
+        )
     return numbers
 
 
@@ -219,13 +223,13 @@ def parse_reranks(reranks: int | str | Sequence[int] | None) -> list[int]:
     numbers = _numbers(text, None, least=0)
     if numbers is None:
         raise InputError(
-            f"rerank takes whole numbers from 0 on, with commas: found {text!r}. Fix: --rerank "
-            "0,100,1000"
+            f"rerank takes whole numbers from 0 on, with commas: found {text!r}. "
+            f"Fix: {setting(rerank='0,100,1000')}"
         )
     return [number for number in numbers if number]
 
 
-def parse_counts(option: str, counts: str | Iterable[int], *, most: int, why: str) -> list[int]:
+def parse_counts(name: str, counts: str | Iterable[int], *, most: int, why: str) -> list[int]:
     """Return the ascending counts of a list or a text such as 10,20,30; ``why`` explains ``most``.
 
     Raises
@@ -237,8 +241,8 @@ def parse_counts(option: str, counts: str | Iterable[int], *, most: int, why: st
     numbers = _numbers(text, most)
     if numbers is None:
         raise InputError(
-            f"{option} takes numbers from 1 to {most}, {why}, with commas: found {text!r}. "
-            f"Fix: --{option} {most}"
+            f"{name} takes numbers from 1 to {most}, {why}, with commas: found {text!r}. "
+            f"Fix: {setting(**{name: most})}"
         )
     return numbers
 
@@ -254,6 +258,9 @@ def _numbers(text: str, most: int | None, least: int = 1) -> list[int] | None:
     if not all(word.isdecimal() and least <= int(word) <= (most or int(word)) for word in words):
         return None
     return sorted({int(word) for word in words})
+
+
+JSON = click.Option(["--json"], is_flag=True, help="Print JSON on stdout.")
 
 
 def as_json(verb: Verb) -> Verb:
@@ -280,92 +287,8 @@ def scale_of(transform: float | str | None) -> float | None:
     if isinstance(transform, str):
         why = " here, as only mercore encode chooses one" if transform == AUTO else ""
         raise InputError(
-            f"transform is {transform!r}: expected a number{why}. Fix: --transform 1, or leave "
-            "--transform out."
+            f"transform is {transform!r}: expected a number{why}. Fix: {setting(transform=1)}, "
+            f"or leave "
+            f"{option('transform')} out."
         )
     return transform
-
-
-def KERNEL(*, required: bool, chooses: bool = False) -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
-    """Add the options that name a kernel; a verb that ``chooses`` takes ``--transform auto``."""
-    auto = " With auto, a sample decides on S: 1, 3, 5, 7 or 9." if chooses else ""
-    takers = {kind.name: kind.default_gamma for kind in KINDS.values() if kind.takes_gamma}
-    gammas = " and ".join(
-        f"{name} ({f'default {g:g}' if g else 'needed'})" for name, g in takers.items()
-    )
-    options = (
-        click.option(
-            "--kernel",
-            cls=BlockOption,
-            values=KERNEL_BLOCK,
-            type=KernelName(),
-            required=required,
-            help="The kernel, or the FILE.py of a custom one.",
-        ),
-        click.option(
-            "--gamma",
-            type=GAMMA,
-            metavar="G|median",
-            help=f"γ of the kernels {gammas}. With median, 1 / the median squared distance of a "
-            "sample of the rows.",
-        ),
-        click.option(
-            "--transform",
-            type=SCALE,
-            metavar="S|auto" if chooses else "S",
-            help=f"Use exp(S (κ − 1)) in place of the kernel κ.{auto}",
-        ),
-        click.option(
-            "--linear-map",
-            type=READ,
-            metavar="L.npy",
-            help="Use L x in place of every row and query x: a learned metric under any kernel.",
-        ),
-    )
-    return lambda verb: apply_options(options, verb)
-
-
-THREADS = click.option(
-    "--threads",
-    type=int,
-    help="Number of threads. [default: one per core, fewer if --memory needs it]",
-)
-
-
-def BATCH(more: str = "") -> Callable[[Verb], Verb]:  # noqa: N802 - reads as the other options do
-    """Add ``--batch``; ``more`` ends what is said of the default."""
-    default = f"[default: 1024, fewer if --memory needs it{more}]"
-    return click.option("--batch", type=int, help=f"Queries per pass over the store. {default}")
-
-
-PROCESSES = click.option(
-    "--processes",
-    type=click.IntRange(min=1),
-    help="Run on this many processes of one thread each, not on threads.",
-)
-SCHEDULER = click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Run on an existing Dask cluster, not on threads: tcp://… or tls://….",
-)
-
-
-def MEMORY(shrinks: str, *, remote: bool = True, more: str = "") -> Callable[[Verb], Verb]:  # noqa: N802
-    """Add ``--memory`` to a verb whose work ``shrinks`` so, here or also on ``remote`` workers."""
-    place = (
-        ", for this process and its --processes together, or for each one-thread worker of a "
-        "--scheduler"
-    )
-    return click.option(
-        "--memory",
-        type=ByteCount(),
-        help=f"The limit of memory, such as 1.5GB{place * remote}. If the defaults take more, "
-        f"{shrinks}; a command that is still too large does not start.{more}",
-    )
-
-
-def apply_options(options: tuple[Callable[[Verb], Verb], ...], verb: Verb) -> Verb:
-    """Apply options; the help shows them in the order given."""
-    for option in reversed(options):
-        verb = option(verb)
-    return verb

@@ -142,26 +142,46 @@ def print_evaluation(report: Report) -> None:
 
 
 def print_comparison(report: Report) -> None:
-    """Print one table per kernel.
-
-    Times are ns per row and query, tables included, and µs per encoded row, fitting included. The
-    accuracy is shown if the comparison had labels.
-    """
+    """Print one table per kernel."""
     kernels = dict.fromkeys(entry["kernel"] for entry in report["summary"])
     for number, kernel in enumerate(kernels):
         queries = counted(report["query_count"], "query", "queries")
         data = f"{counted(report['rows'], 'row')}, {queries}, k = {report['ranks'][-1]}"
         click.echo("\n" * bool(number), nl=False)
         echo(f"{kernel}: {data}")
-        ranks = [f"R@{rank}" for rank in report["ranks"]]
-        accuracy = ["accuracy"] if "accuracy_mean" in report["summary"][0] else []
-        table = _table("encoder", "bytes per row", *ranks, *accuracy, "search ns", "encode µs")
-        for entry in report["summary"]:
-            if entry["kernel"] == kernel:
-                table.add_row(*_comparison_cells(entry, report["ranks"]))
+        entries = [entry for entry in report["summary"] if entry["kernel"] == kernel]
+        header, *lines = comparison_table(entries, report["ranks"])
+        table = _table(*header)
+        for line in lines:
+            table.add_row(*line)
         print_table(table)
     for path in report.get("written", []):
         echo(f"written: {path}", err=True)
+
+
+def comparison_table(entries: Sequence[Report], ranks: Sequence[int]) -> list[list[str]]:
+    """Return the table of encoders under one kernel: its header, and a line per encoder and search.
+
+    Times are ns per row and query, tables included, and µs per encoded row, fitting included. The
+    accuracy is shown if the comparison had labels.
+    """
+    measures = [f"R@{rank}" for rank in ranks]
+    measures += ["accuracy"] * any("accuracy_mean" in entry for entry in entries)
+    lines = [["encoder", "bytes per row", *measures, "search ns", "encode µs"]]
+    for entry in entries:
+        recalls = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
+        shown = [spread for rank, *spread in recalls if rank in ranks]
+        if "accuracy_mean" in entry:
+            shown.append([entry["accuracy_mean"], entry["accuracy_std"]])
+        several = entry["seeds"] > 1
+        shares = [f"{mean:.3f}" + f" ± {std:.3f}" * several for mean, std in shown]
+        times = [
+            f"{entry[name]:.2f}" for name in ("search_ns_per_row_and_query", "encode_us_per_row")
+        ]
+        missing = ["–"] * (len(measures) - len(shares))
+        size = str(entry["bytes_per_row"])
+        lines.append([printable(encoder_label(entry)), size, *shares, *missing, *times])
+    return lines
 
 
 def encoder_label(entry: Report) -> str:
@@ -241,12 +261,6 @@ def print_plan(report: Report) -> None:
         fields[label] = ", ".join(times) + " (extrapolated)" * (not entry["measured"])
     if any("seconds_busy" in entry for entry in report["times"]):
         fields["busy"] = "other processes slow this machine now; busy is the time if they go on"
-    if "search" in report:
-        search = report["search"]
-        threads = counted(search["threads"], "thread")
-        settings = f"k = {search['k']}, batches of {search['batch']}, {threads}"
-        seconds = format_seconds(search["seconds_a_query"])
-        fields["per query of these codes"] = f"{seconds} ({settings})"
     print_fields(fields)
 
 
@@ -285,18 +299,6 @@ def print_table(table: Table, *, err: bool = False) -> None:
     if not console.is_terminal:
         console.width = UNBROKEN
     console.print(table)
-
-
-def _comparison_cells(entry: Report, ranks: Sequence[int]) -> list[str]:
-    """Return the cells of an encoder's line in the table of a comparison."""
-    figures = zip(entry["ranks"], entry["recall_mean"], entry["recall_std"], strict=True)
-    shown = [(mean, std) for rank, mean, std in figures if rank in ranks]
-    if "accuracy_mean" in entry:
-        shown.append((entry["accuracy_mean"], entry["accuracy_std"]))
-    spread = entry["seeds"] > 1
-    shares = [f"{mean:.3f}" + f" ± {std:.3f}" * spread for mean, std in shown]
-    speed = [f"{entry[key]:.2f}" for key in ("search_ns_per_row_and_query", "encode_us_per_row")]
-    return [printable(encoder_label(entry)), str(entry["bytes_per_row"]), *shares, *speed]
 
 
 def _work(report: Report) -> str:

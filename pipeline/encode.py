@@ -15,9 +15,9 @@ from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore
-from mercore.stores.derived import LINEAR_MAP
 from mercore.stores.errors import FormatError, InputError, counted
 from mercore.stores.orders import OrderStore
+from mercore.stores.part_backed_store import LINEAR_MAP
 from mercore.stores.part_store.header import Layout, model_entries, row_bytes
 from mercore.stores.part_store.sizes import small_part_rows
 from mercore.stores.spec import to_json

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Rows
 from mercore.pipeline.kernels.panels import Columns
-from mercore.stores.derived import DerivedStore
 from mercore.stores.errors import ShapeError
 from mercore.stores.formats.array import ArraySource
 from mercore.stores.formats.source import Source, content_digest
+from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.spec import digest
 from mercore.stores.vectors import Vectors, WrappedVectors
 
@@ -137,7 +137,7 @@ def mapped_source(source: Source, linear_map: LinearMap | None) -> Source:
     return source if linear_map is None else MappedSource(source, linear_map)
 
 
-def map_of(codes: DerivedStore) -> LinearMap | None:
+def map_of(codes: PartBackedStore) -> LinearMap | None:
     """Return the map with which codes, or the codes of sorted orders, were made, or None."""
     matrix = codes.linear_map
     return None if matrix is None else LinearMap(matrix, f"the linear map of {codes.where}")

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 # idle pools by their number of threads
 _idle: defaultdict[int, list[ThreadPoolExecutor]] = defaultdict(list)
-_here = threading.local()  # ``given_up``: whether nobody waits for what this thread works on
+_local = threading.local()  # ``given_up``: whether nobody waits for the work of this thread
 os.register_at_fork(after_in_child=_idle.clear)  # a forked child has none of the threads
 
 
@@ -30,7 +30,7 @@ def over_parts(
     Return the results. An error on one thread stops the others at their next part, and is raised.
     With ``threads`` = 1 the work is done on the caller's thread.
     """
-    shared = _until(parts, getattr(_here, "given_up", None))
+    shared = _until(parts, getattr(_local, "given_up", None))
     if threads == 1 or len(parts) == 1:
         return [work(shared)]
     lock, failed = threading.Lock(), threading.Event()
@@ -73,11 +73,11 @@ def read_ahead(
         try:
             while part is not None:
                 after = next(parts, None)
-                here, ahead = (
+                current, ahead = (
                     ahead,
                     None if after is None else pool.submit(read, after, (turn + 1) % 2),
                 )
-                yield part, read(part, 0) if here is None else here.result()
+                yield part, read(part, 0) if current is None else current.result()
                 turn, part = turn + 1, after
         finally:
             if ahead is not None:
@@ -95,7 +95,7 @@ def in_order(
     given_up = threading.Event()
 
     def work_on(item: Item) -> Result:
-        _here.given_up = given_up
+        _local.given_up = given_up
         return work(item)
 
     try:

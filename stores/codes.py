@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mercore.stores.derived import DerivedStore
+from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.spec import from_json
 
@@ -22,7 +22,7 @@ class CodeSpec:
     dims: int
 
 
-class CodeStore(DerivedStore):
+class CodeStore(PartBackedStore):
     """An open code store, finished or not."""
 
     kind, called = KIND, "code store"
@@ -34,5 +34,4 @@ class CodeStore(DerivedStore):
 
 
 create_or_resume = CodeStore.create_or_resume
-resume = CodeStore.resume
 open_code_store = CodeStore.open

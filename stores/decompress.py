@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from numcodecs.registry import get_codec
-
 NAMES = ("zstd", "blosc", "gzip", "zlib", "lz4", "bz2", "lzma")
 _STATED_SIZE = {"blosc": slice(4, 8), "lz4": slice(0, 4)}  # where the data state their full size
 _DAMAGED = (OSError, EOFError, RuntimeError, ValueError, zlib.error, lzma.LZMAError)
@@ -33,7 +31,7 @@ def decompress(
     try:
         if name in _STATED_SIZE:
             size = int.from_bytes(data[_STATED_SIZE[name]], "little")
-            found = b"" if size > limit else bytes(get_codec({"id": name}).decode(data))
+            found = b"" if size > limit else _decoded(name, data)
         else:
             found = _read(name, data, limit + 1, filters)
             size = len(found)
@@ -46,12 +44,23 @@ def decompress(
     return found
 
 
+def _decoded(name: str, data: bytes | memoryview) -> bytes:
+    """Decompress data of a size that is known."""
+    from numcodecs.registry import get_codec  # takes a while to load
+
+    return bytes(get_codec({"id": name}).decode(data))
+
+
 def _read(name: str, data: bytes | memoryview, count: int, filters: Sequence[Any] | None) -> bytes:
     """Return the first ``count`` bytes, or fewer if the data end."""
     if name == "zstd":
-        import pyarrow as pa  # takes a while to load
+        import zstandard  # takes a while to load
 
-        return bytes(pa.CompressedInputStream(pa.BufferReader(data), "zstd").read(count))
+        plain = zstandard.ZstdDecompressor()
+        try:
+            return plain.stream_reader(data, read_across_frames=True).read(count)
+        except zstandard.ZstdError as error:
+            raise ValueError(error) from None
     if name == "zlib":
         decoder = zlib.decompressobj()
         found = decoder.decompress(data, count)

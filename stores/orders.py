@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.stores.derived import DerivedStore
+from mercore.stores.part_backed_store import PartBackedStore
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.spec import from_json
 
@@ -35,7 +35,7 @@ class OrderSpec:
     dims: int
 
 
-class OrderStore(DerivedStore):
+class OrderStore(PartBackedStore):
     """An open store of sorted orders, finished or not."""
 
     kind, called = KIND, "store of orders"
@@ -66,5 +66,4 @@ class OrderStore(DerivedStore):
 
 
 create_or_resume = OrderStore.create_or_resume
-resume = OrderStore.resume
 open_order_store = OrderStore.open

@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import FormatError, NotFoundError
-from mercore.stores.formats import Sliced, open_source
+from mercore.stores.formats import Sliced, open_source, split_member
 from mercore.stores.formats.source import Source, SteadySource
-from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.spec import parse_json
+from mercore.stores.orders import OrderStore
+from mercore.stores.part_store.header import Header, header_of_group
+from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import (
     Vectors,
@@ -42,6 +44,34 @@ class SourceVectors(Vectors):
         return self.source.read(*self.bounds(part))
 
 
+def stored_header(path: str) -> Header | None:
+    """Read the header of a store of any kind; None if a file or a foreign array is there.
+
+    Raises
+    ------
+    NotFoundError
+        If nothing is there.
+    FormatError, IntegrityError
+        If the header is damaged.
+    """
+    header, location = header_of_group(path), location_of(path)
+    if header is None and not location.exists() and split_member(path)[1] is None:
+        raise NotFoundError(f"{path} does not exist: expected a store. Fix: check the path.")
+    return header
+
+
+Stored = VectorStore | CodeStore | OrderStore
+
+
+def open_stored(path: str) -> Stored | None:
+    """Open a store of any kind, whose header is read once; None if ``stored_header`` is None."""
+    header = stored_header(path)
+    for kind in (CodeStore, OrderStore):
+        if header is not None and header.kind == kind.kind:
+            return kind(PartStore(path, header))
+    return None if header is None else open_vector_store(path, header)
+
+
 def open_vectors(path: str, checksums: dict[int, int] | None = None) -> Vectors:
     """Open a vector store of mercore, or a 2-D Zarr array (v2 or v3) of another tool.
 
@@ -59,8 +89,9 @@ def open_vectors(path: str, checksums: dict[int, int] | None = None) -> Vectors:
         If a vector store is damaged.
     """
     location = location_of(path)
-    if is_store(location):
-        return open_vector_store(location)
+    header = header_of_group(location)
+    if header is not None:
+        return open_vector_store(location, header)
     if not location.exists():
         raise NotFoundError(
             f"{path} does not exist: expected a vector store. Fix: check the path, or mercore "
@@ -111,19 +142,12 @@ def open_rows(rows: AnyQueries) -> OpenRows:
     """
     if isinstance(rows, OpenRows):
         return rows
-    if isinstance(rows, str) and is_store(rows):
-        return StoredRows(open_vector_store(rows))
+    header = header_of_group(rows) if isinstance(rows, str) else None
+    if isinstance(rows, str) and header is not None:
+        return StoredRows(open_vector_store(rows, header))
     return SteadySource(open_source(rows))
 
 
 def is_store(where: Where) -> bool:
     """Return whether there is a Zarr v3 group, as every store of mercore is one."""
-    try:
-        text = (location_of(where) / ROOT).read()
-    except NotFoundError:
-        return False
-    try:
-        root = parse_json(text)
-    except ValueError:
-        return b'"node_type": "group"' in text  # a damaged store, to be named as one
-    return isinstance(root, dict) and root.get("node_type") == "group"
+    return header_of_group(where) is not None

@@ -9,56 +9,49 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import MercoreError
-from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk
 from mercore.stores.part_store.compressors import check_compressor
+from mercore.stores.part_store.group_metadata import (
+    files_beside_parts,
+    publish_files,
+    root_metadata,
+)
 from mercore.stores.part_store.growth import (
+    begin_growth,
     finish_growth,
-    grown_layout,
-    is_finished,
+    grow_part,
     publish_growth,
     ragged_part,
-    remove_leftovers,
     undo_growth,
 )
 from mercore.stores.part_store.header import Header, Layout, column_fields, model_entries
 from mercore.stores.part_store.part_store import PartStore
 from mercore.stores.part_store.receipts import chunk_entry
 from mercore.stores.part_store.sizes import small_part_rows
-from mercore.stores.part_store.skeleton import publish_model, root_metadata, write_skeleton
 from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import KIND, VectorSpec, VectorStore, dropped_name, open_vector_store
 
 CHUNK_BYTES = 4 << 20
 WRITERS = 2  # threads that publish chunks: while one waits for the disk, the other goes on
 KINDS = ("zero", "nan", "infinite", "negative")
-COUNTS = (
-    "source_rows",
-    "dropped_rows",
-    "duplicate_rows",
-    "zero_rows",
-    "nan_rows",
-    "infinite_rows",
-    "negative_rows",
-)
+COUNTS = ("source_rows", "dropped_rows", "duplicate_rows", *(f"{kind}_rows" for kind in KINDS))
 
 
 def chunk_rows(dims: int, dtype: np.dtype[Any], rows: int | None = None) -> int:
     """Return the number of rows per chunk: the greatest power of two that fits 4 MiB, or 1.
 
-    A store of at most ``rows`` rows that are fewer has a smaller chunk: see ``small_part_rows``.
+    A store of at most ``rows`` rows may have smaller chunks: see ``small_part_rows``.
     """
     row_bytes = dims * dtype.itemsize
-    most = 1 << (max(1, CHUNK_BYTES // row_bytes).bit_length() - 1)
-    return most if rows is None else small_part_rows(rows, row_bytes, most)
+    max_rows = 1 << (max(1, CHUNK_BYTES // row_bytes).bit_length() - 1)
+    return max_rows if rows is None else small_part_rows(rows, row_bytes, max_rows)
 
 
 class RowWriter(ABC):
@@ -73,17 +66,14 @@ class RowWriter(ABC):
         self._parts = 0
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
         self._writes: deque[Future[dict[str, Any]]] = deque()
+        self._block = ExitStack()
 
     def __enter__(self) -> Self:
+        self._block.callback(self._pool.shutdown, cancel_futures=True)  # first at the end
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401 - an error and its trace, or None
+        self._block.__exit__(*error)
 
     @abstractmethod
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
@@ -119,7 +109,7 @@ class RowWriter(ABC):
         """Publish the receipts of the parts from ``first`` on."""
 
         def write(part: int) -> None:
-            store.publish_receipt(part, {"vectors": self._chunks[part]})
+            store.publish_receipt(store.new_receipt(part, {"vectors": self._chunks[part]}))
 
         for _ in store.location.each(write, range(first, store.layout.parts)):
             pass
@@ -133,15 +123,15 @@ class RowWriter(ABC):
             self._parts, self._filled = self._parts + 1, 0
         self._wait_for(WRITERS)
 
-    def _wait_for(self, most: int) -> None:
-        """Wait until at most this number of chunks is not published."""
-        while len(self._writes) > most:
+    def _wait_for(self, max_writes: int) -> None:
+        """Wait until at most ``max_writes`` chunks are still to be published."""
+        while len(self._writes) > max_writes:
             self._chunks.append(self._writes.popleft().result())
 
     def _write(self, part: int, rows: NDArray[Any]) -> dict[str, Any]:
         """Publish rows as the chunk of a part; return its entry for the receipt."""
         column = Column(**self._fields, rows=(part + 1) * self.part_rows, part_rows=self.part_rows)
-        data = encode_chunk(column, part, rows)
+        data = encode_chunk(column, rows)
         self._publish(part, column.chunk_key(part), data)
         return chunk_entry(data)
 
@@ -161,20 +151,10 @@ class VectorWriter(RowWriter):
         self.location.check_new()
         fields = column_fields("vectors", dtype.name, dims, check_compressor(compressor))
         super().__init__(fields, chunk_rows(dims, dtype))
-        self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        self._draft = self._open.enter_context(self.location.draft())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)  # no thread writes any more
-        self._open.__exit__(kind, error, trace)
+        self._draft = self._block.enter_context(self.location.draft())
+        return super().__enter__()
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
         """Publish the store: see ``RowWriter``."""
@@ -197,7 +177,7 @@ class VectorWriter(RowWriter):
             rows=rows, part_rows=self.part_rows, columns=[self._fields], model=model_entries(model)
         )
         header = Header(kind=KIND, spec=to_json(spec), layout=layout, notes=notes)
-        write_skeleton(self._draft.location, header, model)
+        publish_files(self._draft.location, files_beside_parts(header, model))
         self._write_receipts(PartStore(self._draft.location, header), 0)
         self._draft.finish(root_metadata(header))
         return VectorStore(PartStore(self.location, header))
@@ -210,8 +190,8 @@ class VectorWriter(RowWriter):
 class VectorAppender(RowWriter):
     """A writer of rows behind those of a store; the store has grown when ``finish`` returns.
 
-    A reader sees the old rows until the new header is published, and right rows at any moment. A
-    block that is left without ``finish``, or is killed, leaves the store with its old rows.
+    A block that is left without ``finish``, or is killed, leaves the store with its old rows: see
+    ``growth.py``.
 
     Parameters
     ----------
@@ -230,41 +210,30 @@ class VectorAppender(RowWriter):
         if self._ragged is not None:
             self.append(store.read_part(self._ragged))
         self._finished = False
+        self._block.push(self._undo)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def _undo(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Remove the files of an append that an error has ended before the store has grown."""
         if isinstance(error, Exception) and not self._finished:
             with suppress(MercoreError):
-                _undo(self._old)
+                undo_growth(self._old.store, _next_dropped(self._old))
 
     def finish(self, report: Mapping[str, Any], dropped: NDArray[np.int64]) -> VectorStore:
-        """Publish the new rows: see ``RowWriter``."""
+        """Publish the new rows, in the order of ``growth.py``: see ``RowWriter``."""
         rows, old = self._rows, self._old.store
         self._flush()
         self._wait_for(0)
-        new = {dropped_name(len(old.layout.grown_from) + 1): dropped + self._old.spec.source_rows}
+        new = {_next_dropped(self._old): dropped + self._old.spec.source_rows}
         model = new if dropped.size else {}
-        header = Header(
-            kind=KIND,
-            spec=to_json(self._grown_spec(report)),
-            layout=grown_layout(old.header, rows, model_entries(model)),
-            notes=old.header.notes,
-        )
+        header = begin_growth(old, self._grown_spec(report), rows, model)  # step 1
         store = PartStore(old.location, header)
-        publish_model(old.location, header, model)
         self._write_receipts(store, old.layout.parts)
-        if self._ragged is not None:
-            earlier = old.receipt(self._ragged)
-            assert earlier is not None
-            store.grow_part(earlier, {"vectors": self._ragged_data})
+        if self._ragged is not None:  # steps 2 and 3
+            earlier = old.done_receipt(self._ragged)
+            grow_part(store, earlier, {"vectors": self._ragged_data})
         self._finished = True  # from here on, an error leaves the store to the next append
-        publish_growth(store)
-        return open_vector_store(old.location)
+        publish_growth(store)  # steps 4 and 5
+        return VectorStore(store)
 
     def _grown_spec(self, report: Mapping[str, Any]) -> VectorSpec:
         """Return the spec of the grown store."""
@@ -293,7 +262,7 @@ class VectorAppender(RowWriter):
 
 
 def ready_to_grow(where: Where) -> VectorStore:
-    """Open a store whose lease is held; finish or undo the append that was killed, if one was.
+    """Open a store whose lease is held; finish or undo an append that was killed.
 
     The store has its old rows if the append was killed before the new header.
 
@@ -304,19 +273,11 @@ def ready_to_grow(where: Where) -> VectorStore:
     """
     store = open_vector_store(where)
     store.store.sweep()
-    if not is_finished(store.store):
-        finish_growth(store.store)
-    else:
-        _undo(store)
+    if not finish_growth(store.store):
+        undo_growth(store.store, _next_dropped(store))
     return store
 
 
-def _undo(store: VectorStore) -> None:
-    """Remove what an append wrote, before the store has grown."""
-    undo_growth(store.store)
-    remove_leftovers(store.store)
-    layout = store.store.layout
-    name = dropped_name(len(layout.grown_from) + 1)
-    keys = [f"model/{name}/c/0", f"model/{name}/{ROOT}"]
-    for key in [*keys, *([] if layout.model else [f"model/{ROOT}"])]:
-        (store.store.location / key).remove()
+def _next_dropped(store: VectorStore) -> str:
+    """Return the name of the model array of the rows that the next append drops."""
+    return dropped_name(len(store.history) + 1)

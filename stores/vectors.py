@@ -260,6 +260,8 @@ def dropped_name(state: int) -> str:
 class VectorStore(Vectors):
     """A vector store written by ``ingest``: see ``Vectors``."""
 
+    kind = KIND
+
     def __init__(self, store: PartStore) -> None:
         self.store = store
         self.spec = from_json(VectorSpec, store.header.spec, store.where)
@@ -338,15 +340,19 @@ def store_of(vectors: Vectors) -> VectorStore | None:
     return vectors if isinstance(vectors, VectorStore) else None
 
 
-def open_vector_store(path: Where) -> VectorStore:
+def open_vector_store(path: Where, header: Header | None = None) -> VectorStore:
     """Open a vector store that ``ingest`` wrote.
+
+    Parameters
+    ----------
+    header : that of the store, if it has been read
 
     Raises
     ------
     NotFoundError, FormatError, IntegrityError
         If it does not exist, is something else, or is damaged.
     """
-    header: Header = open_header(path)
+    header = header or open_header(path)
     if header.kind != KIND:
         raise FormatError(
             f"{path} is a store of {header.kind}: expected one of {KIND}. Fix: name the vector "

@@ -8,67 +8,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mercore.jobs.api import (
-        append,
-        check,
-        compare,
-        encode,
-        encoders,
-        evaluate,
-        export,
-        gallery,
-        index,
-        info,
-        ingest,
-        kernels,
-        report,
-        search,
-        verify,
-    )
-    from mercore.jobs.session.neighbors import KernelNeighbors
-    from mercore.jobs.session.open_store import open
-    from mercore.stores.errors import MercoreError, MercoreWarning
+    from mercore.jobs.api import *  # noqa: F403 - its functions, which are all that it defines
+    from mercore.jobs.session.neighbors import KernelNeighbors as KernelNeighbors
+    from mercore.jobs.session.open_store import open as open
+    from mercore.stores.errors import MercoreError as MercoreError
+    from mercore.stores.errors import MercoreWarning as MercoreWarning
 
+API = "mercore.jobs.api"
 HOMES = {
     "KernelNeighbors": "mercore.jobs.session.neighbors",
     "MercoreError": "mercore.stores.errors",
     "MercoreWarning": "mercore.stores.errors",
     "open": "mercore.jobs.session.open_store",
 }
-__all__ = [
-    "KernelNeighbors",
-    "MercoreError",
-    "MercoreWarning",
-    "append",
-    "check",
-    "compare",
-    "encode",
-    "encoders",
-    "evaluate",
-    "export",
-    "gallery",
-    "index",
-    "info",
-    "ingest",
-    "kernels",
-    "open",
-    "report",
-    "search",
-    "verify",
-]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function or a class
     """Import the API when it is first used, so that ``import mercore`` is fast."""
-    if name not in __all__:
-        raise AttributeError(f"module 'mercore' has no attribute {name!r}")
     if name in HOMES:
         return getattr(import_module(HOMES[name]), name)
-    speaks_keywords = import_module("mercore.jobs.session.keywords").speaks_keywords
-    verb = speaks_keywords(getattr(import_module("mercore.jobs.api"), name))
-    globals()[name] = verb  # one function, however often it is asked for
-    return verb
+    functions = {} if name == "__path__" else _functions()
+    if name == "__all__":
+        return sorted([*HOMES, *functions])
+    if name not in functions:
+        raise AttributeError(f"module 'mercore' has no attribute {name!r}")
+    return functions[name]
+
+
+def _functions() -> dict[str, Any]:
+    """Return the functions of the API by name."""
+    api = import_module(API)
+    return {name: getattr(api, name) for name in api.FUNCTIONS}
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__getattr__("__all__")])

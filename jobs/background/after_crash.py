@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from mercore.jobs.background.registry import Job
+from mercore.jobs.face.declaring import VERBS
 
 Report = dict[str, Any]
 
-REPLACING = ("search", "export", "gallery", "report")  # with --force
 CLOCK_SECONDS = 1.0  # a file system may round times
 
 
@@ -31,7 +31,7 @@ def finished_report(job: Job) -> Report | None:
 def words_of_run(job: Job) -> list[str]:
     """Return the command line of the next run; it replaces files that a killed run published."""
     verb, *words = job.words
-    replaces = job.verb in REPLACING and job.crashes and _published(job)
+    replaces = VERBS[verb].replaces and job.crashes and _published(job)
     return [verb, "--json", *(["--force"] * bool(replaces)), *words]
 
 

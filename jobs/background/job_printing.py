@@ -96,7 +96,7 @@ def jobs_table(reports: Sequence[Report], width: int | None = None) -> Table:
         if width is None or name in ("id", "state") or any(row[name] for row in rows)
     ]
     if width is not None:
-        _cut(rows, names, width)
+        _fit_width(rows, names, width)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name in names:
         table.add_column(name, no_wrap=True, overflow="fold")
@@ -131,7 +131,7 @@ def _cells(report: Report) -> dict[str, str]:
     return dict(zip(COLUMNS, map(printable, cells), strict=True))
 
 
-def _cut(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> None:
+def _fit_width(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> None:
     """Shorten paths at their beginning and reasons at their end, so that a table fits."""
     widths = {name: max(map(len, [name, *(row[name] for row in rows)])) for name in names}
     fixed = sum(size for name, size in widths.items() if name not in ("target", "why"))
@@ -145,7 +145,7 @@ def _cut(rows: Sequence[dict[str, str]], names: Sequence[str], width: int) -> No
 
 
 def _progress(report: Report) -> str:
-    """Return how many units of its work a job has done, "" if it has not said so."""
+    """Return the units of work that a job has done, and all of them; "" if they are not known."""
     progress = report["progress"]
     return (
         f"{progress['done']:,}/{progress['total']:,} {progress['unit']}"

@@ -10,10 +10,12 @@ import click
 from click.core import ParameterSource
 
 from mercore.jobs.background.registry import DONE, Job
+from mercore.jobs.face.declaring import VERBS
 from mercore.jobs.options import KernelName, StorePath, names_file
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from mercore.stores.location.resolve import real_path
 from mercore.stores.spec import digest
+from mercore.stores.wording import option
 
 Options = dict[str, Any]
 
@@ -28,7 +30,7 @@ HOW = (
 
 
 def given_options(context: click.Context, folder: Path) -> Options:
-    """Return the given options of a verb by name; paths relative to ``folder`` become whole.
+    """Return the given options of a verb by name; paths relative to ``folder`` become absolute.
 
     Raises
     ------
@@ -43,8 +45,8 @@ def given_options(context: click.Context, folder: Path) -> Options:
             continue
         if _is_endless(value):
             raise InputError(
-                f"--{name} is {value}: expected a finite number. Fix: correct it, or leave "
-                f"--{name} out."
+                f"{option(name)} is {value}: expected a finite number. Fix: correct it, or leave "
+                f"{option(name)} out."
             )
         given[name] = _whole(parameter.type, value, folder)
     return given
@@ -87,10 +89,9 @@ def stays_done(verbs: Mapping[str, click.Command], job: Job) -> bool:
 
     ``verbs`` are those that can be submitted, by name.
     """
-    from mercore.jobs.verbs.registry import WRITING_ONCE
     from mercore.stores.location.resolve import location_of
 
-    if job.verb not in WRITING_ONCE or job.state != DONE:
+    if not VERBS[job.verb].writes_once or job.state != DONE:
         return False
     return all(location_of(path).exists() for path in written_by(verbs[job.verb], job.options))
 
@@ -204,7 +205,7 @@ def _flag(parameter: click.Parameter) -> str:
 
 
 def _whole(kind: object, value: Any, folder: Path) -> Any:  # noqa: ANN401
-    """Return the value of an option with whole paths."""
+    """Return the value of an option with absolute paths."""
     if isinstance(value, tuple):
         return [_whole(kind, one, folder) for one in value]
     if isinstance(kind, StorePath) or (isinstance(kind, KernelName) and names_file(value)):

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-PEAK = "VmHWM:"
+PEAK = "VmHWM:"  # psutil knows no peak, and reads every process to find the children of one
 
 
 def peak_bytes(pid: int) -> int:

@@ -152,7 +152,7 @@ class Registry:
                 paths = {spec.target, *spec.sources} - {None}
                 if any(job.target in paths for job in self._select("ended >= ?", checked)):
                     check()
-                self._put(job_id, spec)
+                self._write_job(job_id, spec)
             after = self._find(job_id)
         assert after is not None
         return after, before
@@ -218,8 +218,8 @@ class Registry:
     def find(self, text: str) -> list[Job]:
         """Return the job whose id is ``text``, alone; else all whose id begins with it."""
         with self._errors():
-            whole = self._find(text)
-            return [whole] if whole else self._select("substr(id, 1, ?) = ?", len(text), text)
+            job = self._find(text)
+            return [job] if job else self._select("substr(id, 1, ?) = ?", len(text), text)
 
     def setting(self, name: str, default: int) -> int:
         """Return a setting of all runners, a number."""
@@ -272,7 +272,7 @@ class Registry:
                 ended = self._change(job.id, state=CANCELLED, why=why, ended=time.time())
                 self._cancel_waiting(ended)
 
-    def _put(self, job_id: str, spec: JobSpec) -> None:
+    def _write_job(self, job_id: str, spec: JobSpec) -> None:
         """Write a job at the end of the queue; its number of runs stays."""
         (position,) = self._connection.execute(
             "SELECT coalesce(max(place), 0) + 1 FROM jobs"

@@ -14,7 +14,7 @@ from mercore.jobs.background.status import parts_done
 from mercore.stores.errors import MercoreError
 from mercore.stores.location.file_lock import held, take
 
-CONCURRENT = "concurrent"  # the setting: how many jobs run at once
+CONCURRENT = "concurrent"  # the setting: the number of jobs that run at once
 INSIDE = "MERCORE_JOB"  # the environment variable of a job's process, which starts no runner
 POLL_SECONDS = 0.2
 MAX_CRASHES = 3  # in a row, without a new part between them

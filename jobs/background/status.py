@@ -10,7 +10,7 @@ from typing import Any
 from mercore.jobs.background.job_spec import shown
 from mercore.jobs.background.registry import DONE, ENDED, RUNNING, Job, Registry
 from mercore.jobs.background.state_folder import StateFolder
-from mercore.jobs.notices import ANSWER_IS_NO
+from mercore.jobs.face.group import ANSWER_IS_NO
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 
 STALLED = "stalled"  # the registry says running, but the process is gone or its heartbeat stopped
@@ -86,7 +86,7 @@ def job_status(folder: StateFolder, job: Job) -> Report:
 
 
 def parts_done(job: Job) -> tuple[int, int] | None:
-    """Return how many parts of a job's store have a receipt, and how many parts it has.
+    """Return the numbers of done parts and of all parts of the store that a job writes.
 
     None if the job writes no parts, or its store cannot be read.
     """

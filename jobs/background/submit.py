@@ -23,9 +23,12 @@ from mercore.jobs.background.job_spec import (
 from mercore.jobs.background.registry import ENDED, QUEUED, RUNNING, Job, JobSpec, Registry
 from mercore.jobs.background.runner import CONCURRENT, start_runner
 from mercore.jobs.background.state_folder import open_state
+from mercore.jobs.face.commands import call_of
+from mercore.jobs.face.declaring import VERBS
 from mercore.jobs.help import JOBS, VerbCommand, VerbGroup, examples_under, sentence_of
 from mercore.jobs.options import Completions, as_json, echo_json
 from mercore.stores.errors import InputError, NotFoundError
+from mercore.stores.wording import option, setting
 
 BASE = "mercore.jobs.background.submit.base"  # click's key of the folder for relative paths
 
@@ -137,28 +140,25 @@ def _check(verb: click.Command, options: dict[str, Any], registry: Registry) -> 
     name = str(verb.name)
     if name == "search" and not options.get("out"):
         raise InputError(
-            "a submitted search has no terminal to print to: expected --out. Fix: --out hits.npz"
+            f"a submitted search has no terminal to print to: expected {option('out')}. Fix: "
+            f"{setting(out='hits.npz')}"
         )
     if options.get("again"):
         raise InputError(
             "append --again cannot be queued: a job that is killed runs once more, and would add "
             "the rows twice. Fix: run mercore append --again itself."
         )
-    from mercore.jobs.verbs.registry import open_task, options_of
     from mercore.stores.location.resolve import location_of
 
     to_come = {job.target for job in registry.jobs(QUEUED, RUNNING)}
-    sources = sources_of(verb, options)
-    arguments = [str(each.name) for each in verb.params if isinstance(each, click.Argument)]
+    sources, call = sources_of(verb, options), call_of(VERBS[name], options)
     if to_come.isdisjoint(sources):
-        rest = {option: value for option, value in options.items() if option not in arguments}
-        open_task(name, [options[argument] for argument in arguments], rest).check_limits()
+        call.task().check_limits()
         return
-    given = options_of(name, options)
-    if given is not None:
-        given.check()
+    if call.options is not None:
+        call.options.check()
         for path in written_by(verb, options)[:1]:
-            given.check_path(path)
+            call.options.check_path(path)
     for path in sources:
         if path not in to_come and not location_of(path).exists():
             raise NotFoundError(

@@ -1,23 +1,20 @@
-"""An executor on Dask workers: each opens the stores, and runs methods of a thread executor."""
+"""An executor on remote workers: each opens the stores, and runs methods of a thread executor."""
 
 import itertools
-import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from distributed import Client, Future, Worker
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from mercore.jobs.cluster.client import losing, results, slots
-from mercore.jobs.cluster.tasks import NamedPlugin, plugin_here, registered, submit
+from mercore.jobs.cluster.workers import RemoteWorkers, Tasks, Work
 from mercore.jobs.custom_kernel import load_custom
-from mercore.jobs.resources.execution import Load, Stores
+from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encode import encoder_of
@@ -44,15 +41,14 @@ from mercore.stores.vectors import Vectors, WatchedVectors
 CACHED_BATCHES = AT_ONCE + 1  # per worker; queries given up by bounds are another batch
 RUNS_PER_THREAD = 2  # runs of parts
 PAIRS_PER_RUN = 1 << 34  # about half a minute of work: the most that is lost with a worker
-FEWEST_PAIRS = 1 << 10  # true scores that are worth a task
+MIN_TASK_PAIRS = 1 << 10  # true scores that are worth a task
 FAN_IN = 4  # lists that one task merges
 
 
 class BatchKey(NamedTuple):
-    """The key of a batch of queries on every worker: its search, number and β of the bounds."""
+    """The key of a batch of queries on every worker: its number and the β of its bounds."""
 
-    session: str
-    number: int = 0
+    number: int
     beta: float | None = None
 
 
@@ -64,10 +60,12 @@ class PartsRead(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerExecutor(ThreadExecutor):
-    """The executor of one worker: it also answers whole batches, and reports the parts read."""
+class SearchWorker(ThreadExecutor):
+    """The executor of one worker; it also answers whole batches, and keeps the last shared ones."""
 
     window: int | None = None
+    prepared: OrderedDict[BatchKey, ThreadBatch] = field(default_factory=OrderedDict)
+    lock: Lock = field(default_factory=Lock)
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> tuple[TopK, PartsRead]:
         """Return the top k of each query, and the parts read."""
@@ -83,83 +81,66 @@ class WorkerExecutor(ThreadExecutor):
         search = ExactSearch(scorer=scorer, bounds=self.codes, beta=beta)
         return search.prove(queries, k, seeds=seeds, least=least), self._parts_read()
 
+    def call_batch(
+        self, key: BatchKey, queries: NDArray[Any], method: Callable[..., Any], *arguments: object
+    ) -> Any:  # noqa: ANN401
+        """Call a method of a batch of queries, which is prepared unless it is one of the last."""
+        with self.lock:
+            batch = self.prepared.pop(key, None) or self.batch(queries, beta=key.beta)
+            self.prepared[key] = batch
+            if len(self.prepared) > CACHED_BATCHES:
+                self.prepared.popitem(last=False)
+        return method(batch, *arguments)
+
+    def receive(self, queries: NDArray[Any]) -> NDArray[Any]:
+        """Return queries as a result, which other tasks take."""
+        return queries
+
+    def merge(self, lists: Sequence[TopK]) -> TopK:
+        """Return the merged lists."""
+        return merge(lists)
+
     def _parts_read(self) -> PartsRead:
         vectors = self.vectors.seen if isinstance(self.vectors, WatchedVectors) else []
         return PartsRead(sorted(self.codes.checked.copy()) if self.codes else [], vectors)
 
 
-class SearchPlugin(NamedPlugin):
-    """The state of a search on a worker: the stores open, and the last batches prepared."""
-
-    def __init__(self, name: str, stores: Stores, load: Load) -> None:
-        self.name, self.stores, self.load = name, stores, load
-
-    def open(self) -> None:
-        """Open the stores; limit BLAS to one thread, as the worker's own threads use all cores."""
-        self.limits = threadpool_limits(1)
-        self.batches: OrderedDict[BatchKey, ThreadBatch] = OrderedDict()
-        self.lock = Lock()
-        stores = self.stores
-        custom = load_custom(stores.custom) if stores.custom else None
-        codes = linear_map = vectors = None
-        if stores.codes:
-            opened = open_code_store(stores.codes)
-            codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(self.load.cache_bytes))
-            linear_map = map_of(opened)
-        elif stores.orders:
-            linear_map = map_of(open_order_store(stores.orders))
-        elif stores.linear_map:
-            linear_map = LinearMap(read_linear_map(stores.linear_map), stores.linear_map)
-        if stores.vectors:
-            vectors = WatchedVectors(mapped_vectors(open_vectors(stores.vectors), linear_map))
-        kernel = kernel_from_spec(stores.kernel, custom)
-        self.executor = WorkerExecutor(
-            kernel=kernel, vectors=vectors, codes=codes, window=self.load.window
-        )
-
-    def teardown(self, worker: Worker) -> None:
-        """Restore the threads of BLAS."""
-        self.limits.restore_original_limits()
-
-    def batch(self, key: BatchKey, queries: NDArray[Any]) -> ThreadBatch:
-        """Return a batch from the cache, or prepare it."""
-        with self.lock:
-            batch = self.batches.pop(key, None) or self.executor.batch(queries, beta=key.beta)
-            self.batches[key] = batch
-            if len(self.batches) > CACHED_BATCHES:
-                self.batches.popitem(last=False)
-        return batch
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the paths alone: the workers open the stores."""
-        return {"name": self.name, "stores": self.stores, "load": self.load}
-
-
-def run_on_worker(
-    key: BatchKey, queries: NDArray[Any] | None, method: str, *arguments: object
-) -> Any:  # noqa: ANN401
-    """Call a method of this worker's batch of queries, or without queries of its executor."""
-    plugin = plugin_here(SearchPlugin, key.session)
-    target = plugin.executor if queries is None else plugin.batch(key, queries)
-    return getattr(target, method)(*arguments)
+def open_searcher(paths: WorkerPaths, size: SearchSize) -> SearchWorker:
+    """Open the stores on a worker."""
+    custom = load_custom(paths.custom) if paths.custom else None
+    codes = linear_map = vectors = None
+    if paths.codes:
+        opened = open_code_store(paths.codes)
+        codes = OpenCodes(opened, encoder_of(opened, custom), PartCache(size.cache_bytes))
+        linear_map = map_of(opened)
+    elif paths.orders:
+        linear_map = map_of(open_order_store(paths.orders))
+    elif paths.linear_map:
+        linear_map = LinearMap(read_linear_map(paths.linear_map), paths.linear_map)
+    if paths.vectors:
+        vectors = WatchedVectors(mapped_vectors(open_vectors(paths.vectors), linear_map))
+    kernel = kernel_from_spec(paths.kernel, custom)
+    return SearchWorker(kernel=kernel, vectors=vectors, codes=codes, window=size.window)
 
 
 @contextmanager
-def searching(client: Client, stores: Stores, load: Load) -> Iterator["DaskExecutor"]:
-    """Yield an executor on the workers of a cluster; each opens the stores now, or when it joins.
+def searching(
+    workers: RemoteWorkers, paths: WorkerPaths, size: SearchSize
+) -> Iterator["ClusterExecutor"]:
+    """Yield an executor on remote workers; each opens the stores now, or when it joins.
 
     Raises
     ------
     ClusterError
-        If the cluster goes away, or workers keep dying of one part.
+        If the workers go away, or keep dying of one part.
     """
-    session, there = f"mercore-search {uuid.uuid4().hex}", stores.resolved()
-    plugin = SearchPlugin(session, there, load)
-    with losing(stores.codes or stores.vectors or ""), registered(client, plugin):
-        yield DaskExecutor(client, session, there, load)
+    there = paths.resolved()
+    work = Work(paths.codes or paths.vectors or "", partial(open_searcher, there, size))
+    with workers.opened(work) as tasks:
+        yield ClusterExecutor(tasks, there, size)
 
 
-class DaskExecutor:
+class ClusterExecutor:
     """An executor on the workers of a cluster (see ``Executor``).
 
     Each worker takes whole batches if there are enough for all workers and none takes long. The
@@ -167,30 +148,30 @@ class DaskExecutor:
     thresholds. The answers are the same either way.
     """
 
-    def __init__(self, client: Client, session: str, stores: Stores, load: Load) -> None:
-        self.client, self.session = client, session
-        self.codes: CodeStore | None = open_code_store(stores.codes) if stores.codes else None
-        self.vectors: Vectors | None = open_vectors(stores.vectors) if stores.vectors else None
+    def __init__(self, tasks: Tasks, paths: WorkerPaths, size: SearchSize) -> None:
+        self.tasks = tasks
+        self.codes: CodeStore | None = open_code_store(paths.codes) if paths.codes else None
+        self.vectors: Vectors | None = open_vectors(paths.vectors) if paths.vectors else None
         self.checked_codes: set[int] = set()
         self.checked_vectors: set[int] = set()
         self.numbers, self.started = itertools.count(), itertools.count()
-        workers, store = len(slots(client)), self.codes or self.vectors
+        workers, store = len(tasks.slots), self.codes or self.vectors
         assert store is not None
-        small = store.rows * min(load.batch, load.queries) <= PAIRS_PER_RUN
-        self.whole = -(-load.queries // load.batch) // workers * workers if small else 0
-        self.concurrent_batches = AT_ONCE * workers if self.whole else AT_ONCE
+        small = store.rows * min(size.batch, size.queries) <= PAIRS_PER_RUN
+        self.single_batches = -(-size.queries // size.batch) // workers * workers if small else 0
+        self.concurrent_batches = AT_ONCE * workers if self.single_batches else AT_ONCE
 
-    def share(self) -> "DaskExecutor":
+    def share(self) -> "ClusterExecutor":
         """Return this executor: its workers take whole batches, or parts of all."""
         return self
 
-    def single_worker(self) -> "DaskWorker | None":
-        """Return a single worker for the next batch, or None for the last few batches."""
-        return DaskWorker(self) if next(self.started) < self.whole else None
+    def single_worker(self) -> "ClusterExecutor | None":
+        """Return this executor if one worker takes the next batch; None for the last batches."""
+        return self if next(self.started) < self.single_batches else None
 
-    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "DaskBatch":
+    def batch(self, queries: NDArray[Any], *, beta: float | None = None) -> "ClusterBatch":
         """Send a batch of raw queries to the cluster: see ``Executor``."""
-        return DaskBatch(self, queries, beta)
+        return ClusterBatch(self, queries, beta)
 
     def check_rest(self) -> None:
         """Read on the workers the parts that no search has read: see ``Executor``."""
@@ -198,41 +179,18 @@ class DaskExecutor:
         vectors = (
             sorted(set(range(self.vectors.parts)) - self.checked_vectors) if self.vectors else []
         )
-        count = RUNS_PER_THREAD * len(slots(self.client))
+        count = RUNS_PER_THREAD * len(self.tasks.slots)
         runs = zip(np.array_split(codes, count), np.array_split(vectors, count), strict=True)
         tasks = [
-            self.submit("check", *(run.astype(int).tolist() for run in both))
+            self.tasks.submit(SearchWorker.check, *(run.astype(int).tolist() for run in both))
             for both in runs
             if sum(map(len, both))
         ]
-        results(tasks, self.client)
-
-    def submit(self, method: str, *arguments: object, worker: str | None = None) -> "Future[Any]":
-        """Submit a call of a method of a worker's executor, if possible on the given worker."""
-        return self.submit_for(BatchKey(self.session), None, method, *arguments, worker=worker)
-
-    def submit_for(
-        self,
-        key: BatchKey,
-        queries: "Future[Any] | None",
-        method: str,
-        *arguments: object,
-        worker: str | None = None,
-    ) -> "Future[Any]":
-        """Submit a call of a method of a worker's batch of queries: see ``run_on_worker``."""
-        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        return submit(self.client, run_on_worker, key, queries, method, *arguments, **where)
-
-
-class DaskWorker:
-    """One worker of a cluster that answers a whole batch: see ``SingleWorker``."""
-
-    def __init__(self, executor: DaskExecutor) -> None:
-        self.executor = executor
+        self.tasks.results(tasks)
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> TopK:
-        """Return the top k of each query."""
-        return cast("TopK", self._result("answer", queries, k, rerank))
+        """Return the top k of each query from one worker: see ``SingleWorker``."""
+        return cast("TopK", self._of_one_worker(SearchWorker.answer, queries, k, rerank))
 
     def prove(
         self,
@@ -243,34 +201,34 @@ class DaskWorker:
         seeds: Ids | None,
         least: Float32 | None,
     ) -> ExactAnswers:
-        """Return the exact answers."""
-        return cast("ExactAnswers", self._result("prove", queries, k, beta, seeds, least))
+        """Return the exact answers from one worker: see ``SingleWorker``."""
+        found = self._of_one_worker(SearchWorker.prove, queries, k, beta, seeds, least)
+        return cast("ExactAnswers", found)
 
-    def _result(self, method: str, *arguments: object) -> Any:  # noqa: ANN401
-        """Return the result of one call, and remember the parts that its worker has read."""
-        ((result, read),) = results(
-            [self.executor.submit(method, *arguments)], self.executor.client
-        )
-        self.executor.checked_codes.update(read.codes)
-        self.executor.checked_vectors.update(read.vectors)
+    def _of_one_worker(self, task: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+        """Return the result of one task, and remember the parts that its worker has read."""
+        ((result, read),) = self.tasks.results([self.tasks.submit(task, *arguments)])
+        self.checked_codes.update(read.codes)
+        self.checked_vectors.update(read.vectors)
         return result
 
 
-class DaskBatch:
+class ClusterBatch:
     """A batch of queries for all workers of a cluster: see ``QueryBatch``."""
 
-    def __init__(self, executor: DaskExecutor, queries: NDArray[Any], beta: float | None) -> None:
-        self.executor, self.queries = executor, queries
-        self._key = BatchKey(executor.session, next(executor.numbers), beta)
-        self._slots = slots(executor.client)
+    def __init__(
+        self, executor: ClusterExecutor, queries: NDArray[Any], beta: float | None
+    ) -> None:
+        self.executor, self.tasks, self.queries = executor, executor.tasks, queries
+        self._key, self._slots = BatchKey(next(executor.numbers), beta), self.tasks.slots
         # The result of a task outlives every worker: the scheduler can have the task run again.
-        self._sent = executor.client.submit(np.asarray, queries, pure=False)
+        self._sent = self.tasks.submit(SearchWorker.receive, queries)
 
     def scan(self, parts: Sequence[int], width: int, rows: int | None = None) -> TopK:
         """Return each query's top ``width`` by code in parts, or in their first ``rows`` rows."""
         assert self.executor.codes is not None
         runs = self._runs(parts, rows or self.executor.codes.store.layout.part_rows)
-        top_k = self._merged("scan", [(run, width, rows) for run in runs])
+        top_k = self._merged(ThreadBatch.scan, [(run, width, rows) for run in runs])
         self.executor.checked_codes.update(parts)
         return top_k
 
@@ -280,7 +238,7 @@ class DaskBatch:
         assert vectors is not None
         parts = range(vectors.parts)
         top_k = self._merged(
-            "nearest_of", [(run, k) for run in self._runs(parts, vectors.part_rows)]
+            ThreadBatch.nearest_of, [(run, k) for run in self._runs(parts, vectors.part_rows)]
         )
         self.executor.checked_vectors.update(parts)
         return top_k
@@ -289,7 +247,7 @@ class DaskBatch:
         """Return the pairs in some parts of the codes whose bound reaches ``least`` float32[nq]."""
         assert self.executor.codes is not None
         runs = self._runs(parts, self.executor.codes.store.layout.part_rows)
-        collected = self._results("collect", [(run, least, budget) for run in runs])
+        collected = self._results(ThreadBatch.collect, [(run, least, budget) for run in runs])
         self.executor.checked_codes.update(parts)
         return merge_collected(collected, len(self.queries))
 
@@ -298,7 +256,7 @@ class DaskBatch:
         order = np.argsort(rows, kind="stable")
         shares = self._shares(order)
         scored = self._results(
-            "scores", [(rows[share], self._short(queries[share]), k) for share in shares]
+            ThreadBatch.scores, [(rows[share], self._short(queries[share]), k) for share in shares]
         )
         self._remember_parts_of(rows)
         scores = np.empty(len(rows))
@@ -316,7 +274,7 @@ class DaskBatch:
         ends = np.cumsum([0, *map(len, shares)])
         workers = [self._slot(number, len(shares)) for number in range(len(shares))]
         fetched = [
-            self.executor.submit("fetch", share, worker=worker)
+            self.tasks.submit(SearchWorker.fetch, share, worker=worker)
             for share, worker in zip(shares, workers, strict=True)
         ]
 
@@ -333,7 +291,9 @@ class DaskBatch:
                 )
                 for number, some in ((number, pairs[number]) for number in used)
             ]
-            scored = self._results("scores_of", calls, [workers[number] for number in used])
+            scored = self._results(
+                ThreadBatch.scores_of, calls, [workers[number] for number in used]
+            )
             for number in used:
                 self._remember_parts_of(shares[number])
             result = np.empty(len(positions))
@@ -342,27 +302,35 @@ class DaskBatch:
 
         return scores
 
-    def _merged(self, method: str, calls: Sequence[tuple[Any, ...]]) -> TopK:
+    def _merged(self, method: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> TopK:
         """Return the merged lists of calls, merged in a tree on the workers."""
         lists = self._submit(method, calls)
         while len(lists) > 1:
             groups = [lists[start : start + FAN_IN] for start in range(0, len(lists), FAN_IN)]
-            lists = [submit(self.executor.client, merge, group) for group in groups]
-        return cast("TopK", results(lists, self.executor.client)[0])
+            lists = [self.tasks.submit(SearchWorker.merge, group) for group in groups]
+        return cast("TopK", self.tasks.results(lists)[0])
 
     def _results(
-        self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
+        self,
+        method: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        workers: Sequence[str] = (),
     ) -> list[Any]:
         """Return the results of calls."""
-        return results(self._submit(method, calls, workers), self.executor.client)
+        return self.tasks.results(self._submit(method, calls, workers))
 
     def _submit(
-        self, method: str, calls: Sequence[tuple[Any, ...]], workers: Sequence[str] = ()
-    ) -> list["Future[Any]"]:
+        self,
+        method: Callable[..., Any],
+        calls: Sequence[tuple[Any, ...]],
+        workers: Sequence[str] = (),
+    ) -> list[Any]:
         """Submit calls of a method; by default, neighbouring calls go to one worker."""
         workers = workers or [self._slot(number, len(calls)) for number in range(len(calls))]
         return [
-            self.executor.submit_for(self._key, self._sent, method, *arguments, worker=worker)
+            self.tasks.submit(
+                SearchWorker.call_batch, self._key, self._sent, method, *arguments, worker=worker
+            )
             for arguments, worker in zip(calls, workers, strict=True)
         ]
 
@@ -378,7 +346,7 @@ class DaskBatch:
 
     def _shares(self, rows: Ids) -> list[Ids]:
         """Return rows, or positions of pairs, in shares that are worth a task each."""
-        count = min(RUNS_PER_THREAD * len(self._slots), -(-len(rows) // FEWEST_PAIRS))
+        count = min(RUNS_PER_THREAD * len(self._slots), -(-len(rows) // MIN_TASK_PAIRS))
         return np.array_split(rows, count) if count else []
 
     def _short(self, queries: Ids) -> NDArray[Any]:

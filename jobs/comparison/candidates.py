@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import parse_spec
-from mercore.jobs.options import names_file, scale_of
+from mercore.jobs.options import names_file, refuse_unused, scale_of
 from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.kernels import KINDS, Kernel, canonical_name, make_kernel
+from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similarity:
+class KernelChoice:
     """A kernel, with the options that name it."""
 
     options: KernelOptions
@@ -38,7 +38,7 @@ class Similarity:
 
 def parse_kernels(
     names: Sequence[str], *, gamma: float | None, transform: float | str | None
-) -> list[Similarity]:
+) -> list[KernelOptions]:
     """Return kernels by name or file; all get the ``transform``, those that take it the ``gamma``.
 
     Raises
@@ -47,30 +47,18 @@ def parse_kernels(
         If a kernel is named twice or is unknown, none takes the gamma, or the transform is no
         number.
     """
-    scale = scale_of(transform)
     names = [name if names_file(name) else canonical_name(name) for name in names]
-    _refuse_twice("--kernel", names)
+    _refuse_twice("kernel", names)
     takers = [kind.name for kind in KINDS.values() if kind.takes_gamma]
-    if gamma is not None and not set(names) & set(takers):
-        raise InputError(
-            f"--gamma has no use here: it belongs to {', '.join(takers)}. Fix: leave --gamma out."
-        )
-    options = [
-        KernelOptions(name=name, gamma=gamma if name in takers else None, transform=scale)
+    if not set(names) & set(takers):
+        refuse_unused(f"it belongs to {', '.join(takers)}", gamma=gamma)
+    kernels = [
+        KernelOptions(name=name, gamma=gamma if name in takers else None, transform=transform)
         for name in names
     ]
-    return [
-        Similarity(
-            options=each,
-            kernel=make_kernel(
-                str(each.name),
-                gamma=gamma if each.name in takers else None,
-                transform=scale,
-                custom=load_custom(each.file) if each.file else None,
-            ),
-        )
-        for each in options
-    ]
+    for kernel in kernels:
+        kernel.check()
+    return kernels
 
 
 def parse_encoders(
@@ -85,27 +73,32 @@ def parse_encoders(
     ------
     InputError
         If a text is wrong, means the same as another, or sets the size or the seed of codes
-        although ``--bytes``, ``--operations`` or ``--seeds`` does.
+        although ``bytes``, ``operations`` or ``seeds`` does.
     """
     if len(protocol) > 1:
         raise InputError(
-            "--bytes and --operations are two protocols: found both. Fix: give one of them."
+            f"{option('bytes')} and {option('operations')} are two protocols: found both. Fix: "
+            "give one of them."
         )
-    _refuse_twice("--encoder", texts)
+    _refuse_twice("encoder", texts)
     specs = {text: parse_spec(text, shape, protocol) for text in texts}
     names = [spec.name for spec in specs.values()]
     for text, spec in specs.items():
         twin = next(other for other in specs if specs[other] == spec)
         if twin != text:
-            raise InputError(f"--encoder {text} is the same as {twin}. Fix: name it once.")
+            raise InputError(
+                f"{option('encoder')} {text} is the same as {twin}. Fix: name it once."
+            )
     return [
         Candidate(text=text, label=text if names.count(spec.name) > 1 else spec.name, spec=spec)
         for text, spec in specs.items()
     ]
 
 
-def _refuse_twice(option: str, words: Sequence[str]) -> None:
+def _refuse_twice(name: str, words: Sequence[str]) -> None:
     """Refuse a word that is given twice."""
     for word in words:
         if list(words).count(word) > 1:
-            raise InputError(f"{option} {word} is given twice: expected once. Fix: leave one out.")
+            raise InputError(
+                f"{option(name)} {word} is given twice: expected once. Fix: leave one out."
+            )

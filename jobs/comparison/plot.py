@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from itertools import zip_longest
 from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+
+Cell = Callable[["Axes"], None]  # draws into axes of its own
 
 PANEL_INCHES = (4.2, 3.4)
 LETTER_INCHES, HANDLE_LETTERS, LEGEND_LINE_INCHES = 0.075, 8, 0.2  # of text of 9 points
@@ -26,19 +27,11 @@ STYLE: dict[Any, Any] = {
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#1d2126"
     ),
 }
-COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#e69f00",
-    "#000000",
-)  # Okabe & Ito's
+# Okabe & Ito's
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 MARKS = "os^Dvp*"
 COMPARED_RANK = 10  # R at most, of recall against speed and bytes
 CAPTION_INCHES = 0.25
-SAMPLE_INCHES = (0.4, 0.12)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,112 +59,60 @@ class Panel:
     title: str
     curves: Sequence[Curve]
 
-    def looks(self) -> list[tuple[Curve, dict[str, Any]]]:
-        """Return each curve that is drawn against rank, with the look of its line."""
-        return [
-            (curve, _look(curve, *colour_and_mark))
-            for curves, *colour_and_mark in _encoders(self)
-            for curve in curves
-            if not curve.between
-        ]
+    @property
+    def compared_rank(self) -> int:
+        """The greatest recorded rank up to 10, or the first one."""
+        ranks = self.curves[0].ranks
+        return max([rank for rank in ranks if rank <= COMPARED_RANK], default=ranks[0])
 
 
 def draw_recall(panels: Sequence[Panel], form: str, caption: str = "") -> bytes:
-    """Return a picture in the format ``form``, png or svg; the same curves give the same bytes."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
+    """Return a picture in the format ``form``, png or svg; the same curves give the same bytes.
 
+    A panel is a line of cells: recall by rank, and by speed and bytes per row if these are known.
+    """
     cells = [cell for panel in panels for cell in _cells(panel)]
     columns = len(cells) // len(panels)
-    if columns == 1:
-        columns = ceil(sqrt(len(panels)))
-    rows = ceil(len(cells) / columns)
-    width = columns * PANEL_INCHES[0]
-    height = rows * PANEL_INCHES[1] + (CAPTION_INCHES if caption else 0)
-    abreast, lines = _legend_shape([curve.label for curve, _ in panels[0].looks()], width)
+    return draw(cells, form, columns if columns > 1 else ceil(sqrt(len(panels))), caption)
+
+
+def draw(cells: Sequence[Cell], form: str, columns: int = 1, caption: str = "") -> bytes:
+    """Return a picture of cells, without a date; the legend of the first one stands below all."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rows, width = ceil(len(cells) / columns), columns * PANEL_INCHES[0]
+    data, metadata = BytesIO(), {"Date": None} if form == "svg" else {"Software": None}
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height + lines * LEGEND_LINE_INCHES), layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for ax, draw in zip(axes, cells, strict=False):
-            draw(ax)
-        for ax in axes[len(cells) :]:
-            ax.remove()
+        figure = Figure(layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for ax, cell in zip_longest(axes.flat, cells):
+            if cell is None:
+                ax.remove()
+            else:
+                cell(ax)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        abreast, lines = _legend_shape(labels, width)
+        height = rows * PANEL_INCHES[1] + CAPTION_INCHES * bool(caption)
+        figure.set_size_inches(width, height + lines * LEGEND_LINE_INCHES)
         if caption:
             figure.suptitle(caption, fontsize=9)
-        figure.legend(
-            *axes[0].get_legend_handles_labels(),
-            loc="outside lower center",
-            ncols=abreast,
-            frameon=False,
-        )
-        return picture_of(figure, form)
-
-
-def draw_each(panel: Panel, form: str, *, legend: bool = True) -> list[bytes]:
-    """Return the pictures of one kernel one by one, each with its legend if it is to have one.
-
-    They are recall by rank, and by speed and bytes per row if these are known.
-    """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    width, height = PANEL_INCHES
-    handles = _handles(panel) if legend else []
-    abreast, lines = _legend_shape([curve.label for curve, _ in panel.looks()], width)
-    pictures = []
-    for draw in _cells(panel):
-        with mpl.rc_context(STYLE):
-            size = width, height + legend * lines * LEGEND_LINE_INCHES
-            figure = Figure(figsize=size, layout="constrained")
-            draw(figure.subplots())
-            if legend:
-                figure.legend(
-                    handles=handles, loc="outside lower center", ncols=abreast, frameon=False
-                )
-            pictures.append(picture_of(figure, form))
-    return pictures
-
-
-def draw_samples(panel: Panel, form: str) -> list[bytes]:
-    """Return a short piece of each curve that is drawn against rank, for a legend elsewhere."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    pictures = []
-    for _, look in panel.looks():
-        with mpl.rc_context({**STYLE, "savefig.facecolor": "none"}):
-            figure = Figure(figsize=SAMPLE_INCHES)
-            figure.add_artist(Line2D([0, 0.5, 1], [0.5] * 3, markevery=[1], **look))
-            pictures.append(picture_of(figure, form))
-    return pictures
-
-
-def picture_of(figure: "Figure", form: str) -> bytes:
-    """Return a figure as a picture in a format, without a date."""
-    data = BytesIO()
-    metadata = {"Date": None} if form == "svg" else {"Software": None}
-    figure.savefig(data, format=form, dpi=150, metadata=metadata)
+        figure.legend(handles, labels, loc="outside lower center", ncols=abreast, frameon=False)
+        figure.savefig(data, format=form, dpi=150, metadata=metadata)
     return data.getvalue()
 
 
-def _handles(panel: Panel) -> list["Line2D"]:
-    """Return the entries of a legend: line and mark of each curve."""
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], label=curve.label, **look) for curve, look in panel.looks()]
-
-
-def _cells(panel: Panel) -> list[Callable[["Axes"], None]]:
-    """Return what draws the curves of a kernel: by rank, and by speed and size if these are known.
-
-    Each function draws into its own axes.
-    """
-    cells: list[Callable[[Axes], None]] = [partial(_draw_panel, panel=panel)]
-    for name, label in (("speed", "queries per second"), ("size", "bytes per row")):
-        if getattr(panel.curves[0], name) is not None:
-            cells.append(partial(_draw_points, panel=panel, name=name, label=label))
-    return cells
+def _cells(panel: Panel) -> list[Cell]:
+    """Return the cells of a kernel: its curves by rank, and by known speeds and sizes."""
+    points = (("speed", "queries per second"), ("size", "bytes per row"))
+    return [
+        partial(_draw_ranks, panel=panel),
+        *(
+            partial(_draw_points, panel=panel, name=name, label=label)
+            for name, label in points
+            if getattr(panel.curves[0], name) is not None
+        ),
+    ]
 
 
 def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
@@ -182,31 +123,23 @@ def _legend_shape(labels: Sequence[str], inches: float) -> tuple[int, int]:
     return ceil(len(labels) / lines), lines
 
 
-def _draw_panel(ax: "Axes", panel: Panel) -> None:
+def _draw_ranks(ax: "Axes", panel: Panel) -> None:
     """Draw the curves of one kernel with a band of one standard deviation to either side."""
     lows = list[float]()
-    for curve, look in panel.looks():
-        means, deviations = np.asarray(curve.means), np.asarray(curve.deviations)
-        lows += (means - deviations).tolist()
-        ax.plot(curve.ranks, means, label=curve.label, **look)
-        ax.fill_between(
-            curve.ranks,
-            means - deviations,
-            means + deviations,
-            color=look["color"],
-            alpha=0.2,
-            linewidth=0,
-        )
+    for curves, colour, mark in _encoders(panel):
+        for curve in curves:
+            if curve.between:
+                continue
+            means, deviations = np.asarray(curve.means), np.asarray(curve.deviations)
+            low, high = means - deviations, means + deviations
+            lows += low.tolist()
+            ax.plot(curve.ranks, means, label=curve.label, **_look(curve, colour, mark))
+            ax.fill_between(curve.ranks, low, high, color=colour, alpha=0.2, linewidth=0)
     ranks = sorted({rank for curve in panel.curves for rank in curve.ranks})
-    ax.set_title(panel.title)
-    ax.set_xscale("log")
+    _set_axes(ax, panel.title, lows, "rank R", "recall@R")
     ax.set_xlim(ranks[0] * 0.93, max(2, ranks[-1]) * 1.08)
-    ax.set_ylim(_limits(lows))
     ax.set_xticks([10**power for power in range(5) if 10**power <= ranks[-1]])
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_xlabel("rank R")
-    ax.set_ylabel("recall@R")
-    ax.grid(visible=True, linewidth=0.4, alpha=0.5)
 
 
 def _draw_points(ax: "Axes", panel: Panel, name: str, label: str) -> None:
@@ -216,7 +149,7 @@ def _draw_points(ax: "Axes", panel: Panel, name: str, label: str) -> None:
     """
     from matplotlib.ticker import LogLocator, NullLocator
 
-    at, taken, lows = _compared_rank(panel), list[float](), list[float]()
+    at, taken, lows = panel.compared_rank, list[float](), list[float]()
     for curves, colour, mark in _encoders(panel):
         shown = [curve for curve in curves if name == "speed" or not curve.between]
         ranks = [list(curve.ranks).index(at) for curve in shown]
@@ -229,22 +162,20 @@ def _draw_points(ax: "Axes", panel: Panel, name: str, label: str) -> None:
             ax.errorbar([place], [mean], yerr=[curve.deviations[rank]], **look)
             lows.append(mean - curve.deviations[rank])
         taken += places
-    ax.set_title(panel.title)
-    ax.set_xscale("log")
+    _set_axes(ax, panel.title, lows, label, f"recall@{at}")
     ax.set_xlim(min(taken) / 1.5, max(taken) * 1.5)
-    ax.set_ylim(_limits(lows))
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel(label)
-    ax.set_ylabel(f"recall@{at}")
+
+
+def _set_axes(ax: "Axes", title: str, lows: Sequence[float], xlabel: str, ylabel: str) -> None:
+    """Set title and axes of a cell of recall: below the least one, but not below 0, and above 1."""
+    span = min(1.0, 1.1 * max(0.05, 1 - min(lows)))
+    ax.set(
+        title=title, xlabel=xlabel, ylabel=ylabel, xscale="log", ylim=(1 - span, 1 + 0.02 * span)
+    )
     ax.grid(visible=True, linewidth=0.4, alpha=0.5)
-
-
-def _limits(recalls: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis of recall: below the least one, but not below 0, and above 1."""
-    span = min(1.0, 1.1 * max(0.05, 1 - min(recalls)))
-    return 1 - span, 1 + 0.02 * span
 
 
 def _encoders(panel: Panel) -> list[tuple[list[Curve], str, str]]:
@@ -261,7 +192,7 @@ def _encoders(panel: Panel) -> list[tuple[list[Curve], str, str]]:
 
 
 def _look(curve: Curve, colour: str, mark: str) -> dict[str, Any]:
-    """Return how matplotlib draws the line of a curve."""
+    """Return the options of matplotlib for the line of a curve."""
     return {
         "color": colour,
         "marker": mark,
@@ -270,9 +201,3 @@ def _look(curve: Curve, colour: str, mark: str) -> dict[str, Any]:
         "linewidth": 1.2,
         "linestyle": "--" if curve.dashed else "-",
     }
-
-
-def _compared_rank(panel: Panel) -> int:
-    """Return the greatest recorded rank up to 10, or the first one."""
-    ranks = panel.curves[0].ranks
-    return max([rank for rank in ranks if rank <= COMPARED_RANK], default=ranks[0])

@@ -1,42 +1,37 @@
-"""The options of a comparison, the setup that its runs share, and the records in its folder."""
+"""The options of a comparison, what they are checked against, and the records in its folder."""
 
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mercore.jobs.comparison.candidates import Similarity, parse_kernels
+from mercore.jobs.comparison.candidates import parse_kernels
 from mercore.jobs.options import Report, check_whole, parse_ranks, parse_reranks, refuse_unused
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.verbs.inputs import VerbOptions
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.jobs.verbs.labels import LabelOptions
-from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.encoder import check_range
-from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.measures.checks import DEFAULT_RANKS
 from mercore.pipeline.measures.recognition import Classifier
 from mercore.pipeline.search.batch_search import SearchSettings
 from mercore.stores.errors import ExistsError, FormatError, InputError, StorageError
-from mercore.stores.formats.source import content_digest
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.publish import exists, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import check_hits_path
-from mercore.stores.rows import OpenRows, open_rows
-from mercore.stores.spec import digest, to_json
 from mercore.stores.vectors import Vectors, original_ids
+from mercore.stores.wording import option, setting
 
 RECORDS = {"name": "mercore-compare", "version": 1}
 RECORDED = "compare.json"
 PICTURES = ("recall.png", "recall.svg")
 ZARR = (ROOT, ".zarray", ".zgroup")  # files of arrays and groups, of both versions
-DRAWN_RANKS = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 MAX_SEEDS = 1000
+ANOTHER = f"name another with {option('out')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,27 +57,30 @@ class CompareOptions(VerbOptions):
     def check(self) -> None:
         """Refuse unknown kernels, counts out of range, and a folder that cannot keep runs."""
         check_whole(bytes=self.bytes, operations=self.operations, seeds=self.seeds)
-        parse_reranks(self.rerank)
+        self.reranks()
         self.labelling.check()
-        self.similarities()
+        self.kernel_options()
         self.search_execution().check()
         self.encode_execution().check()
-        check_range("seeds", self.seeds, (1, MAX_SEEDS), "--seeds 2")
+        check_range("seeds", self.seeds, (1, MAX_SEEDS), setting(seeds=2))
         if self.out is None:
-            refuse_unused("without --out no file is written", force=self.force or None)
-        check_out_folder(self.out, replace=self.force)
+            because = f"without {option('out')} no file is written"
+            refuse_unused(because, force=self.force or None)
+        else:
+            check_out_folder(self.out, replace=self.force)
 
-    def similarities(self) -> list[Similarity]:
+    def kernel_options(self) -> list[KernelOptions]:
         """Return the kernels to compare under."""
         return parse_kernels(self.kernels, gamma=self.gamma, transform=self.transform)
 
+    def reranks(self) -> list[int]:
+        """Return the numbers of hits to score again, each in a search of its own."""
+        return parse_reranks(self.rerank)
+
     def protocol(self) -> dict[str, int]:
         """Return the cost of every code, if the user gave one."""
-        return {
-            key: value
-            for key in ("bytes", "operations")
-            if (value := getattr(self, key)) is not None
-        }
+        given = {"bytes": self.bytes, "operations": self.operations}
+        return {name: value for name, value in given.items() if value is not None}
 
     def search_execution(self) -> Execution:
         """Return the execution of searches."""
@@ -93,62 +91,7 @@ class CompareOptions(VerbOptions):
         return Execution(threads=self.workers, memory=self.memory, threads_option="workers")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """The parts that all runs share: data, ranks of the table, and executions."""
-
-    vectors: str
-    queries: str
-    rows: int
-    query_count: int
-    fingerprint: str
-    ranks: list[int]
-    reranks: list[int]
-    seeds: int
-    search: Execution
-    encode: Execution
-    classifier: Classifier | None = None
-
-    @property
-    def k(self) -> int:
-        """Neighbours per query: the greatest rank."""
-        return self.ranks[-1]
-
-    @property
-    def recorded(self) -> list[int]:
-        """The ranks at which recall is recorded and drawn."""
-        return sorted({*self.ranks, *(rank for rank in DRAWN_RANKS if rank < self.k)})
-
-    @cached_property
-    def query_rows(self) -> OpenRows:
-        """The queries, which every run reads once more, and refuses if they have changed."""
-        return open_rows(self.queries)
-
-    @cached_property
-    def queries_digest(self) -> str:
-        """Digest of the queries' dtype, shape and numbers."""
-        return content_digest(self.query_rows)
-
-    def truth_file(self, kernel: Kernel) -> str:
-        """Return the file name of the true neighbours; it contains a digest of their inputs."""
-        return f"truth-{digest({**self._data(kernel), 'k': self.k})}.npz"
-
-    def run_key(self, kernel: Kernel, spec: EncoderSpec) -> str:
-        """Return the digest of the inputs of a run, on which its recall depends."""
-        searched: Report = {"ranks": self.recorded, "rerank": one_or_all(self.reranks)}
-        if self.classifier is not None:
-            searched["labels"] = self.classifier.fingerprint()
-        return digest({**self._data(kernel), **searched, "encoder": to_json(spec)})
-
-    def _data(self, kernel: Kernel) -> Report:
-        return {
-            "vectors": self.fingerprint,
-            "queries": self.queries_digest,
-            "kernel": kernel.spec(),
-        }
-
-
-def check_out_folder(out: str | None, *, replace: bool = False) -> None:
+def check_out_folder(out: str, *, replace: bool) -> None:
     """Refuse a folder that cannot keep a comparison, such as a store.
 
     Pictures beside ``compare.json`` are drawn again; others only if they may be replaced.
@@ -162,20 +105,16 @@ def check_out_folder(out: str | None, *, replace: bool = False) -> None:
     StorageError
         If it cannot be written.
     """
-    if out is None:
-        return
     refuse_url(out, "a comparison")
     folder = Path(out)
     if any(exists(folder / name) for name in ZARR):
         raise ExistsError(
-            f"{out} holds a Zarr store: expected a folder for a comparison. Fix: name another "
-            "with --out."
+            f"{out} holds a Zarr store: expected a folder for a comparison. Fix: {ANOTHER}."
         )
     if exists(folder):
         if not folder.is_dir():
             raise ExistsError(
-                f"{out} is a file: expected a folder for a comparison. Fix: name another with "
-                "--out."
+                f"{out} is a file: expected a folder for a comparison. Fix: {ANOTHER}."
             )
         check_hits_path(str(folder / "truth.npz"))
         read_records(folder / RECORDED)
@@ -185,7 +124,7 @@ def check_out_folder(out: str | None, *, replace: bool = False) -> None:
     nearest = next(above for above in folder.absolute().parents if exists(above))
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         raise StorageError(
-            f"cannot write {out}: {nearest} is no folder to write in. Fix: name another with --out."
+            f"cannot write {out}: {nearest} is no folder to write in. Fix: {ANOTHER}."
         )
 
 
@@ -195,7 +134,7 @@ def _refuse_pictures(folder: Path) -> None:
         if exists(picture) and not exists(folder / RECORDED):
             raise ExistsError(
                 f"{picture} exists and is of no comparison: expected a folder without it. Fix: "
-                "name another with --out, or replace it with --force."
+                f"{ANOTHER}, or replace it with {setting(force=True)}."
             )
 
 
@@ -225,38 +164,21 @@ def read_records(path: Path) -> list[Report]:
         content = "something else"
     raise FormatError(
         f"{path}: found {content}, expected the runs of a comparison, version "
-        f"{RECORDS['version']}. "
-        "Fix: remove it, or name another folder with --out."
+        f"{RECORDS['version']}. Fix: remove it, or name another folder with {option('out')}."
     )
 
 
-def open_setup(vectors: str, queries: str, store: Vectors, options: CompareOptions) -> Setup:
-    """Return the setup of all runs, checked against the store."""
-    ranks = [rank for rank in DEFAULT_RANKS if rank <= store.rows] or [1]
+def ranks_of(options: CompareOptions, rows: int) -> list[int]:
+    """Return the ranks of the table; refuse ranks and numbers of reranked hits beyond the rows."""
+    ranks = [rank for rank in DEFAULT_RANKS if rank <= rows] or [1]
     if options.ranks is not None:
-        ranks = parse_ranks(options.ranks, store.rows)
-    search, encode = options.search_execution(), options.encode_execution()
-    reranks = parse_reranks(options.rerank)
-    for rerank in [None, *reranks]:
-        settings = SearchSettings(k=ranks[-1], rerank=rerank, threads=search.thread_count)
-        settings.check(store.rows)
-    query_count = open_rows(queries).shape[0]
-    return Setup(
-        vectors=vectors,
-        queries=queries,
-        rows=store.rows,
-        query_count=query_count,
-        fingerprint=store.fingerprint,
-        ranks=ranks,
-        reranks=reranks,
-        seeds=options.seeds,
-        search=replace(search, threads=search.thread_count),
-        encode=replace(encode, threads=encode.thread_count),
-        classifier=_open_classifier(options.labelling, store, query_count, ranks[-1]),
-    )
+        ranks = parse_ranks(options.ranks, rows)
+    for rerank in (None, *options.reranks()):
+        SearchSettings(k=ranks[-1], rerank=rerank).check(rows)
+    return ranks
 
 
-def _open_classifier(
+def open_classifier(
     labelling: LabelOptions, store: Vectors, query_count: int, k: int
 ) -> Classifier | None:
     """Open the labels, if there are any; refuse labels of other rows or queries, or a small k."""
@@ -273,7 +195,7 @@ def _open_classifier(
         )
     if k < classifier.neighbours:
         raise InputError(
-            f"--labels classifies by {classifier.neighbours} neighbours: found {k}, the greatest "
-            f"rank. Fix: --ranks 1,{classifier.neighbours}"
+            f"{option('labels')} classifies by {classifier.neighbours} neighbours: found {k}, the "
+            f"greatest rank. Fix: {setting(ranks=f'1,{classifier.neighbours}')}"
         )
     return classifier

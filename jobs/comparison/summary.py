@@ -1,8 +1,10 @@
 """The results of a comparison: means and deviations over seeds, and the curves of a picture."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mercore.jobs.comparison.plot import Curve, Panel
 from mercore.jobs.options import Report
@@ -32,16 +34,20 @@ def recall_at(search: Report) -> dict[int, float]:
     return {row["rank"]: row["value"] for row in search["recall"] if row["definition"] == "texmex"}
 
 
-def recall_panels(summary: Sequence[Report], rows: int) -> list[Panel]:
-    """Return one panel per kernel, with one curve per line of its table; the store has ``rows``."""
+def recall_panels(summary: Sequence[Report], rows: int | None) -> list[Panel]:
+    """Return one panel per kernel, with one curve per line of its table.
+
+    ``rows`` are those of the store; if they are None, no curve has a speed.
+    """
     curves: dict[str, list[Curve]] = {}
     for entry, following in zip(summary, [*summary[1:], {"reranked": None}], strict=True):
+        each = entry["search_ns_per_row_and_query"]
         curve = Curve(
             label=f"{encoder_label(entry)} ({entry['bytes_per_row']} bytes)",
             ranks=entry["ranks"],
             means=entry["recall_mean"],
             deviations=entry["recall_std"],
-            speed=1e9 / (entry["search_ns_per_row_and_query"] * rows),
+            speed=1e9 / (each * rows) if rows else None,
             size=entry["bytes_per_row"],
             dashed=bool(entry["reranked"]),
             between=bool(entry["reranked"] and following["reranked"]),
@@ -55,10 +61,8 @@ def _summary(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
 
     ``searches`` holds one search per run, all with the same number of reranked hits.
     """
-    first = runs[0]
-    recalls = [recall_at(search) for search in searches]
-    values = np.array([list(recall.values()) for recall in recalls])
-    deviations = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(values.shape[1])
+    first, recalls = runs[0], [recall_at(search) for search in searches]
+    accuracies = [search["accuracy"] for search in searches if "accuracy" in search]
     return {
         "kernel": first["kernel_label"],
         "encoder": first["label"],
@@ -67,9 +71,8 @@ def _summary(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
         "bytes_per_row": first["bytes_per_row"],
         "operations": first["operations"],
         "ranks": list(recalls[0]),
-        "recall_mean": values.mean(axis=0).tolist(),
-        "recall_std": deviations.tolist(),
-        **_accuracy(searches),
+        **_spread("recall", np.array([list(recall.values()) for recall in recalls])),
+        **(_spread("accuracy", np.array(accuracies)) if accuracies else {}),
         "search_ns_per_row_and_query": float(
             np.mean([search["ns_per_row_and_query"] for search in searches])
         ),
@@ -77,10 +80,8 @@ def _summary(runs: Sequence[Report], searches: Sequence[Report]) -> Report:
     }
 
 
-def _accuracy(searches: Sequence[Report]) -> Report:
-    """Return the mean and the sample standard deviation of the accuracy, if there are labels."""
-    if "accuracy" not in searches[0]:
-        return {}
-    values = np.array([search["accuracy"] for search in searches])
-    deviation = values.std(ddof=1) if len(values) > 1 else 0.0
-    return {"accuracy_mean": float(values.mean()), "accuracy_std": float(deviation)}
+def _spread(name: str, values: NDArray[Any]) -> Report:
+    """Return the mean and the sample standard deviation over the runs, 0 for a single one."""
+    several = len(values) > 1
+    deviation = values.std(axis=0, ddof=1) if several else np.zeros_like(values[0])
+    return {f"{name}_mean": values.mean(axis=0).tolist(), f"{name}_std": deviation.tolist()}

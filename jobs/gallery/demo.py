@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,13 @@ from sklearn.datasets import load_sample_images
 from mercore.jobs.gallery import tiles as tiling
 from mercore.jobs.gallery.page import (
     HITS,
-    Gallery,
-    GalleryHit,
-    GalleryRow,
-    GalleryWay,
+    QUERIES,
     Picture,
+    Section,
     Table,
-    marks_of,
+    gallery_rows,
     recall_table,
-    render_gallery,
-)
-from mercore.jobs.gallery.page import (
-    QUERIES as SHOWN,
+    write_page,
 )
 from mercore.jobs.options import Report
 from mercore.jobs.resources.execution import Execution, available_cores
@@ -42,10 +38,11 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.gist import DIMENSION, gist
 from mercore.pipeline.kernels import KINDS
 from mercore.stores.errors import ExistsError, InputError
-from mercore.stores.location.publish import publish_output, storage_errors
+from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
+from mercore.stores.wording import option, setting
 
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 KERNELS = tuple(
@@ -54,11 +51,12 @@ KERNELS = tuple(
     if kind.normalised and (not kind.takes_gamma or kind.default_gamma)
 )
 STORES, PAGE = ("vectors.zarr", "queries.zarr", "codes.zarr"), "index.html"
-SEED, QUERIES = 0, 500
-MOST_TILES = 1 << 20  # more than the photographs hold
+SEED, HELD_OUT = 0, 500
+MAX_TILES = 1 << 20  # more than the photographs hold
 SPARSITY, FOUND, RERANKED = 8, 100, 500
 WARMING = 64  # queries that are searched before the clock starts, to compile
 CODES, RERANKING, EVERY = "codes", f"codes, {RERANKED} reranked", "every vector"
+LEAVE_OUT = f"leave {option('tiles')} out."
 
 
 @dataclass(frozen=True)
@@ -67,21 +65,12 @@ class TileSource:
 
     tiles: tiling.Tiles
     name: str
+    dtype = source_dtype = np.dtype(np.float32)
 
     @property
     def shape(self) -> tuple[int, int]:
         """``(n, 384)``."""
         return len(self.tiles), DIMENSION
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return np.dtype(np.float32)
-
-    @property
-    def source_dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return self.dtype
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return the GIST of tiles [start, stop), float32[stop − start, 384]."""
@@ -111,8 +100,8 @@ def run(
     folder = Path(out)
     if folder.exists() and not (force and folder.is_dir()):
         raise ExistsError(
-            f"{out} exists: expected a new folder. Fix: name another with --out, or replace an "
-            "earlier demo with --force."
+            f"{out} exists: expected a new folder. Fix: name another with {option('out')}, or "
+            f"replace an earlier demo with {setting(force=True)}."
         )
     spec = chosen_spec(kernel, atoms, tiles)
     held = _cut(tiles)
@@ -123,10 +112,10 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     _remove_made(folder)
     began = time.perf_counter()
-    _ingest(TileSource(held.base, "tiles of sample photographs"), folder / STORES[0])
-    _ingest(TileSource(held.queries, "held-out tiles"), folder / STORES[1])
-    gist_seconds = time.perf_counter() - began
     base, queries, codes = (str(folder / name) for name in STORES)
+    _ingest(TileSource(held.base, "tiles of sample photographs"), base)
+    _ingest(TileSource(held.queries, "held-out tiles"), queries)
+    gist_seconds = time.perf_counter() - began
     encoding = EncodeOptions(
         kernel=KernelOptions(name=kernel),
         encoder=spec,
@@ -139,9 +128,7 @@ def run(
         EVERY: _searched(base, queries, kernel=kernel),
     }
     truth = searches[EVERY][1]
-    recall = {
-        name: recalls(hits, truth) for name, (_, hits) in searches.items() if hits is not truth
-    }
+    found = {name: hits for name, (_, hits) in searches.items() if name != EVERY}
     report: Report = {
         "page": str((folder / PAGE).resolve()),
         "kernel": kernel,
@@ -151,11 +138,11 @@ def run(
         "vectors": open_info(base).run(),
         "encode": encoded,
         "search": {name: figures for name, (figures, _) in searches.items()},
-        "recall": recall,
+        "recall": {name: recalls(hits, truth) for name, hits in found.items()},
     }
-    found = {"codes": searches[CODES][1], "reranked": searches[RERANKING][1]}
-    gallery = _gallery(held, report, found, truth)
-    publish_output(folder / PAGE, render_gallery(gallery).encode())
+    title = f"{kernel} neighbours among {len(held.base):,} tiles"
+    sections = _sections(held, report, found, truth)
+    write_page(str(folder / PAGE), title, _paragraphs(held, report), sections)
     return report
 
 
@@ -167,9 +154,9 @@ def _remove_made(folder: Path) -> None:
         (folder / PAGE).unlink(missing_ok=True)
 
 
-def _ingest(tiles: TileSource, store: Path) -> None:
+def _ingest(tiles: TileSource, store: str) -> None:
     """Ingest the GIST of tiles."""
-    IngestTask(source=tiles, target=store, options=IngestOptions()).run()
+    IngestTask(source=tiles, target=Path(store), options=IngestOptions()).run()
 
 
 def _searched(
@@ -195,11 +182,10 @@ def chosen_spec(kernel: str, atoms: int | None, tiles: int | None) -> AskaSpec:
     if kernel not in KERNELS:
         raise InputError(
             f"unknown kernel: found {kernel!r}, expected one of {', '.join(KERNELS)}, which "
-            "need no parameter. "
-            "Fix: --kernel chi2"
+            f"need no parameter. Fix: {setting(kernel='chi2')}"
         )
-    rows = MOST_TILES if tiles is None else tiles
-    check_range("tiles", rows, (RERANKED, MOST_TILES), "leave --tiles out.")
+    rows = MAX_TILES if tiles is None else tiles
+    check_range("tiles", rows, (RERANKED, MAX_TILES), LEAVE_OUT)
     spec = AskaSpec(n_nonzero_coefs=SPARSITY)
     if atoms is not None:
         spec = replace(spec, n_atoms=atoms)
@@ -215,91 +201,65 @@ def _cut(count: int | None) -> tiling.HeldOut:
     With ``count``, the tiles are thinned evenly to that number.
     """
     photographs = load_sample_images().images
-    threshold = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
-    held = tiling.hold_out(tiling.add_mirror_images(threshold), QUERIES, random_state=SEED)
+    rich = tiling.drop_plain(tiling.cut_tiles(photographs), workers=available_cores())
+    held = tiling.hold_out(tiling.add_mirror_images(rich), HELD_OUT, random_state=SEED)
     if count is None:
         return held
-    check_range("tiles", count, (RERANKED, len(held.base)), "leave --tiles out.")
+    check_range("tiles", count, (RERANKED, len(held.base)), LEAVE_OUT)
     rows = np.linspace(0, len(held.base) - 1, count).astype(np.int64)
-    return tiling.HeldOut(base=held.base.take(rows), queries=held.queries, windows=held.windows)
+    return held._replace(base=held.base.take(rows))
 
 
-def _gallery(
+def _paragraphs(held: tiling.HeldOut, report: Report) -> list[str]:
+    """Return the description of the tiles, the codes and the queries."""
+    return [
+        "Two photographs were cut into tiles of 32 × 32 pixels at "
+        f"{len(tiling.SCALES)} scales, and each tile was also mirrored. A tile is described by "
+        f"its GIST, {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells) that ignore "
+        f"colour. A GIST is encoded as {SPARSITY} weighted atoms of a dictionary of "
+        f"{report['encode']['encoder']['n_atoms']:,} other tiles. "
+        "Each query has two lists of hits: the best by these codes alone, and the best of "
+        f"{RERANKED} hits by the codes after the kernel has scored these again. The true "
+        "neighbours are those by the kernel on every vector.",
+        f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile that "
+        "touches a window was left out of the search, so no tile overlaps a query. The queries "
+        "were drawn from the windows in turn, by a fixed seed; these are the first "
+        f"{QUERIES} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
+        "dropped.",
+    ]
+
+
+def _sections(
     held: tiling.HeldOut, report: Report, found: Mapping[str, Hits], truth: Hits
-) -> Gallery:
-    """Return the content of the page; ``found`` are the hits by way of searching."""
-    return Gallery(
-        title=f"{report['kernel']} neighbours among {len(held.base):,} tiles",
-        paragraphs=(
-            "Two photographs were cut into tiles of 32 × 32 pixels at "
-            f"{len(tiling.SCALES)} scales, and each tile was also mirrored. A tile is described by "
-            f"its GIST, {DIMENSION} numbers (3 scales × 8 orientations × 4 × 4 cells) that ignore "
-            f"colour. A GIST is encoded as {SPARSITY} weighted atoms of a dictionary of "
-            f"{report['encode']['encoder']['n_atoms']:,} other tiles. "
-            "Each query has two lists of hits: the best by these codes alone, and the best of "
-            f"{RERANKED} hits by the codes after the kernel has scored these again.",
-            f"The queries lie in {len(held.windows)} windows of 64 × 64 pixels, and every tile "
-            "that "
-            "touches a window was left out of the search, so no tile overlaps a query. The queries "
-            "were drawn from the windows in turn, by a fixed seed; these are the first "
-            f"{SHOWN} of {len(held.queries)}. Tiles with hardly any texture, such as sky, were "
-            "dropped.",
-            f"A green frame marks one of the true {HITS} nearest tiles, by the kernel on every "
-            "vector; a gold frame marks the true nearest.",
-        ),
-        rows=tuple(_row(held, found, truth, query) for query in range(SHOWN)),
-        tables=(
-            recall_table(report["recall"], "against every vector by the true kernel"),
-            _size_table(report),
-            _speed_table(report),
-        ),
-        true_neighbours=HITS,
-    )
-
-
-def _row(held: tiling.HeldOut, found: Mapping[str, Hits], truth: Hits, query: int) -> GalleryRow:
-    """Return the pictures of one query and its hits."""
-    return GalleryRow(
-        number=query,
-        query=_picture(held.queries, query),
-        ways=tuple(
-            GalleryWay(name=way, hits=_hits(held.base, hits, truth, query))
-            for way, hits in found.items()
-        ),
-    )
-
-
-def _hits(base: tiling.Tiles, found: Hits, truth: Hits, query: int) -> tuple[GalleryHit, ...]:
-    """Return the pictures of the hits of one query."""
-    ids = found.ids[query, :HITS].tolist()
-    marks = marks_of(ids, truth.ids[query, :HITS].tolist())
-    assert found.scores is not None
-    scores = found.scores[query, :HITS].tolist()
-    return tuple(
-        GalleryHit(picture=_picture(base, row), id=row, score=score, mark=mark)
-        for row, score, mark in zip(ids, scores, marks, strict=True)
-    )
+) -> list[Section]:
+    """Return the hits in pictures, and tables of recall, size and time."""
+    pictures = (partial(_picture, tiles) for tiles in (held.queries, held.base))
+    rows = tuple(gallery_rows(range(QUERIES), found, truth, *pictures))
+    recall = recall_table(report["recall"], "against every vector by the true kernel")
+    return [
+        Section("Queries and their best hits", rows=rows, true_neighbours=HITS),
+        Section("Recall", tables=[recall]),
+        Section("Compression", tables=[_size_table(report)]),
+        Section("Speed", tables=[_speed_table(report)]),
+    ]
 
 
 def _picture(tiles: tiling.Tiles, row: int) -> Picture:
-    """Return one tile with its origin."""
-    return Picture(pixels=tiles.pixels(row, row + 1)[0], place=_place(tiles.place(row)))
-
-
-def _place(place: tiling.TileOrigin) -> str:
-    """Return the origin of a tile in words."""
-    return (
-        f"{PHOTOGRAPHS[place.photograph]}, rows {place.top:.0f}–{place.bottom:.0f}, "
-        f"columns {place.left:.0f}–{place.right:.0f}, scale "
-        f"{place.scale:g}{', mirrored' if place.mirrored else ''}"
+    """Return one tile with its origin in words."""
+    level = tiles.levels[tiles.level[row]]
+    top, left, bottom, right = tiles.take(np.array([row])).rectangles()[0]
+    place = (
+        f"{PHOTOGRAPHS[level.photograph]}, rows {top:.0f}–{bottom:.0f}, columns "
+        f"{left:.0f}–{right:.0f}, scale {level.scale:g}{', mirrored' * bool(tiles.mirrored[row])}"
     )
+    return Picture(tiles.pixels(row, row + 1)[0], place)
 
 
 def _size_table(report: Report) -> Table:
     """Return the table of bytes per row of vectors and codes."""
     raw, coded = report["vectors"]["bytes"] / report["tiles"], report["encode"]["bytes_per_row"]
     rows = (("GIST, float32", f"{raw:,.0f}", "1"), ("codes", f"{coded:.1f}", f"{raw / coded:.1f}"))
-    return Table(title="Compression", header=("", "bytes per row", "ratio"), rows=rows)
+    return Table(("", "bytes per row", "ratio"), rows)
 
 
 def _speed_table(report: Report) -> Table:
@@ -322,4 +282,4 @@ def _speed_table(report: Report) -> Table:
         f"{available_cores()} cores; {queries} queries at once, after others that were not timed; "
         "encoding includes loading, and compiling at the first use."
     )
-    return Table(title="Speed", header=("step", "seconds", "each"), rows=tuple(rows), note=note)
+    return Table(("step", "seconds", "each"), rows, note=note)

@@ -10,16 +10,12 @@ import numpy as np
 from mercore.jobs.gallery.page import (
     HITS,
     QUERIES,
-    Gallery,
-    GalleryHit,
-    GalleryRow,
-    GalleryWay,
-    Picture,
-    Table,
+    Section,
     check_page,
-    marks_of,
+    gallery_rows,
+    pictures_of,
     recall_table,
-    render_gallery,
+    write_page,
 )
 from mercore.jobs.options import Report, check_whole, refuse_unused
 from mercore.jobs.progress import progress
@@ -29,10 +25,10 @@ from mercore.pipeline.encoders.encoder import check_range
 from mercore.stores.errors import InputError, NotFoundError, ShapeError, counted
 from mercore.stores.formats import TINY_IMAGES, open_source
 from mercore.stores.formats.images import SUFFIXES, Images, image_files
-from mercore.stores.location.publish import publish_output
 from mercore.stores.results.hits import AnyHits, Hits, open_hits
+from mercore.stores.wording import option, setting
 
-MOST_QUERIES = 1000  # more make a page that browsers open slowly
+MAX_QUERIES = 1000  # more make a page that browsers open slowly
 SIDE = 192  # pixels of a picture, which the page shows at half the size or less
 
 
@@ -58,13 +54,13 @@ class GalleryOptions(VerbOptions):
         """
         check_whole(shown=self.shown)
         if self.shown is not None:
-            check_range("shown", self.shown, (1, MOST_QUERIES), f"--shown {QUERIES}")
+            check_range("shown", self.shown, (1, MAX_QUERIES), setting(shown=QUERIES))
         if self.format not in (None, TINY_IMAGES):
             raise InputError(
                 f"format is {self.format!r}: expected {TINY_IMAGES}, or none for folders of "
-                f"images. Fix: --format {TINY_IMAGES}, or leave --format out."
+                f"images. Fix: {setting(format=TINY_IMAGES)}, or leave {option('format')} out."
             )
-        check_page(self.out, force=self.force, example="gallery.html")
+        check_page(self.out, force=self.force)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,93 +76,38 @@ class GalleryTask(VerbTask):
 
     def run(self) -> Report:
         """Write the page; return its path, the numbers of images, and recalls if truth is known."""
-        recall = {}
-        if self.truth is not None:
-            recall = {name: recalls(found, self.truth) for name, found in self.hits.items()}
-        page = render_gallery(self._gallery(recall)).encode()
-        publish_output(Path(self.options.out), page)
+        truth, rows, recall = self.truth, [], {}
+        pictures = (pictures_of(each, SIDE) for each in (self.queries, self.images))
+        with progress("gallery", self.shown, "queries") as advance:
+            for row in gallery_rows(range(self.shown), self.hits, truth, *pictures):
+                rows.append(row)
+                advance(1)
+        near = None if truth is None else min(HITS, truth.ids.shape[1])
+        sections = [Section("Queries and their best hits", rows=rows, true_neighbours=near)]
+        total = counted(self.queries.shape[0], "query", "queries")
+        if truth is not None:
+            recall = {name: recalls(found, truth) for name, found in self.hits.items()}
+            given = self.options.truth
+            against = PurePath(given).name if isinstance(given, str) else "the true neighbours"
+            table = recall_table(recall, f"{total}, against {against}")
+            sections.append(Section("Recall", tables=[table]))
+        *others, last = self.hits
+        shown = (
+            f"The images of “{self.images.name}” that are nearest to images of "
+            f"“{self.queries.name}”: the first {self.shown} of {total}, and up to {HITS} hits of "
+            f"each by {', '.join(others)}{' and ' * bool(others)}{last}."
+        )
+        title = f"Neighbours among {counted(self.images.shape[0], 'image')}"
+        size = write_page(self.options.out, title, [shown], sections)
         return {
             "page": str(Path(self.options.out).resolve()),
             "images": self.images.shape[0],
             "queries": self.queries.shape[0],
             "queries_shown": self.shown,
             "hits": list(self.hits),
-            "bytes": len(page),
+            "bytes": size,
             **({"recall": recall} if recall else {}),
         }
-
-    def _gallery(self, recall: Mapping[str, Sequence[Report]]) -> Gallery:
-        """Return the content of the page."""
-        tables: tuple[Table, ...] = ()
-        if recall:
-            queries = counted(self.queries.shape[0], "query", "queries")
-            tables = (recall_table(recall, f"{queries}, against {self._truth_name}"),)
-        with progress("gallery", self.shown, "queries") as advance:
-            rows = []
-            for query in range(self.shown):
-                rows.append(self._row(query))
-                advance(1)
-        return Gallery(
-            title=f"Neighbours among {counted(self.images.shape[0], 'image')}",
-            paragraphs=self._paragraphs(),
-            rows=tuple(rows),
-            tables=tables,
-            true_neighbours=self._true_neighbours,
-        )
-
-    @property
-    def _true_neighbours(self) -> int | None:
-        """The number of true neighbours that are marked, or None without truth."""
-        return None if self.truth is None else min(HITS, self.truth.ids.shape[1])
-
-    @property
-    def _truth_name(self) -> str:
-        """The name of the truth in a sentence."""
-        truth = self.options.truth
-        return PurePath(truth).name if isinstance(truth, str) else "the true neighbours"
-
-    def _paragraphs(self) -> tuple[str, ...]:
-        """Return what the page shows, in words."""
-        total = counted(self.queries.shape[0], "query", "queries")
-        *others, last = self.hits
-        ways = f"{', '.join(others)} and {last}" if others else last
-        shown = (
-            f"The images of “{self.images.name}” that are nearest to images of "
-            f"“{self.queries.name}”: the first {self.shown} of {total}, and up to {HITS} hits of "
-            f"each by {ways}."
-        )
-        if self._true_neighbours is None:
-            return (shown,)
-        near = self._true_neighbours
-        if near == 1:
-            return shown, f"A gold frame marks the true nearest image, by {self._truth_name}."
-        return (
-            shown,
-            f"A green frame marks one of the true {near} nearest images, by {self._truth_name}; a "
-            "gold frame marks the true nearest.",
-        )
-
-    def _row(self, query: int) -> GalleryRow:
-        """Return the pictures of one query and its hits."""
-        return GalleryRow(
-            number=query,
-            query=_picture(self.queries, query),
-            ways=tuple(
-                GalleryWay(name=name, hits=self._hits(found, query))
-                for name, found in self.hits.items()
-            ),
-        )
-
-    def _hits(self, found: Hits, query: int) -> tuple[GalleryHit, ...]:
-        """Return the pictures of the first hits of one query; an id of -1 is none."""
-        ids = found.ids[query, :HITS].tolist()
-        scores = [None] * len(ids) if found.scores is None else found.scores[query].tolist()
-        true = [] if self.truth is None else self.truth.ids[query, :HITS].tolist()
-        return tuple(
-            GalleryHit(picture=_picture(self.images, row), id=row, score=score, mark=mark)
-            for row, score, mark in zip(ids, scores, marks_of(ids, true), strict=False)
-            if row >= 0
-        )
 
 
 def open_gallery(
@@ -190,7 +131,7 @@ def open_gallery(
         _check_fit(name, found, *opened)
     total = opened[1].shape[0]
     if options.shown is not None:
-        check_range("shown", options.shown, (1, total), f"--shown {total}", why=" query images")
+        check_range("shown", options.shown, (1, total), setting(shown=total), why=" query images")
     return GalleryTask(
         images=opened[0],
         queries=opened[1],
@@ -211,7 +152,7 @@ def several_hits(given: Any) -> list[Any]:  # noqa: ANN401 - hits, or a list of 
 
 
 def names_of(hits: Sequence[AnyHits]) -> list[str]:
-    """Return what the page calls each of the hits: the file's name, or its path if two are equal.
+    """Return the names of the hits on a page: the files' names, or the paths if two are equal.
 
     Raises
     ------
@@ -238,8 +179,8 @@ def _open_images(path: str, form: str | None) -> Images:
         )
     if form is None and Path(path).is_file():
         raise InputError(
-            f"{path} is a file: expected a folder of images. Fix: name the folder, or --format "
-            f"{TINY_IMAGES} if the file holds the pixels of tiny images."
+            f"{path} is a file: expected a folder of images. Fix: name the folder, or "
+            f"{setting(format=TINY_IMAGES)} if the file holds the pixels of tiny images."
         )
     source = open_source(path, form=None if folder else form, ingesting=True)
     if not isinstance(source, Images) or source.open_ended:
@@ -248,11 +189,6 @@ def _open_images(path: str, form: str | None) -> Images:
             "tiny images. Fix: name one of these."
         )
     return source
-
-
-def _picture(images: Images, row: int) -> Picture:
-    """Return one image, shrunk, with its path below the folder."""
-    return Picture(pixels=images.picture(row, SIDE), place=images.file(row) or "")
 
 
 def _check_fit(name: str, hits: Hits, images: Images, queries: Images) -> None:

@@ -1,13 +1,12 @@
-"""A self-contained HTML page: queries beside their hits, above tables of figures."""
+"""The kit of every page of HTML: sections of text, pictures, tables and rows of images."""
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jinja2
 import numpy as np
@@ -15,9 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mercore.jobs.options import Report
-from mercore.stores.errors import ExistsError, InputError, ShapeError
-from mercore.stores.location.publish import check_folder, storage_errors
+from mercore.stores.errors import ExistsError, InputError
+from mercore.stores.formats.images import Images
+from mercore.stores.location.publish import check_folder, publish_output, storage_errors
 from mercore.stores.location.resolve import refuse_url
+from mercore.stores.results.hits import Hits
+from mercore.stores.wording import setting
 
 Mark = Literal["nearest", "neighbour", ""]
 
@@ -26,104 +28,96 @@ QUERIES, HITS = 24, 5  # queries on a page, and hits of each
 LOSSLESS = 32  # the longest side of a picture that is kept to the bit
 QUALITY = 85  # of JPEG
 DEFINITIONS = {
-    "k-recall": "k-recall@{}: share of the true {} among the first {} found",
-    "texmex": "R@{}: true first among the first {} found",
-    "aska": "Recall@{} of the ASKA paper: first found among the true {}",
+    "k-recall": "k-recall@R{}: share of the true R among the first R found",
+    "texmex": "R@R{}: true first among the first R found",
+    "aska": "ASKA’s Recall@R{}: first found among the true R",
+}
+# Colours of matplotlib, and in the dark scheme: those of the page, and lighter ones of Okabe & Ito.
+DARK = {
+    "#1d2126": "#e7e9ea",
+    "#ffffff": "#1c2024",
+    "#b0b0b0": "#4a525a",
+    "#000000": "#e7e9ea",
+    "#0072b2": "#4da6e0",
+    "#d55e00": "#ff8f4d",
+    "#009e73": "#2ec99c",
+    "#cc79a7": "#e39cc4",
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture, uint8[h, w, 3], and its origin in words."""
 
     pixels: NDArray[np.uint8]
-    place: str = ""
+    place: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class GalleryHit:
+class GalleryHit(NamedTuple):
     """One hit: its picture, id and score, and whether it is a true neighbour or the nearest."""
 
     picture: Picture
     id: int
     score: float | None
-    mark: Mark = ""
+    mark: Mark
 
 
-@dataclass(frozen=True, kw_only=True)
-class GalleryWay:
-    """The best hits of one query, best first, by a way of searching that ``name`` names."""
-
-    name: str
-    hits: tuple[GalleryHit, ...]
-
-    @property
-    def true_hits(self) -> int:
-        """The number of hits that are true neighbours."""
-        return sum(bool(hit.mark) for hit in self.hits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GalleryRow:
-    """One query with its number, and its hits by each way of searching."""
+class GalleryRow(NamedTuple):
+    """One query with its number, and its hits, best first, by each way of searching."""
 
     number: int
     query: Picture
-    ways: tuple[GalleryWay, ...]
+    ways: Mapping[str, Sequence[GalleryHit]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of strings with a title: names of rows in the first column, figures in the others."""
+class Table(NamedTuple):
+    """A table: names of rows in the first column, figures in the others, or ``words``."""
 
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
     note: str = ""
+    words: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gallery:
-    """The content of the page: a title, paragraphs of explanation, rows of pictures, tables.
+class Plot(NamedTuple):
+    """A picture of matplotlib in SVG, its description for those who do not see it, and its caption.
 
-    ``true_neighbours`` is the number of true neighbours per query, or None if they are not known.
+    A ``wide`` one is not shrunk to a narrow screen, but scrolls.
+    """
+
+    svg: bytes
+    alt: str
+    caption: str
+    wide: bool = False
+
+
+class Section(NamedTuple):
+    """A section: paragraphs, pictures, tables, rows of a gallery.
+
+    ``true_neighbours`` is the number of true neighbours that the gallery marks, or None.
     """
 
     title: str
-    paragraphs: tuple[str, ...]
-    rows: tuple[GalleryRow, ...]
-    tables: tuple[Table, ...]
-    true_neighbours: int | None
+    paragraphs: Sequence[str] = ()
+    plots: Sequence[Plot] = ()
+    tables: Sequence[Table] = ()
+    rows: Sequence[GalleryRow] = ()
+    true_neighbours: int | None = None
 
 
-def render_gallery(gallery: Gallery) -> str:
-    """Return the page as HTML with its pictures and style inside: it needs no other file.
-
-    Raises
-    ------
-    ShapeError
-        If a row of a table does not have one cell per column.
-    """
-    for table in gallery.tables:
-        check_table(table)
-    return render_page("page.html.j2", **widths_of(gallery.rows), **vars(gallery))
+def facts_table(facts: Mapping[str, str], title: str = "") -> Table:
+    """Return a table of one fact per row."""
+    return Table(("fact", "value"), list(facts.items()), title, words=True)
 
 
-def widths_of(rows: Sequence[GalleryRow]) -> dict[str, int]:
-    """Return what the style of galleries needs: the most hits of a way, and the most ways."""
-    ways = [way for row in rows for way in row.ways]
-    return {
-        "widest": max([1, *(len(way.hits) for way in ways)]),
-        "most_ways": max([1, *(len(row.ways) for row in rows)]),
-    }
+def write_page(out: str, title: str, paragraphs: Sequence[str], sections: Sequence[Section]) -> int:
+    """Write a page with its pictures and style inside; return its bytes."""
+    page = _template().render(title=title, paragraphs=paragraphs, sections=sections).encode()
+    publish_output(Path(out), page)
+    return len(page)
 
 
-def render_page(template: str, **content: object) -> str:
-    """Return the HTML of a template beside this module."""
-    return _environment().get_template(template).render(**content)
-
-
-def check_page(out: str, *, force: bool, example: str) -> None:
+def check_page(out: str, *, force: bool) -> None:
     """Refuse a page that cannot be written.
 
     Raises
@@ -136,9 +130,10 @@ def check_page(out: str, *, force: bool, example: str) -> None:
     refuse_url(out, "a page")
     page = Path(out)
     if page.suffix.lower() not in PAGES:
+        fix = setting(out=str(page.with_suffix(".html") if page.name else "page.html"))
         raise InputError(
-            f"{out}: found the suffix {page.suffix!r}, expected .html, which browsers "
-            f"open. Fix: --out {page.with_suffix('.html') if page.name else example}"
+            f"{out}: found the suffix {page.suffix!r}, expected .html, which browsers open. "
+            f"Fix: {fix}"
         )
     check_folder(page)
     with storage_errors("write", page):
@@ -148,44 +143,85 @@ def check_page(out: str, *, force: bool, example: str) -> None:
             )
         if page.exists() and not force:
             raise ExistsError(
-                f"{out} exists: expected a new path. Fix: name another, or replace it with --force."
+                f"{out} exists: expected a new path. Fix: name another, or replace it with "
+                f"{setting(force=True)}."
             )
 
 
-def marks_of(ids: Sequence[int], true: Sequence[int]) -> list[Mark]:
-    """Return the mark of each hit; ``true`` are the ids of the true neighbours, best first."""
-    return ["nearest" if row in true[:1] else "neighbour" if row in true else "" for row in ids]
+def gallery_rows(
+    numbers: Sequence[int],
+    ways: Mapping[str, Hits],
+    truth: Hits | None,
+    query: Callable[[int], Picture],
+    hit: Callable[[int], Picture],
+) -> Iterator[GalleryRow]:
+    """Yield queries by their numbers, and the best hits of each by every way of searching.
+
+    Line i of the hits, and of the ``truth`` that marks them, is that of the i-th number; an id of
+    −1 is no hit. ``query`` and ``hit`` return the picture of a number and of an id.
+    """
+
+    def best(found: Hits, line: int) -> Iterator[GalleryHit]:
+        ids = found.ids[line, :HITS].tolist()
+        scores = [None] * len(ids) if found.scores is None else found.scores[line, :HITS].tolist()
+        true = [] if truth is None else truth.ids[line, :HITS].tolist()
+        for row, score in zip(ids, scores, strict=True):
+            if row >= 0:
+                mark: Mark = "nearest" if row in true[:1] else "neighbour" if row in true else ""
+                yield GalleryHit(hit(row), row, score, mark)
+
+    for line, number in enumerate(numbers):
+        found = {name: tuple(best(hits, line)) for name, hits in ways.items()}
+        yield GalleryRow(number, query(number), found)
+
+
+def pictures_of(images: Images, side: int) -> Callable[[int], Picture]:
+    """Return the reader of single images, shrunk to ``side`` pixels, and of their paths."""
+    return lambda row: Picture(images.picture(row, side), images.file(row) or "")
 
 
 def recall_table(recall: Mapping[str, Sequence[Report]], against: str) -> Table:
-    """Return the table of recall: a row per definition and rank, a column per way of searching.
+    """Return the table of recall: a row per definition and way of searching, a column per rank.
 
-    ``recall`` are the recalls by way of searching; ``against`` says what the true neighbours are.
+    ``against`` says what the true neighbours are. The name of the only way is left out.
     """
     values = {
-        way: {(row["definition"], row["rank"]): row["value"] for row in rows}
+        (row["definition"], way, row["rank"]): f"{row['value']:.3f}"
         for way, rows in recall.items()
+        for row in rows
     }
-    keys = dict.fromkeys(key for each in values.values() for key in each)
-    rows = tuple(
+    ranks = sorted({rank for *_, rank in values})
+    rows = [
         (
-            DEFINITIONS[definition].format(*[rank] * 3),
-            *(
-                f"{each[definition, rank]:.3f}" if (definition, rank) in each else "–"
-                for each in values.values()
-            ),
+            words.format(f" of {way}" if len(recall) > 1 else ""),
+            *(values.get((name, way, rank), "–") for rank in ranks),
         )
-        for definition, rank in keys
-    )
-    return Table(title="Recall", header=(against, *values), rows=rows)
+        for name, words in DEFINITIONS.items()
+        for way in recall
+    ]
+    columns = (f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{rank:,}" for rank in ranks)
+    return Table((against, *columns), rows)
 
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:
     """Return a picture as a ``data:`` address: PNG if it is tiny, else JPEG."""
-    file, picture = io.BytesIO(), Image.fromarray(pixels)
+    file = io.BytesIO()
     form = "png" if max(pixels.shape[:2]) <= LOSSLESS else "jpeg"
-    picture.save(file, format=form, optimize=True, quality=QUALITY)
+    Image.fromarray(pixels).save(file, format=form, optimize=True, quality=QUALITY)
     return f"data:image/{form};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def _svg_uri(svg: bytes) -> str:
+    """Return a picture of matplotlib as an address; its colours follow the light or dark scheme."""
+    text, names = svg.decode(), {colour: f"--c{place}" for place, colour in enumerate(DARK)}
+    for colour, name in names.items():
+        text = text.replace(f": {colour}", f": var({name})")
+    light = ";".join(f"{name}:{colour}" for colour, name in names.items())
+    dark = ";".join(f"{name}:{DARK[colour]}" for colour, name in names.items())
+    style = f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    opening = '<style type="text/css">'
+    themed = text.replace(opening, opening + style, 1).encode()
+    return f"data:image/svg+xml;base64,{base64.b64encode(themed).decode('ascii')}"
 
 
 def _score(score: float) -> str:
@@ -193,33 +229,12 @@ def _score(score: float) -> str:
     return f"{score:.3f}" if score == 0 or 1e-3 <= abs(score) < 1e4 else f"{score:.4g}"
 
 
-def check_table(table: Table) -> None:
-    """Refuse a table whose rows do not match its header."""
-    for number, row in enumerate(table.rows):
-        if len(row) != len(table.header):
-            raise ShapeError(
-                f"row {number} of the table “{table.title}” has the wrong number of cells: "
-                f"found {len(row)}, "
-                f"expected {len(table.header)}, one per column. "
-                "Fix: fill the empty cells with an empty string."
-            )
-
-
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
-    """Return the environment of the templates beside this module; it escapes every value."""
+def _template() -> jinja2.Template:
+    """Return the template beside this module; it escapes every value."""
     environment = jinja2.Environment(
-        autoescape=True,
-        loader=jinja2.FunctionLoader(_template),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(data_uri=_data_uri, score=_score)
-    return environment
-
-
-def _template(name: str) -> str:
-    """Return the text of a template."""
-    files = resources.files("mercore.jobs.gallery")
-    return files.joinpath(name).read_text(encoding="utf-8")
+    environment.filters.update(data_uri=_data_uri, svg_uri=_svg_uri, score=_score)
+    file = resources.files("mercore.jobs.gallery").joinpath("page.html.j2")
+    return environment.from_string(file.read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import times
+from mercore.jobs.planning.report import disk_report, times
 from mercore.jobs.planning.samples import FirstParts
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
@@ -17,7 +17,6 @@ from mercore.jobs.resources.limits import INTERPRETER_BYTES
 from mercore.jobs.verbs.index import IndexTask
 from mercore.pipeline.orders.build import OrderBuilder, Run
 from mercore.pipeline.orders.plan import plan_orders
-from mercore.stores.location.resolve import location_of
 from mercore.stores.orders import create_or_resume
 
 SECONDS = 0.6  # of the sample
@@ -26,7 +25,6 @@ SECONDS = 0.6  # of the sample
 def plan(task: IndexTask, cores: int | None) -> Report:
     """Return the plan of sorted orders; only temporary files are written."""
     loaded, execution = time.process_time(), task.execution
-    sizes, location = order_store_bytes(task.plan), location_of(task.store)
     parts = task.parts_at_once(execution)
     orders, layout = task.plan.spec.orders, task.plan.unfitted
     with threadpool_limits(1), waiting("measuring a sample"):
@@ -36,12 +34,7 @@ def plan(task: IndexTask, cores: int | None) -> Report:
     def seconds(count: int) -> float:
         return loaded + order * orders / min(count, orders)
 
-    return {
-        "path": task.store,
-        "bytes": sum(sizes.values()),
-        "bytes_of": sizes,
-        "bytes_there": location.stored_bytes(),
-        "free": location.free_bytes(),
+    return disk_report(task.store, order_store_bytes(task.plan)) | {
         "memory": INTERPRETER_BYTES + task.needed(execution, parts),
         "rows": task.plan.codes.rows,
         "orders": orders,

@@ -5,13 +5,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mercore.jobs.options import Report
-from mercore.jobs.planning.report import times
+from mercore.jobs.planning.report import disk_report, times
 from mercore.jobs.planning.timing import measure
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.disk import ingested_bytes
@@ -20,40 +18,21 @@ from mercore.jobs.verbs.ingest import IngestTask
 from mercore.pipeline.ingest import Drop, ingest
 from mercore.stores.distinct import DistinctCounter
 from mercore.stores.errors import InputError
-from mercore.stores.formats.source import Source
+from mercore.stores.formats.chained import ChainedSource
+from mercore.stores.formats.source import RowRange, Source
 from mercore.stores.formats.streams import is_open_ended
-from mercore.stores.location.resolve import location_of
 from mercore.stores.vector_writer import VectorWriter, chunk_rows
 
 SECONDS = 0.6  # of the sample
 PIECES = 8  # of the source, from which samples are taken
 
 
-class Pieces:
-    """A sample of a source, with the interface of a source: spread runs of ``each`` rows."""
-
-    def __init__(self, source: Source, each: int) -> None:
-        self.source, self.name, self.dtype = source, source.name, source.dtype
-        self.source_dtype, rows = source.source_dtype, source.shape[0]
-        count = max(1, min(PIECES, rows // each))
-        self.starts = np.linspace(0, max(0, rows - each), count).astype(np.int64).tolist()
-        self.each = min(each, rows)
-        self.shape = (self.each * count, source.shape[1])
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows [start, stop), dtype[stop − start, d]."""
-        runs = []
-        while start < stop:
-            piece, at = divmod(start, self.each)
-            count = min(self.each - at, stop - start)
-            first = self.starts[piece] + at
-            runs.append(self.source.read(first, first + count))
-            start += count
-        return np.concatenate(runs)
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the whole source."""
-        return self.source.fingerprint()
+def sample_of(source: Source, rows: int) -> Source:
+    """Return about ``rows`` rows of a source: runs that are spread over it."""
+    n = source.shape[0]
+    each = max(1, rows // PIECES)
+    starts = np.linspace(0, max(0, n - each), max(1, min(PIECES, n // each))).astype(int).tolist()
+    return ChainedSource([RowRange(source, at, min(at + each, n)) for at in starts])
 
 
 def plan(task: IngestTask, cores: int | None) -> Report:
@@ -74,11 +53,7 @@ def plan(task: IngestTask, cores: int | None) -> Report:
     if options.compressor != "none":
         sizes["vectors"] = int(seen["row_bytes"] * kept)
     seconds = loaded + timing.first + timing.of(max(1, rows.shape[0] // chunk))
-    return {
-        "path": store,
-        "bytes": sum(sizes.values()),
-        "bytes_of": sizes,
-        "free": location_of(store).free_bytes(),
+    return disk_report(store, sizes) | {
         "memory": INTERPRETER_BYTES + ingest_bytes(rows),
         "rows": kept,
         "times": times(1, 1, lambda _: seconds, timing.slowdown),
@@ -94,7 +69,7 @@ def _runs(
     turn = iter(range(1 << 30))
 
     def run(chunks: int) -> None:
-        rows = Pieces(source, max(1, chunks * chunk // min(PIECES, chunks)))
+        rows = sample_of(source, chunks * chunk)
         target = folder / str(next(turn))
         with (
             VectorWriter(

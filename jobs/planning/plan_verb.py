@@ -5,10 +5,10 @@ from importlib import import_module
 
 import click
 
+from mercore.jobs.face.commands import call_of
+from mercore.jobs.face.declaring import VERBS, Verb
 from mercore.jobs.help import SEARCH, VerbCommand, VerbGroup, examples_under
 from mercore.jobs.options import as_json, echo_json
-
-VERBS = ("ingest", "encode", "index", "search")
 
 
 def plan_of(verbs: click.Group) -> click.Group:
@@ -24,19 +24,18 @@ def plan_of(verbs: click.Group) -> click.Group:
         ),
         subcommand_metavar="VERB …",
     )
-    for name in VERBS:
-        group.add_command(_planning(verbs.commands[name], name))
+    for name, verb in VERBS.items():
+        if verb.planned:
+            group.add_command(_planning(verbs.commands[name], verb))
     return group
 
 
-def _planning(verb: click.Command, name: str) -> click.Command:
+def _planning(verb: click.Command, declared: Verb) -> click.Command:
     """Return the command that plans a verb."""
     shared = [parameter for parameter in verb.params if parameter.name != "json"]
     planned = VerbCommand(
         verb.name,
-        callback=_body(
-            name, [parameter.name for parameter in shared if isinstance(parameter, click.Argument)]
-        ),
+        callback=_body(declared),
         params=shared,
         help=f"Plan mercore {verb.name}, with the same arguments and options. Nothing is written.",
         short_help=f"Predict the bytes, memory and time of mercore {verb.name}.",
@@ -50,18 +49,15 @@ def _planning(verb: click.Command, name: str) -> click.Command:
     return as_json(cores(planned))
 
 
-def _body(verb: str, names: list[str | None]) -> Callable[..., None]:
-    """Return the body of the command that plans a verb; ``names`` are its arguments."""
+def _body(verb: Verb) -> Callable[..., None]:
+    """Return the body of the command that plans a verb."""
 
     def body(*, json: bool, cores: int | None, **values: object) -> None:
         from mercore.jobs import printing
         from mercore.jobs.planning.report import refuse_excess
-        from mercore.jobs.verbs.registry import open_task
 
-        arguments = [values.pop(str(name)) for name in names]
-        report = import_module(f"mercore.jobs.planning.{verb}").plan(
-            open_task(verb, arguments, values), cores
-        )
+        planning = import_module(f"mercore.jobs.planning.{verb.name}")
+        report = planning.plan(call_of(verb, values).task(), cores)
         echo_json(report) if json else printing.print_plan(report)
         memory = values.get("memory")
         refuse_excess(report, memory if isinstance(memory, int) else None)

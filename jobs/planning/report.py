@@ -1,14 +1,28 @@
-"""The parts that all plans share: times per number of cores, and limits."""
+"""The parts that all plans share: bytes on disk, times per number of cores, and limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_size
 from mercore.jobs.resources.execution import available_cores
 from mercore.stores.errors import BudgetError
+from mercore.stores.location.resolve import Where, location_of
+from mercore.stores.wording import option
 
 MORE_CORES = (1, 2, 4, 16, 64)
 BUSY = 1.1  # the slowdown by other processes from which a plan mentions it
+
+
+def disk_report(path: Where, sizes: Mapping[str, int]) -> Report:
+    """Return the bytes that a store takes, by content, those that are there, and the free bytes."""
+    location = location_of(path)
+    return {
+        "path": path,
+        "bytes": sum(sizes.values()),
+        "bytes_of": dict(sizes),
+        "bytes_there": location.stored_bytes(),
+        "free": location.free_bytes(),
+    }
 
 
 def times(
@@ -46,8 +60,9 @@ def refuse_excess(report: Report, memory: int | None) -> None:
     if memory is not None and report["memory"] > memory:
         raise BudgetError(
             f"this would take {format_size(report['memory'])} of memory: expected at most "
-            f"{format_size(memory)}, as --memory says. Fix: a larger --memory, fewer --workers or "
-            "--threads, a smaller --batch, or a smaller model."
+            f"{format_size(memory)}, as {option('memory')} says. Fix: a larger {option('memory')}, "
+            f"fewer {option('workers')} or {option('threads')}, a smaller {option('batch')}, or a "
+            "smaller model."
         )
     wanted = report["bytes"] - report.get("bytes_there", 0)
     if report.get("free") is not None and wanted > report["free"]:

@@ -1,4 +1,4 @@
-"""Samples of stores: their first rows or parts, with the interface of a whole store."""
+"""Samples of stores: their first rows or parts, with the interface of the store."""
 
 from functools import cached_property
 from typing import Any
@@ -28,19 +28,19 @@ class FirstParts(CodeStore):
     """The first parts of codes."""
 
     def __init__(self, codes: CodeStore, parts: int) -> None:
-        self.whole, self.parts = codes, parts
+        self.codes, self.parts = codes, parts
         self.store, self.spec, self.where = codes.store, codes.spec, codes.where
         self.rows = codes.store.bounds(parts - 1)[1]
 
     @cached_property
     def model(self) -> dict[str, NDArray[Any]]:
         """The encoder's arrays."""
-        return self.whole.model
+        return self.codes.model
 
     @cached_property
     def receipts(self) -> list[Receipt]:
         """The receipts of the parts."""
-        return self.whole.receipts[: self.parts]
+        return self.codes.receipts[: self.parts]
 
 
 def spread_rows(vectors: Vectors, count: int, pieces: int = 16) -> NDArray[np.int64]:

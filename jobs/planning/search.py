@@ -59,7 +59,7 @@ def plan(task: SearchTask, cores: int | None) -> Report:
 
 
 def _times(search: SearchTask, loaded: float, cores: int | None) -> list[Report]:
-    """Return the seconds of the whole command per number of cores."""
+    """Return the seconds of the command per number of cores."""
     settings, nq = search.settings, search.queries.shape[0]
     queries = search.batch if isinstance(search, OrderTask) else search.batch[:QUERIES]
     units, run = _sample(search)

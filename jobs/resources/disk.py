@@ -9,7 +9,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.part_store.header import Header, Layout, column_fields
-from mercore.stores.part_store.sizes import column_bytes, skeleton_bytes
+from mercore.stores.part_store.sizes import bytes_beside_columns, plain_bytes
 from mercore.stores.spec import to_json
 from mercore.stores.vector_writer import chunk_rows
 from mercore.stores.vectors import KIND as VECTORS
@@ -57,5 +57,5 @@ def ingested_bytes(source: Source, rows: int, compressor: str = "none") -> dict[
 
 
 def _sizes(header: Header, *, plain: bool) -> dict[str, int]:
-    columns = column_bytes(header.layout) if plain else dict.fromkeys(header.layout.column_names, 0)
-    return {**columns, **skeleton_bytes(header)}
+    columns = plain_bytes(header.layout) if plain else dict.fromkeys(header.layout.column_names, 0)
+    return {**columns, **bytes_beside_columns(header)}

@@ -1,13 +1,13 @@
 """Execution of work: on threads of this process, on processes, or on an existing Dask cluster."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple
 
 from mercore.jobs.options import check_whole, refuse_unused
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.stores.location.resolve import location_of
+from mercore.stores.wording import option
 
 MOST_WORKERS = 4096  # threads or processes
 
@@ -31,18 +31,6 @@ class Execution:
     memory: int | None = None
     threads_option: str = "threads"
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the execution that the options of a command name."""
-        option = "workers" if "workers" in values else "threads"
-        return cls(
-            threads=cast("int | None", values.get(option)),
-            processes=cast("int | None", values.get("processes")),
-            scheduler=cast("str | None", values.get("scheduler")),
-            memory=cast("int | None", values.get("memory")),
-            threads_option=option,
-        )
-
     def check(self) -> None:
         """Refuse options that contradict each other or are out of range.
 
@@ -51,19 +39,21 @@ class Execution:
         InputError
             If there are such options.
         """
-        option = self.threads_option
-        given: dict[str, Any] = {option: self.threads, "processes": self.processes}
+        threads = self.threads_option
+        given: dict[str, Any] = {threads: self.threads, "processes": self.processes}
         check_whole(**given, memory=self.memory)
         if self.scheduler is not None:
             refuse_unused("an existing cluster has its own workers", **given)
         elif self.processes is not None:
             refuse_unused(
-                "--processes is the number of workers, and each has one thread",
-                **{option: self.threads},
+                f"{option('processes')} is the number of workers, and each has one thread",
+                **{threads: self.threads},
             )
-            check_range("processes", self.processes, (1, MOST_WORKERS), "leave --processes out.")
+            check_range(
+                "processes", self.processes, (1, MOST_WORKERS), f"leave {option('processes')} out."
+            )
         elif self.threads is not None:
-            check_range(option, self.threads, (1, MOST_WORKERS), f"leave --{option} out.")
+            check_range(threads, self.threads, (1, MOST_WORKERS), f"leave {option(threads)} out.")
 
     @property
     def remote(self) -> bool:
@@ -82,11 +72,12 @@ class Execution:
         """The end of a ``Fix:`` for work that takes too much memory."""
         if self.scheduler is not None:
             return ""
-        return f", or fewer --{'processes' if self.processes is not None else self.threads_option}"
+        fewer = "processes" if self.processes is not None else self.threads_option
+        return f", or fewer {option(fewer)}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stores:
+class WorkerPaths:
     """The stores that each worker opens by path, and the kernel by its spec and custom file.
 
     ``linear_map`` is the file of the linear map of vectors; codes and sorted orders hold their own.
@@ -99,7 +90,7 @@ class Stores:
     custom: str | None = None
     linear_map: str | None = None
 
-    def resolved(self) -> "Stores":
+    def resolved(self) -> "WorkerPaths":
         """Return the stores with paths that are valid in any folder."""
         paths = ("codes", "orders", "vectors", "custom", "linear_map")
         given: dict[str, str | None] = {name: getattr(self, name) for name in paths}
@@ -107,7 +98,7 @@ class Stores:
         return replace(self, **whole)
 
 
-class Load(NamedTuple):
+class SearchSize(NamedTuple):
     """The size of a search: queries, queries per batch, bytes of cached codes, parts per window."""
 
     queries: int

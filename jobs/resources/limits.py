@@ -24,6 +24,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.vector_writer import CHUNK_BYTES
 from mercore.stores.vectors import Vectors
+from mercore.stores.wording import option
 
 AT_ONCE = 2  # batches on remote workers: one is searched while the other is merged here
 INTERPRETER_BYTES = (
@@ -31,7 +32,7 @@ INTERPRETER_BYTES = (
 )  # Python with numba, Dask and Zarr while it compiles; 190 to 290 MiB afterwards
 ORDER_ROW_BYTES = 16  # at most, per row of a sorted order
 PAIR_BYTES = 64  # per (query, row) pair that a bound leaves
-FEW_QUERIES = 64  # smaller batches make a search much slower
+MIN_FAST_BATCH = 64  # smaller batches make a search much slower
 
 
 def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
@@ -46,7 +47,7 @@ def check_budget(verb: str, needed: int, memory: int | None, fix: str) -> None:
     if memory is not None and total > memory:
         raise BudgetError(
             f"{verb} would take {format_size(total)}: expected at most {format_size(memory)}, as "
-            f"--memory says. Fix: {fix}."
+            f"{option('memory')} says. Fix: {fix}."
         )
 
 
@@ -72,7 +73,7 @@ def fitted(
     keep : "batch", "threads": settings that the user named, which do not shrink
     """
     smaller = settings
-    for smaller in () if memory is None else _shrinking(settings, needs, keep):
+    for smaller in () if memory is None else _smaller_settings(settings, needs, keep):
         if fits(needs(smaller), memory):
             break
     if smaller != settings and fits(needs(smaller), memory):
@@ -82,7 +83,7 @@ def fitted(
     return smaller
 
 
-def _shrinking(
+def _smaller_settings(
     settings: SearchSettings, needs: Callable[[SearchSettings], int], keep: Collection[str]
 ) -> Iterator[SearchSettings]:
     """Yield settings that take less and less memory; those that cost little time come first."""
@@ -94,7 +95,7 @@ def _shrinking(
             yield settings
 
     yield settings
-    yield from halved("batch", FEW_QUERIES)
+    yield from halved("batch", MIN_FAST_BATCH)
     while (settings.window is None or settings.window > 1) and needs(
         replace(settings, window=1)
     ) < needs(settings):

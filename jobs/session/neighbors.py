@@ -18,7 +18,6 @@ from mercore.jobs.custom_kernel import load_custom
 from mercore.jobs.encoder_options import CHOOSE
 from mercore.jobs.options import names_file, refuse_unused
 from mercore.jobs.session import open_store
-from mercore.jobs.session.keywords import speaks_keywords
 from mercore.jobs.session.open_store import OpenStore
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import KINDS, Kernel, canonical_name
@@ -108,7 +107,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         self.memory = memory
         self.n_jobs = n_jobs
 
-    @speaks_keywords
     def fit(self, X: ArrayLike | Path, y: object = None) -> Self:
         """Write the rows into stores.
 
@@ -154,7 +152,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         self.n_samples_fit_, self.n_features_in_ = self._rows.rows, self._rows.dims
         return self
 
-    @speaks_keywords
     def kneighbors(
         self,
         X: ArrayLike | None = None,
@@ -180,7 +177,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         hits = self._nearest(self._queries(X), k) if X is not None else self._others(k)
         return (self._distances(hits), hits.ids) if return_distance else hits.ids
 
-    @speaks_keywords
     def kneighbors_graph(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
     ) -> csr_matrix:
@@ -202,7 +198,6 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
         width = self.n_samples_fit_ + len(self._rows.dropped)  # ids count dropped rows too
         return csr_matrix((values, ids.ravel(), starts), shape=(nq, width))
 
-    @speaks_keywords
     def radius_neighbors(
         self,
         X: ArrayLike | None = None,
@@ -328,7 +323,7 @@ class KernelNeighbors(BaseEstimator):  # type: ignore[misc]
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled; the files of a temporary folder go with it."""
+        """Return the state to pickle, with the files of a temporary folder."""
         state: dict[str, Any] = dict(super().__getstate__())
         if state.pop("_temporary", None) is not None and self.path is None:
             state["_files"] = {

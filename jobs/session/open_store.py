@@ -10,12 +10,12 @@ import psutil
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from mercore.jobs.api import Size, StrPath, execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.api import execution_options, file_path, kernel_options, plain_path
+from mercore.jobs.face.parameters import Size, StrPath
 from mercore.jobs.options import check_whole
 from mercore.jobs.resources.execution import Execution
-from mercore.jobs.session.keywords import speaks_keywords
 from mercore.jobs.verbs.exact import check_bounds
-from mercore.jobs.verbs.inputs import KernelOptions, kind_of
+from mercore.jobs.verbs.inputs import KernelOptions
 from mercore.jobs.verbs.search_task import (
     DEFAULT_K,
     SearchOptions,
@@ -37,11 +37,13 @@ from mercore.pipeline.search.exact_scorer import ExactScorer
 from mercore.pipeline.search.scan import OpenCodes
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.stores.errors import InputError
+from mercore.stores.extras import naming_extras
 from mercore.stores.formats import Sliced
 from mercore.stores.formats.source import Source
-from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import VectorCache, Vectors, original_ids
 
 FREE_SHARE = 0.5  # of the free memory, which a cache takes where no limit is given
@@ -65,13 +67,14 @@ class OpenStore:
         self, store: str, *, kernel: KernelOptions, vectors: str | None, execution: Execution
     ) -> None:
         execution.check()
-        if kind_of(store) == ORDERS:
+        stored = open_stored(store)
+        if isinstance(stored, OrderStore):
             raise InputError(
                 f"{store} holds sorted orders, which cannot stay open: expected vectors, codes or "
                 "bounds. Fix: mercore.search(orders, queries)."
             )
         self.where = store
-        self._opened = open_searched(store, SearchOptions(kernel=kernel))
+        self._opened = open_searched(store, stored, SearchOptions(kernel=kernel))
         self._moved = vectors
         self._threads = execution.thread_count
         self._memory = _free_memory() if execution.memory is None else execution.memory
@@ -80,7 +83,6 @@ class OpenStore:
         self.dims: int = scanned.spec.dims if self._opened.codes else scanned.dims
         self.dropped: NDArray[np.int64] = scanned.dropped
 
-    @speaks_keywords
     def search(
         self,
         queries: str | Sliced,
@@ -119,7 +121,9 @@ class OpenStore:
                 f"rerank has no use here: scores of {self.where} are true already. Fix: leave "
                 "rerank out."
             )
-        asked = self._opened.open_queries(queries)
+        with naming_extras():
+            asked = self._opened.open_queries(queries)
+        check_queries(asked, self.kernel, self.dims, self.where)
         with self._libraries.limit(limits=1):
             return self._prove(asked, settings) if exact else self._scan(asked, settings)
 
@@ -162,7 +166,6 @@ class OpenStore:
         if self._opened.codes is not None:
             check_bounds(self._opened.codes)
         kernel, exact = self._opened.kernel, self._exact
-        check_queries(queries, kernel, self.dims, self.where)
         answers = concatenate_answers(
             [exact.prove(batch, settings.k) for _, batch in query_batches(queries, settings.batch)]
         )
@@ -229,7 +232,6 @@ class OpenStore:
         )
 
 
-@speaks_keywords
 def open(  # noqa: A001 - users call it as mercore.open
     store: StrPath,
     *,

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from mercore.jobs.options import Report
 from mercore.jobs.progress import progress
-from mercore.jobs.verbs.inputs import VerbTask, kind_of
+from mercore.jobs.verbs.inputs import VerbTask
 from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import FormatError
 from mercore.stores.orders import KIND as ORDERS
-from mercore.stores.part_store.header import open_header
 from mercore.stores.part_store.part_store import PartStore
+from mercore.stores.rows import stored_header
 from mercore.stores.vectors import KIND as VECTORS
 
 
@@ -21,7 +21,7 @@ class CheckTask(VerbTask):
     store: PartStore
 
     def run(self) -> Report:
-        """Read the whole store; return its faults, one sentence each."""
+        """Read every file of the store; return its faults, one sentence each."""
         parts = self.store.layout.parts
         with progress("check", parts, "parts") as advance:
             faults = self.store.check(advance)
@@ -30,8 +30,9 @@ class CheckTask(VerbTask):
 
 def open_check(store: str) -> CheckTask:
     """Open the header of a store; refuse anything without receipts."""
-    if kind_of(store) not in (CODES, ORDERS, VECTORS):
+    header = stored_header(store)
+    if header is None or header.kind not in (CODES, ORDERS, VECTORS):
         raise FormatError(
             f"{store} has no receipts to check against. Fix: mercore ingest {store} STORE"
         )
-    return CheckTask(path=store, store=PartStore(store, open_header(store)))
+    return CheckTask(path=store, store=PartStore(store, header))

@@ -1,22 +1,21 @@
 """The choice of ``--encoder bound``: bounds are measured on a sample, and the cheapest is taken."""
 
-import shlex
 from dataclasses import replace
 
 from mercore.jobs.notices import echo
 from mercore.jobs.printing import print_bounds
 from mercore.jobs.progress import waiting
 from mercore.jobs.verbs.inputs import KernelOptions
-from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row, spec_of
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.search.choose_bound import BATCH, NEIGHBOURS, choose_bound
 from mercore.pipeline.search.collect import FAILING
 from mercore.pipeline.search.costs import Search, every_row
-from mercore.stores.codes import open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import CostError, ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
+from mercore.stores.wording import command, option
 
 
 def chosen_bound(
@@ -49,47 +48,41 @@ def chosen_bound(
         if not force:
             raise CostError(
                 f"{problem}. Nothing was made. Fix: {search_command(vectors, options)}, or encode "
-                "with --force."
+                f"with {option('force')}."
             )
-        echo(f"{problem}. The bound is made all the same, because of --force.", err=True)
+        echo(f"{problem}. The bound is made all the same, because of {option('force')}.", err=True)
     return best.spec
 
 
 def search_command(vectors: Vectors, options: KernelOptions) -> str:
-    """Return the command of an exact search that scores every row."""
+    """Return the call of an exact search that scores every row."""
     named = {
         "kernel": options.name,
         "gamma": options.gamma,
         "transform": options.transform,
-        "linear-map": options.linear_map,
+        "linear_map": options.linear_map,
     }
-    words = [
-        f"--{option} {shlex.quote(str(value))}"
-        for option, value in named.items()
-        if value is not None
-    ]
-    return f"mercore search {shlex.quote(vectors.where)} QUERIES {' '.join(words)} --exact"
+    given = {name: value for name, value in named.items() if value is not None}
+    return command("search", vectors.where, "QUERIES", **given, exact=True)
 
 
-def begun_bound(codes: str, seed: int) -> EncoderSpec | None:
-    """Return the bound of existing ``codes``, with the given seed, or None if there are none.
+def begun_bound(store: CodeStore | None, seed: int) -> EncoderSpec | None:
+    """Return the bound of existing codes, with the given seed, or None if there are none.
 
     The bound is not chosen again: another version of mercore may choose another.
 
     Raises
     ------
     ExistsError
-        If something else exists there.
+        If they are codes of another encoder.
     """
-    store = open_begun(codes, open_code_store, "codes", "bounds")
     if store is None:
         return None
     spec = spec_of(store)
     if not spec.bounds:
         raise ExistsError(
-            f"{codes} holds codes of {spec.name}, which are no bounds: expected bounds that are "
-            "begun, or a new path. "
-            "Fix: name another."
+            f"{store.where} holds codes of {spec.name}, which are no bounds: expected bounds that "
+            "are begun, or a new path. Fix: name another."
         )
-    echo(f"{codes} is begun with {spec.name}: going on with that", err=True)
+    echo(f"{store.where} is begun with {spec.name}: going on with that", err=True)
     return replace(spec, random_state=seed)

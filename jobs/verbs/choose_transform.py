@@ -3,15 +3,15 @@
 from mercore.jobs.notices import echo
 from mercore.jobs.printing import print_transforms
 from mercore.jobs.progress import waiting
-from mercore.jobs.verbs.resuming import open_begun
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.search.choose_transform import choose_transform
-from mercore.stores.codes import open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import ExistsError
 from mercore.stores.vectors import Vectors, VectorStore
+from mercore.stores.wording import option, setting
 
 
 def chosen_transform(
@@ -32,26 +32,26 @@ def chosen_transform(
     return choice.scale
 
 
-def begun_transform(codes: str) -> float | None:
-    """Return the s of existing ``codes``, or None if there are none.
+def begun_transform(store: CodeStore | None) -> float | None:
+    """Return the s of existing codes, or None if there are none.
 
     The s is not chosen again: another version of mercore may choose another.
 
     Raises
     ------
     ExistsError
-        If something else exists there, or codes without a transform.
+        If they have no transform.
     """
-    store = open_begun(codes, open_code_store, "codes")
     if store is None:
         return None
     kernel = store.spec.kernel
     if kernel["name"] != Transformed.name:
         raise ExistsError(
-            f"{codes} holds codes of kernel {kernel['name']} without a transform: expected codes "
-            "that are begun with one, or a new path. Fix: leave --transform out, or name another "
-            "path."
+            f"{store.where} holds codes of kernel {kernel['name']} without a transform: expected "
+            f"codes that are begun with one, or a new path. Fix: leave {option('transform')} "
+            f"out, or name "
+            "another path."
         )
     scale = float(kernel["configuration"]["scale"])
-    echo(f"{codes} is begun with --transform {scale:g}: going on with that", err=True)
+    echo(f"{store.where} is begun with {setting(transform=scale)}: going on with that", err=True)
     return scale

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from mercore.jobs.verbs.choose_bound import begun_bound, chosen_bound
 from mercore.jobs.verbs.choose_transform import begun_transform, chosen_transform
 from mercore.jobs.verbs.info import describe_codes
 from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, exclusive
-from mercore.jobs.verbs.resuming import begun, check_target, code_states, restored
+from mercore.jobs.verbs.resuming import begun, code_states, restored
 from mercore.pipeline.encode import EncodePlan, check_every_row, encode_bytes, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -32,12 +31,13 @@ from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import mapped_vectors
 from mercore.pipeline.search.choose_bound import choose_bytes, smallest_bound
 from mercore.pipeline.search.choose_transform import SCALES, choose_transform_bytes
-from mercore.stores.codes import CodeStore, create_or_resume, open_code_store, resume
+from mercore.stores.codes import CodeStore
 from mercore.stores.location.resolve import location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.part_store.growth import publish_growth
 from mercore.stores.rows import checksums_of, open_vectors
 from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore, dropped_name
+from mercore.stores.wording import option, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +58,12 @@ class EncodeOptions(VerbOptions):
     force: bool = False
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line."""
-        plain = ("part_rows", "compressor", "force")
-        given: dict[str, Any] = {
-            name: values[name] for name in plain if values.get(name) is not None
-        }
-        return cls(
-            kernel=KernelOptions.from_values(values),
-            encoder=encoder_from_values(str(values.get("encoder") or AskaSpec.name), values),
-            execution=Execution.from_values({"workers": None, **values}),
-            **given,
-        )
-
     def check(self) -> None:
         """Refuse an unknown kernel or compressor."""
         check_whole(part_rows=self.part_rows)
         check_compressor(self.compressor)
         if self.force and not isinstance(self.encoder, BoundChoice):
-            refuse_unused(f"it is for --encoder {CHOOSE}", force=self.force)
+            refuse_unused(f"it is for {setting(encoder=CHOOSE)}", force=self.force)
         if self.chooses_transform and (
             isinstance(self.encoder, BoundChoice) or self.encoder.bounds
         ):
@@ -87,7 +73,7 @@ class EncodeOptions(VerbOptions):
 
     def check_path(self, target: str) -> None:
         """Refuse a path that holds something else."""
-        check_target(target, open_code_store, "codes")
+        begun(target, CodeStore)
 
     @property
     def chooses_transform(self) -> bool:
@@ -152,9 +138,9 @@ class EncodeTask:
     def _check_limits(self, execution: Execution) -> None:
         needed, memory = self._bytes(execution.thread_count), execution.memory
         if self._chooses_bound:
-            check_budget("choosing a bound", needed, memory, "name an --encoder")
+            check_budget("choosing a bound", needed, memory, f"name an {option('encoder')}")
         elif self.plan is None:
-            fix = "--transform 1, or a smaller model"
+            fix = f"{setting(transform=1)}, or a smaller model"
             check_budget("choosing a transform", needed, memory, fix)
         else:
             size = sum(encoded_bytes(self.plan).values())
@@ -201,7 +187,8 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
     """Open the vectors; refuse parameters that do not fit them, and a path that is taken."""
     options.check()
     rows = mapped_vectors(open_vectors(vectors), options.kernel.open_map())
-    encoder, earlier = options.encoder, code_states(codes, rows)
+    stored = begun(codes, CodeStore)
+    encoder, earlier = options.encoder, code_states(stored, rows)
     fitted = EarlierVectors(rows, earlier.states[0]) if earlier.states else rows
     kernel = options.plain_kernel.open(fitted)  # a γ of median stays that of the first rows
     if not isinstance(encoder, BoundChoice):
@@ -210,45 +197,43 @@ def open_encode(vectors: str, codes: str, options: EncodeOptions) -> EncodeTask:
         options = replace(options, encoder=encoder)
     if options.chooses_transform:
         assert not isinstance(encoder, BoundChoice)
-        scale = begun_transform(codes)
+        scale = begun_transform(stored)
         if scale is None:
-            location_of(codes).check_new()
             _laid_out(rows, Transformed(kernel, SCALES[0]), encoder, options)  # refuses parameters
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
         kernel = Transformed(kernel, scale)
     if isinstance(encoder, BoundChoice):
-        begun = begun_bound(codes, encoder.random_state)
-        if begun is None:
-            location_of(codes).check_new()
+        bound = begun_bound(stored, encoder.random_state)
+        if bound is None:
             _laid_out(rows, kernel, smallest_bound(kernel), options)  # refuses what fits no bound
             return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=None)
-        encoder = begun
+        encoder = bound
     part_rows = earlier.part_rows if options.part_rows is None else options.part_rows
     plan = _laid_out(rows, kernel, encoder, replace(options, part_rows=part_rows))
-    begun_codes(plan, codes)
+    resumed_codes(plan, stored)
     return EncodeTask(vectors=rows, kernel=kernel, codes=codes, options=options, plan=plan)
 
 
-def begun_codes(plan: EncodePlan, codes: str) -> CodeStore | None:
-    """Return the codes of the same spec that exist at ``codes``, or None.
+def resumed_codes(plan: EncodePlan, codes: CodeStore | None) -> CodeStore | None:
+    """Return existing codes, if an encode by the plan goes on with them.
 
     They may be of an earlier state of the vectors, to which rows were appended.
 
     Raises
     ------
     ExistsError
-        If something else exists there; the message names the difference.
-    StorageError
-        If no store can be made there.
+        If they are others; the message names the difference.
     """
+    if codes is None:
+        return None
     stored = with_states(plan, codes)
-    return begun(codes, lambda: resume(codes, stored.spec, stored.unfitted))
+    return codes.resumed(stored.spec, stored.unfitted)
 
 
-def with_states(plan: EncodePlan, codes: str) -> EncodePlan:
-    """Return the plan of the state that codes at ``codes`` have, which may be an earlier one.
+def with_states(plan: EncodePlan, codes: CodeStore | None) -> EncodePlan:
+    """Return the plan of the state that codes have, which may be an earlier one.
 
-    A new store, and one that cannot grow to the plan, has the state of the plan.
+    New codes, and codes that cannot grow to the plan, have the state of the plan.
     """
     found = code_states(codes, plan.vectors)
     plan = replace(plan, states=found.states)
@@ -259,7 +244,7 @@ def encode_missing(
     plan: EncodePlan, codes: str, custom_file: str | None, execution: Execution
 ) -> tuple[CodeStore, int]:
     """Encode the parts that are missing or wrong; return the store and the number of them."""
-    from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
+    from mercore.jobs.cluster.connect import connect  # Dask loads when it is used
     from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 
     with exclusive(codes) as lease, connect(execution) as client:
@@ -276,12 +261,13 @@ def encode_missing(
                 store.store.location.sync_folders()
             return len(parts)
 
-        stored = with_states(plan, codes)
-        store = resume(codes, stored.spec, stored.unfitted) or _created(codes, plan)
+        there = CodeStore.begun(codes)
+        stored = with_states(plan, there)
+        store = resumed_codes(plan, there) or _created(codes, plan)
         store.record_source(location_of(plan.vectors.where).resolved())
         done = encode(store, restored(store, lambda: stored.model))
         if store.rows < plan.vectors.rows:
-            grown = replace(plan, states=code_states(codes, plan.vectors).states)
+            grown = replace(plan, states=code_states(store, plan.vectors).states)
             store = _next_state(store, grown)
             done += encode(store, list(store.undone_parts(_first_undone(store))))
             lease.check()
@@ -312,8 +298,7 @@ def _laid_out(
 
 def _created(codes: str, plan: EncodePlan) -> CodeStore:
     """Fit the model and make a code store with it."""
-    location_of(codes).check_new()
     with waiting(f"fitting {plan.encoder.name}"):
         model = plan.model
     source = location_of(plan.vectors.where).resolved()
-    return create_or_resume(codes, plan.spec, plan.layout, model, source_path=source)
+    return CodeStore.create(codes, plan.spec, plan.layout, model, source_path=source)

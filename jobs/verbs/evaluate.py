@@ -19,6 +19,7 @@ from mercore.pipeline.measures.recognition import Classifier, recognition_rates
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
+from mercore.stores.wording import option, setting
 
 TRUTH = "recognition-of-truth"
 
@@ -45,22 +46,24 @@ class EvaluateOptions(VerbOptions):
             check_format(called)
         if self.vectors is None:
             unused = {"kernel": kernel.name, "gamma": kernel.gamma, "transform": kernel.transform}
-            because = "it says how to re-score the hits from --vectors"
+            because = f"it says how to re-score the hits from {option('vectors')}"
             if self.overlap is None:
                 unused["linear_map"] = kernel.linear_map
                 refuse_unused(because, queries=self.queries, **unused)
         elif self.queries is None or kernel.name is None:
             raise InputError(
-                "--vectors re-scores the hits: it needs --queries and --kernel too. Fix: name both."
+                f"{option('vectors')} re-scores the hits: it needs {option('queries')} and "
+                f"{option('kernel')} too. Fix: name both."
             )
         self.labelling.check()
         check_whole(overlap=self.overlap)
         if self.overlap is None:
-            refuse_unused("it gives the bits of codes for --overlap", codes=self.codes)
+            refuse_unused(f"it gives the bits of codes for {option('overlap')}", codes=self.codes)
         elif self.codes is None or self.vectors is None:
             raise InputError(
-                "--overlap compares codes with the true kernel: it needs --codes, --vectors, "
-                "--queries and --kernel. Fix: name all four."
+                f"{option('overlap')} compares codes with the true kernel: it needs "
+                f"{option('codes')}, {option('vectors')}, "
+                f"{option('queries')} and {option('kernel')}. Fix: name all four."
             )
 
 
@@ -194,10 +197,11 @@ def _open_near_pairs(
     )
 
 
-def _refuse_ranks(option: str, ranks: Sequence[int] | None, most: int, why: str) -> None:
+def _refuse_ranks(name: str, ranks: Sequence[int] | None, most: int, why: str) -> None:
     """Refuse ranks that are all too great for the measure of an option."""
     if ranks is not None and ranks[0] > most:
         raise InputError(
-            f"--{option} has no use here: the least rank is {ranks[0]}, expected at most {most}, "
-            f"{why}. Fix: --ranks 1,{ranks[0]}"
+            f"{option(name)} has no use here: the least rank is {ranks[0]}, expected at most "
+            f"{most}, "
+            f"{why}. Fix: {setting(ranks=f'1,{ranks[0]}')}"
         )

@@ -18,9 +18,9 @@ from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import exact_bytes
 from mercore.jobs.verbs.inputs import exclusive, executor_for
 from mercore.jobs.verbs.search_task import (
+    Opened,
     SearchOptions,
     SearchTask,
-    open_searched,
     open_source_vectors,
 )
 from mercore.pipeline.encode import encoder_of, spec_of
@@ -44,6 +44,7 @@ from mercore.stores.results.hits import Hits, certificate_path, check_id
 from mercore.stores.results.partial_answers import Answers
 from mercore.stores.rows import AnyQueries
 from mercore.stores.vectors import Vectors, WatchedVectors, original_ids
+from mercore.stores.wording import command, option, setting
 
 
 class Batch(NamedTuple):
@@ -123,34 +124,36 @@ class ExactTask(SearchTask):
     @contextmanager
     def searching(self) -> Iterator[ExactSearch]:
         """Yield the search of single batches."""
-        settings, load, codes = self.settings, self.load, self.codes
+        settings, size, codes = self.settings, self.size, self.codes
         scorer = ExactScorer(
             vectors=WatchedVectors(self.vectors),
             kernel=self.kernel.ranking,
             threads=settings.threads,
             window=settings.window,
         )
-        if load.queries <= load.batch:
-            load = load._replace(cache_bytes=0)  # one pass reads each part once
+        if size.queries <= size.batch:
+            size = size._replace(cache_bytes=0)  # one pass reads each part once
         bounds = (
-            OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(load.cache_bytes))
+            OpenCodes(codes, encoder_of(codes, settings.custom), PartCache(size.cache_bytes))
             if codes
             else None
         )
         if codes and not self.execution.remote:
             before_bounding(spec_of(codes))
-        with executor_for(self.execution, self.stores(self.kernel.ranking), load) as executor:
+        with executor_for(self.execution, self.paths(self.kernel.ranking), size) as executor:
             yield ExactSearch(
                 scorer=scorer,
                 beta=self.beta,
                 bounds=bounds,
-                batches=settings.batches(load.queries),
+                batches=settings.batches(size.queries),
                 remote=executor,
             )
 
 
-def open_exact(store: str, queries: AnyQueries, options: SearchOptions) -> ExactTask:
-    """Open the inputs of an exact search, and check them.
+def open_exact(
+    store: str, opened: Opened, queries: AnyQueries, options: SearchOptions
+) -> ExactTask:
+    """Open the other inputs of an exact search of an open store, and check them.
 
     Raises
     ------
@@ -160,9 +163,9 @@ def open_exact(store: str, queries: AnyQueries, options: SearchOptions) -> Exact
     refuse_unused("an exact search scores all that its bounds leave", rerank=options.rerank)
     if options.exact:
         refuse_unused(
-            "relaxed bounds prove nothing, and --exact is to prove all", relaxed=options.relaxed
+            f"relaxed bounds prove nothing, and {option('exact')} is to prove all",
+            relaxed=options.relaxed,
         )
-    opened = open_searched(store, options)
     codes, vectors = opened.codes, opened.vectors
     if codes is not None:
         check_bounds(codes)
@@ -298,13 +301,16 @@ def _check_relaxed(share: float | None, codes: CodeStore | None, store: str) -> 
         return
     if not 0 < share < 1:
         raise InputError(
-            f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: --relaxed 0.99"
+            f"relaxed is out of range: found {share}, expected between 0 and 1. Fix: "
+            f"{setting(relaxed=0.99)}"
         )
     if codes is None or "cosines" not in codes.model:
         raise InputError(
-            f"--relaxed has no use here: it relaxes the bounds of {KpcaBoundSpec.name} and "
+            f"{option('relaxed')} has no use here: it relaxes the bounds of {KpcaBoundSpec.name} "
+            f"and "
             f"{KpcaPqSpec.name}, and {store} holds none. "
-            "Fix: leave --relaxed out, or search codes that mercore encode --encoder kpca-pq makes."
+            f"Fix: leave {option('relaxed')} out, or search codes that "
+            f"{command('encode', encoder='kpca-pq')} makes."
         )
 
 
@@ -322,5 +328,5 @@ def check_bounds(codes: CodeStore) -> None:
         raise InputError(
             f"{codes.where} holds codes of {made}, which bound no score: expected codes of "
             "kpca-pq, pca-pq or pq with proofs, a store of bounds, or vectors. "
-            "Fix: mercore encode VECTORS CODES --encoder kpca-pq"
+            f"Fix: {command('encode', 'VECTORS', 'CODES', encoder='kpca-pq')}"
         )

@@ -29,6 +29,7 @@ from mercore.stores.location.publish import publish_output
 from mercore.stores.location.resolve import real_path, refuse_url
 from mercore.stores.rows import open_rows
 from mercore.stores.vectors import original_ids
+from mercore.stores.wording import option
 
 Points = NDArray[np.float32]
 
@@ -55,15 +56,18 @@ class ExportOptions(VerbOptions):
         queries, points = self.queries, self.points
         if (queries is None) != (points is None):
             raise InputError(
-                "--queries and --points go together: found one of them. Fix: name both, or neither."
+                f"{option('queries')} and {option('points')} go together: found one of them. "
+                f"Fix: name both, or neither."
             )
-        self.check_distinct({"--queries": queries, "--points": points})
+        self.check_distinct({option("queries"): queries, option("points"): points})
         if points is not None:  # a killed export may have written them
             self._check_writable(points, replace=True)
 
     def check_path(self, target: str) -> None:
         """Refuse an index that cannot be written, or that exists without ``force``."""
-        self.check_distinct({"INDEX": target, "--queries": self.queries, "--points": self.points})
+        self.check_distinct(
+            {"INDEX": target, option("queries"): self.queries, option("points"): self.points}
+        )
         self._check_writable(target, replace=self.force)
 
     @staticmethod
@@ -125,7 +129,12 @@ def open_export(codes: str, index: str, options: ExportOptions) -> ExportTask:
         If the index or other points exist already, or cannot be written.
     """
     options.check_distinct(
-        {"CODES": codes, "INDEX": index, "--queries": options.queries, "--points": options.points}
+        {
+            "CODES": codes,
+            "INDEX": index,
+            option("queries"): options.queries,
+            option("points"): options.points,
+        }
     )
     options.check()
     options.check_path(index)

@@ -1,9 +1,7 @@
 """``mercore index``: sorted orders of binary codes; parts that are there already are kept."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from mercore.jobs.options import Report, check_whole
 from mercore.jobs.progress import progress
@@ -12,13 +10,14 @@ from mercore.jobs.resources.execution import Execution
 from mercore.jobs.resources.limits import check_budget, fits, taken_at, workers_within
 from mercore.jobs.verbs.info import describe_orders
 from mercore.jobs.verbs.inputs import VerbOptions, exclusive
-from mercore.jobs.verbs.resuming import begun, check_target, restored
+from mercore.jobs.verbs.resuming import begun, restored
 from mercore.pipeline.orders.build import runs_of, sort_bytes
 from mercore.pipeline.orders.plan import OrderPlan, order_count, plan_orders
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
+from mercore.stores.errors import ExistsError
 from mercore.stores.location.resolve import location_of
-from mercore.stores.orders import OrderStore, create_or_resume, open_order_store, resume
+from mercore.stores.orders import OrderStore
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +30,6 @@ class IndexOptions(VerbOptions):
     part_rows: int | None = None
     execution: Execution = Execution(threads_option="workers")  # noqa: RUF009 - it is frozen
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line."""
-        return super().from_values({"workers": None, **values})
-
     def check(self) -> None:
         """Refuse numbers out of range."""
         check_whole(orders=self.orders, random_state=self.random_state, part_rows=self.part_rows)
@@ -44,7 +38,7 @@ class IndexOptions(VerbOptions):
 
     def check_path(self, target: str) -> None:
         """Refuse a path at which no store can be made."""
-        check_target(target, open_order_store, "sorted orders")
+        begun(target, OrderStore)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +84,25 @@ class IndexTask:
         execution = self.execution
         size = sum(order_store_bytes(self.plan).values())
         there = location_of(self.store).stored_bytes()
-        check_disk("indexing", self.store, size - there, "fewer --orders")
+        check_disk("indexing", self.store, size - there, f"fewer {option('orders')}")
         needed = self.needed(execution, 1)
         check_budget(
-            "indexing", needed, execution.memory, "a smaller --part-rows" + execution.or_fewer
+            "indexing",
+            needed,
+            execution.memory,
+            f"a smaller {option('part_rows')}" + execution.or_fewer,
         )
 
     def run(self) -> Report:
         """Sort the parts that are missing or wrong; return a description of the orders."""
-        from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
+        from mercore.jobs.cluster.connect import connect  # Dask loads when it is used
         from mercore.jobs.cluster.sort_orders import sort_orders
 
         self.check_limits()
         began, plan, execution = time.perf_counter(), self.plan, self.execution
         with exclusive(self.store) as lease, connect(execution) as client:
-            store = resume(self.store, plan.spec, plan.unfitted) or self._created()
+            there = OrderStore.begun(self.store)
+            store = there.resumed(plan.spec, plan.unfitted) if there else self._created()
             undone = restored(store, lambda: plan.model)
             if undone:
                 with progress("index", len(undone), "parts") as advance:
@@ -119,29 +117,24 @@ class IndexTask:
 
     def _created(self) -> OrderStore:
         """Make an empty store of the orders."""
-        location_of(self.store).check_new()
         plan = self.plan
         paths = plan.codes.source_paths
         source = next((path for path in paths if location_of(path).exists()), paths[0])
-        return create_or_resume(self.store, plan.spec, plan.layout, plan.model, source_path=source)
+        return OrderStore.create(self.store, plan.spec, plan.layout, plan.model, source_path=source)
 
 
-def refuse_grown(codes: CodeStore, store: str) -> None:
+def refuse_grown(codes: CodeStore, orders: OrderStore) -> None:
     """Refuse sorted orders of codes that have grown since: orders cannot grow.
 
     Raises
     ------
     ExistsError
-        If ``store`` holds such orders.
+        If they are such orders.
     """
-    try:
-        orders = open_order_store(store)
-    except (NotFoundError, FormatError):
-        return
     if orders.spec.codes in {state["digest"] for state in codes.store.layout.grown_from}:
         raise ExistsError(
-            f"{store} holds sorted orders of the first {orders.rows:,} of {codes.rows:,} codes: "
-            f"{codes.where} has grown, and sorted orders cannot grow. "
+            f"{orders.where} holds sorted orders of the first {orders.rows:,} of {codes.rows:,} "
+            f"codes: {codes.where} has grown, and sorted orders cannot grow. "
             f"Fix: mercore index {codes.where} NEW_PATH"
         )
 
@@ -156,6 +149,8 @@ def open_index(codes: str, store: str, options: IndexOptions) -> IndexTask:
         random_state=options.random_state,
         part_rows=options.part_rows,
     )
-    refuse_grown(opened, store)
-    begun(store, lambda: resume(store, plan.spec, plan.unfitted))
+    orders = begun(store, OrderStore)
+    if orders is not None:
+        refuse_grown(opened, orders)
+        orders.resumed(plan.spec, plan.unfitted)
     return IndexTask(plan=plan, store=store, options=options)

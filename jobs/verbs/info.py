@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 from mercore.jobs.options import Report, refuse_unused
-from mercore.jobs.verbs.inputs import VerbOptions, VerbTask, kind_of
+from mercore.jobs.verbs.inputs import VerbOptions, VerbTask
 from mercore.pipeline.kernels import is_custom, kernel_from_spec
 from mercore.pipeline.linear_map import map_of
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.formats import check_format, open_source
 from mercore.stores.orders import KIND as ORDERS
-from mercore.stores.orders import OrderStore, open_order_store
+from mercore.stores.orders import OrderStore
 from mercore.stores.results.hdf5 import split_dataset
 from mercore.stores.results.recognise import describe_results
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import KIND as VECTORS
-from mercore.stores.vectors import VectorStore, open_vector_store
+from mercore.stores.vectors import VectorStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +30,20 @@ class InfoOptions(VerbOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InfoTask(VerbTask):
-    """A store or file, its kind, and the name of a file's format if the user gave one."""
+    """The path of a store or a file; the open store, or None; and the format that the user gave."""
 
     path: str
-    kind: str
+    store: VectorStore | CodeStore | OrderStore | None
     format: str | None
 
     def run(self) -> Report:
         """Return the description."""
-        if self.kind == "codes":
-            return describe_codes(open_code_store(self.path))
-        if self.kind == ORDERS:
-            return describe_orders(open_order_store(self.path))
-        if self.kind == VECTORS:
-            return describe_vectors(open_vector_store(self.path))
+        if isinstance(self.store, CodeStore):
+            return describe_codes(self.store)
+        if isinstance(self.store, OrderStore):
+            return describe_orders(self.store)
+        if self.store is not None:
+            return describe_vectors(self.store)
         results = describe_results(self.path, self.format)
         if results is not None:
             return results
@@ -66,10 +67,10 @@ def open_info(store: str, options: InfoOptions = InfoOptions()) -> InfoTask:
         If there is nothing, or the format is unknown or of no use.
     """
     options.check()
-    kind = kind_of(split_dataset(store)[0])
-    if kind != "foreign":
-        refuse_unused(f"{store} is a store of {kind}", format=options.format)
-    return InfoTask(path=store, kind=kind, format=options.format)
+    opened = open_stored(split_dataset(store)[0])
+    if opened is not None:
+        refuse_unused(f"{store} is a store of {opened.kind}", format=options.format)
+    return InfoTask(path=store, store=opened, format=options.format)
 
 
 def describe_vectors(vectors: VectorStore) -> Report:

@@ -27,6 +27,7 @@ from mercore.stores.location.resolve import Where, expand_home, location_of
 from mercore.stores.part_store.compressors import check_compressor
 from mercore.stores.vector_writer import VectorAppender, VectorWriter, ready_to_grow
 from mercore.stores.vectors import VectorStore, open_vector_store
+from mercore.stores.wording import option
 
 Given = Path | AnyRows  # one source
 
@@ -184,7 +185,7 @@ def print_repeated(vectors: VectorStore, number: int) -> None:
     last = first + sum(each["rows"] for each in sources) - 1
     echo(
         f"{vectors.where} has these rows already, as ids {first:,} to {last:,} from {names}. "
-        "Nothing is appended; --again appends them once more.",
+        f"Nothing is appended; {option('again')} appends them once more.",
         err=True,
     )
 
@@ -196,7 +197,8 @@ def print_bad_rows(vectors: VectorStore, nan_before: int, infinite_before: int) 
     if nan or infinite:
         echo(
             f"{vectors.where}: {nan:,} of the new rows hold NaN and {infinite:,} hold infinity, "
-            "which no kernel takes. Fix: ingest the source into a new store with --drop-bad-rows.",
+            f"which no kernel takes. Fix: ingest the source into a new store with "
+            f"{option('drop_bad_rows')}.",
             err=True,
         )
 
@@ -272,7 +274,7 @@ def _path(given: Given) -> AnyRows:
 
 
 def _described(source: Source) -> list[dict[str, Any]]:
-    """Return what a grown store states of each source of an append."""
+    """Return the entries of a grown store about the sources of an append."""
     return [
         {"source": each.name, "fingerprint": each.fingerprint(), "rows": each.shape[0]}
         for each in sources_of(source)

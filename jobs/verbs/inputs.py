@@ -1,45 +1,34 @@
 """Inputs of several verbs: kernels, the kind of a store, leases, and the executor of a search."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, cast, get_type_hints
+from typing import Any, Protocol
 
 from mercore.jobs.custom_kernel import checked_custom, load_custom
 from mercore.jobs.notices import echo
 from mercore.jobs.options import names_file, scale_of
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.pipeline.kernels import KINDS, MEDIAN, Kernel, canonical_name, make_kernel
 from mercore.pipeline.kernels.transform import Transformed
 from mercore.pipeline.linear_map import LinearMap
 from mercore.pipeline.search.choose_gamma import median_gamma
 from mercore.pipeline.search.executor import Executor
-from mercore.stores.errors import InputError, NotFoundError
-from mercore.stores.formats import split_member
+from mercore.stores.errors import InputError
 from mercore.stores.formats.linear_map import read_linear_map
 from mercore.stores.location.protocol import LeaseHandle
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.header import open_header
-from mercore.stores.rows import is_store
+from mercore.stores.rows import open_stored
 from mercore.stores.vectors import Vectors
+from mercore.stores.wording import option, setting
 
 
 class VerbOptions:
-    """Options of a verb: a frozen dataclass whose fields are named as the command's options."""
+    """The options of a verb, which a frozen dataclass holds."""
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the options of a command line; an option that is None has its default."""
-        given: dict[str, Any] = {}
-        types = get_type_hints(cls)
-        for field in fields(cast("Any", cls)):
-            group = getattr(types[field.name], "from_values", None)  # KernelOptions or Execution
-            if group is not None:
-                given[field.name] = group(values)
-            elif values.get(field.name) is not None:
-                given[field.name] = values[field.name]
-        return cls(**given)
+    def check(self) -> None:
+        """Refuse options without opening a source; by default nothing does."""
 
     def check_path(self, target: str) -> None:
         """Refuse a path that the verb could not write; by default nothing does."""
@@ -69,14 +58,6 @@ class KernelOptions:
     gamma: float | str | None = None
     transform: float | str | None = None
     linear_map: str | None = None
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the kernel that the options of a command name."""
-        name, gamma, transform, linear_map = (
-            cast("Any", values.get(key)) for key in ("kernel", "gamma", "transform", "linear_map")
-        )
-        return cls(name=name, gamma=gamma, transform=transform, linear_map=linear_map)
 
     @property
     def file(self) -> str | None:
@@ -108,13 +89,16 @@ class KernelOptions:
             return False
         if self.file or (self.name and not KINDS[canonical_name(self.name)].takes_gamma):
             raise InputError(
-                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave --gamma out."
+                f"kernel {self.name} takes no gamma: found {MEDIAN}. Fix: leave "
+                f"{option('gamma')} out."
             )
         return bool(self.name)
 
     def _make(self, custom: Any, gamma: Any) -> Kernel:  # noqa: ANN401
         if not self.name:
-            raise InputError(f"kernel is {self.name!r}: expected a name. Fix: --kernel chi2")
+            raise InputError(
+                f"kernel is {self.name!r}: expected a name. Fix: {setting(kernel='chi2')}"
+            )
         scale = scale_of(self.transform)
         return make_kernel(self.name, gamma=gamma, transform=scale, custom=custom)
 
@@ -138,11 +122,11 @@ class KernelOptions:
         }
         if given["gamma"] == MEDIAN and has["gamma"] is not None:
             given["gamma"] = None
-        for option, value in given.items():
-            if value is not None and value != has[option]:
+        for name, value in given.items():
+            if value is not None and value != has[name]:
                 raise InputError(
-                    f"{where} has {option} {'none' if has[option] is None else has[option]}: found "
-                    f"--{option} {value}. Fix: leave --{option} out."
+                    f"{where} has {name} {'none' if has[name] is None else has[name]}: found "
+                    f"{setting(**{name: value})}. Fix: leave {option(name)} out."
                 )
 
 
@@ -156,19 +140,15 @@ def gamma_of(gamma: float | str | None) -> float | str | None:
     """
     if isinstance(gamma, str) and gamma != MEDIAN:
         raise InputError(
-            f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: --gamma {MEDIAN}"
+            f"gamma is {gamma!r}: expected a number, or {MEDIAN}. Fix: {setting(gamma=MEDIAN)}"
         )
     return gamma
 
 
 def kind_of(store: str) -> str:
-    """Return "codes", "vectors" or "foreign"."""
-    location = location_of(store)
-    if is_store(location):
-        return open_header(location).kind
-    if not location.exists() and split_member(store)[1] is None:
-        raise NotFoundError(f"{store} does not exist: expected a store. Fix: check the path.")
-    return "foreign"
+    """Return "codes", "orders", "vectors" or "foreign"."""
+    opened = open_stored(store)
+    return "foreign" if opened is None else opened.kind
 
 
 def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
@@ -177,7 +157,9 @@ def exclusive(where: Where) -> AbstractContextManager[LeaseHandle]:
 
 
 @contextmanager
-def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[Executor | None]:
+def executor_for(
+    execution: Execution, paths: WorkerPaths, size: SearchSize
+) -> Iterator[Executor | None]:
     """Yield the executor of a search, or None for threads of this process.
 
     Processes share the cache of the load; each worker of a cluster has all of it.
@@ -188,6 +170,6 @@ def executor_for(execution: Execution, stores: Stores, load: Load) -> Iterator[E
     from mercore.jobs.cluster.client import connect  # Dask takes half a second to load
     from mercore.jobs.cluster.search_parts import searching
 
-    load = load._replace(cache_bytes=load.cache_bytes // (execution.processes or 1))
-    with connect(execution) as client, searching(client, stores, load) as executor:
+    size = size._replace(cache_bytes=size.cache_bytes // (execution.processes or 1))
+    with connect(execution) as client, searching(client, paths, size) as executor:
         yield executor

@@ -1,13 +1,12 @@
 """The options of labels, with which hits are evaluated as votes of a classifier."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
 
 from mercore.jobs.options import check_whole, refuse_unused
 from mercore.pipeline.measures.recognition import NEIGHBOURS, Classifier
 from mercore.stores.errors import InputError
 from mercore.stores.formats.labels import AnyLabels, open_labels
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,19 +17,13 @@ class LabelOptions:
     query_labels: AnyLabels | None = None
     neighbours: int | None = None
 
-    @classmethod
-    def from_values(cls, values: Mapping[str, object]) -> Self:
-        """Return the labels that the options of a command name."""
-        names = ("labels", "query_labels", "neighbours")
-        labels, queries, neighbours = (cast("Any", values.get(name)) for name in names)
-        return cls(labels=labels, query_labels=queries, neighbours=neighbours)
-
     def check(self) -> None:
         """Refuse labels of rows or queries alone, and neighbours without labels."""
         check_whole(neighbours=self.neighbours)
         if (self.labels is None) != (self.query_labels is None):
             raise InputError(
-                "--labels and --query-labels go together: found one of them. Fix: name both, or "
+                f"{option('labels')} and {option('query_labels')} go together: found one of "
+                f"them. Fix: name both, or "
                 "neither."
             )
         if self.labels is None:

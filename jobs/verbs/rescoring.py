@@ -21,6 +21,7 @@ from mercore.stores.formats.source import Source
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.vectors import Vectors, original_ids, stored_rows
+from mercore.stores.wording import option, setting
 
 BATCH = 4096  # queries that are scored at once
 
@@ -104,10 +105,11 @@ def open_near_pairs(
     if not isinstance(spec, Bits):
         raise InputError(
             f"{codes} holds codes of {spec.name}: expected binary codes, which have a Hamming "
-            "distance. Fix: name codes of an encoder such as klsh, or leave --overlap out."
+            f"distance. Fix: name codes of an encoder such as klsh, or leave {option('overlap')} "
+            f"out."
         )
     check_source(vectors, store)
-    check_range("overlap", radius, (0, spec.n_bits), "--overlap 3", why=", the bits of a code")
+    check_range("overlap", radius, (0, spec.n_bits), setting(overlap=3), why=", the bits of a code")
     return NearPairs(
         distances=hamming_distances(hits, spec.n_bits),
         radius=radius,

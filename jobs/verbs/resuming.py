@@ -6,68 +6,32 @@ from typing import Any, NamedTuple, TypeVar
 from numpy.typing import NDArray
 
 from mercore.jobs.notices import echo
-from mercore.stores.codes import open_code_store
-from mercore.stores.derived import DerivedStore
-from mercore.stores.errors import ExistsError, FormatError, NotFoundError
-from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.growth import finish_growth, is_finished
+from mercore.stores.codes import CodeStore
+from mercore.stores.errors import ExistsError
+from mercore.stores.location.resolve import location_of
+from mercore.stores.part_backed_store import PartBackedStore
+from mercore.stores.part_store.growth import finish_growth
 from mercore.stores.vectors import State, Vectors
 
-Store = TypeVar("Store", bound=DerivedStore)
+Store = TypeVar("Store", bound=PartBackedStore)
 
 
-def open_begun(
-    path: str, open_store: Callable[[Where], Store], holds: str, wanted: str | None = None
-) -> Store | None:
-    """Open the store of a kind at ``path``, or return None if nothing exists there.
-
-    Parameters
-    ----------
-    open_store : opens a store of the kind
-    holds, wanted : what such a store holds, and what the verb would go on with, for the message
+def begun(path: str, kind: type[Store]) -> Store | None:
+    """Open the store of a kind that is begun at ``path``; None if a new one can be made there.
 
     Raises
     ------
     ExistsError
         If something else exists there.
-    """
-    try:
-        return open_store(path)
-    except NotFoundError:
-        return None
-    except FormatError:
-        raise ExistsError(
-            f"{path} exists and holds no {holds}: expected {wanted or holds} that are begun, or "
-            "a new path. Fix: name another."
-        ) from None
-
-
-def check_target(path: str, open_store: Callable[[Where], Store], holds: str) -> None:
-    """Refuse a path that holds no store of a kind, or at which no store can be made."""
-    if open_begun(path, open_store, holds) is None:
-        location_of(path).check_new()
-
-
-def begun(path: Where, resume: Callable[[], Store | None]) -> Store | None:
-    """Return the store at ``path`` that can be resumed, or None if a new one can be made there.
-
-    Parameters
-    ----------
-    resume : opens a store of the wanted spec, or returns None if nothing exists
-
-    Raises
-    ------
-    ExistsError
-        If something else exists there; the message names the difference.
     StorageError
         If no store can be made there.
     """
-    store = resume()
+    store = kind.begun(path)
     if store is None:
         try:
             location_of(path).check_new()
         except ExistsError:  # another process has just made it
-            store = resume()
+            store = kind.begun(path)
             if store is None:
                 raise
     return store
@@ -84,14 +48,12 @@ class CodeStates(NamedTuple):
     part_rows: int | None = None
 
 
-def code_states(path: Where, vectors: Vectors) -> CodeStates:
-    """Return the states of ``vectors`` that codes at ``path`` went through; none if there are none.
+def code_states(codes: CodeStore | None, vectors: Vectors) -> CodeStates:
+    """Return the states of ``vectors`` that codes went through.
 
-    Codes of other vectors have none: ``resume`` refuses them.
+    Codes of other vectors have none: ``resumed`` refuses them.
     """
-    try:
-        codes = open_code_store(path)
-    except (NotFoundError, FormatError):
+    if codes is None:
         return CodeStates()
     rows = [state["rows"] for state in codes.store.layout.grown_from]
     grow = codes.spec.source != vectors.fingerprint
@@ -105,7 +67,7 @@ def code_states(path: Where, vectors: Vectors) -> CodeStates:
     return CodeStates(tuple(known[each] for each in rows), grow, codes.store.layout.part_rows)
 
 
-def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[int]:
+def restored(store: PartBackedStore, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[int]:
     """Restore the files beside the parts, print what is wrong, and return the parts to do.
 
     Parameters
@@ -113,8 +75,7 @@ def restored(store: DerivedStore, fit: Callable[[], dict[str, NDArray[Any]]]) ->
     fit : makes the model, if the stored one is damaged
     """
     store.store.sweep()
-    if not is_finished(store.store):
-        finish_growth(store.store)
+    finish_growth(store.store)
     for key in store.restore(fit):
         echo(f"writing {key} again: it was missing or damaged", err=True)
     undone = store.undone_parts()

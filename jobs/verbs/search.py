@@ -10,7 +10,7 @@ from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
 from mercore.jobs.resources.limits import search_bytes
 from mercore.jobs.verbs.exact import open_exact
-from mercore.jobs.verbs.inputs import executor_for, kind_of
+from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.search_orders import open_order_search
 from mercore.jobs.verbs.search_task import (
     SearchOptions,
@@ -26,9 +26,10 @@ from mercore.pipeline.search.batch_search import (
     search_vector_store,
 )
 from mercore.stores.errors import InputError
-from mercore.stores.orders import KIND as ORDERS
+from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits
-from mercore.stores.rows import AnyQueries, is_store
+from mercore.stores.rows import AnyQueries, open_stored
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class ScanTask(SearchTask):
         with (
             threadpool_limits(1),
             progress("search", nq, "queries") as advance,
-            executor_for(self.execution, self.stores(self.kernel), self.load) as executor,
+            executor_for(self.execution, self.paths(self.kernel), self.size) as executor,
         ):
             settings = replace(self.settings, executor=executor)
             if self.codes is not None:
@@ -79,22 +80,24 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
     options.check()
     options.check_out(queries)
     _refuse_swapped(store, queries)
-    if kind_of(store) == ORDERS:
-        return open_order_search(store, queries, options)
+    stored = open_stored(store)
+    if isinstance(stored, OrderStore):
+        return open_order_search(store, stored, queries, options)
     refuse_unused(f"{store} holds no sorted orders", neighbours=options.neighbours)
+    opened = open_searched(store, stored, options)
     if options.with_bounds:
-        return open_exact(store, queries, options)
-    opened = open_searched(store, options)
+        return open_exact(store, opened, queries, options)
     codes, vectors, kernel = opened.codes, opened.vectors, opened.kernel
     if codes is None:
         if options.rerank:
             raise InputError(
-                f"{store} holds vectors, which have true scores already. Fix: leave --rerank out."
+                f"{store} holds vectors, which have true scores already. Fix: leave "
+                f"{option('rerank')} out."
             )
     elif options.rerank:
         vectors = open_source_vectors(codes, options.vectors)
     else:
-        refuse_unused("the vectors are only read to --rerank", vectors=options.vectors)
+        refuse_unused(f"the vectors are only read to {option('rerank')}", vectors=options.vectors)
         print_growth(codes)
     task = ScanTask(
         store=store,
@@ -117,8 +120,9 @@ def open_search(store: str, queries: AnyQueries, options: SearchOptions) -> Sear
 def _refuse_swapped(store: str, queries: AnyQueries) -> None:
     """Refuse a file as the store if a store that can be searched stands where queries do."""
     file = os.path.isfile(store)  # noqa: PTH113 - pathlib raises for a folder without permission
-    if isinstance(queries, str) and file and is_store(queries):
+    stored = open_stored(queries) if isinstance(queries, str) and file else None
+    if stored is not None:
         raise InputError(
-            f"{store} is a file and {queries} is a store of {kind_of(queries)}: expected the store "
+            f"{store} is a file and {queries} is a store of {stored.kind}: expected the store "
             f"first. Fix: mercore search {queries} {store}"
         )

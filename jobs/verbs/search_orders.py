@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.options import Report, refuse_unused
 from mercore.jobs.progress import progress
-from mercore.jobs.resources.execution import Stores
+from mercore.jobs.resources.execution import WorkerPaths
 from mercore.jobs.resources.limits import order_search_bytes
 from mercore.jobs.verbs.inputs import executor_for
 from mercore.jobs.verbs.search_task import SearchOptions, SearchTask, open_source_vectors
@@ -19,7 +19,7 @@ from mercore.pipeline.linear_map import map_of, mapped_source
 from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import SearchSettings, check_queries
 from mercore.pipeline.search.sublinear import search_order_store
-from mercore.stores.orders import OrderStore, open_order_store
+from mercore.stores.orders import OrderStore
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import AnyQueries, open_rows
 from mercore.stores.vectors import Vectors
@@ -36,9 +36,9 @@ class OrderTask(SearchTask):
     vectors: Vectors
     neighbours: int
 
-    def stores(self, kernel: Kernel) -> Stores:
+    def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens."""
-        return replace(super().stores(kernel), orders=self.orders.where)
+        return replace(super().paths(kernel), orders=self.orders.where)
 
     @property
     def scanned_bytes(self) -> int:
@@ -67,7 +67,7 @@ class OrderTask(SearchTask):
         with (
             threadpool_limits(1),
             progress("search", self.queries.shape[0], "queries") as advance,
-            executor_for(self.execution, self.stores(self.kernel), self.load) as executor,
+            executor_for(self.execution, self.paths(self.kernel), self.size) as executor,
         ):
             settings = replace(self.settings, executor=executor)
             found = search_order_store(
@@ -89,7 +89,9 @@ class OrderTask(SearchTask):
         return report, found.hits
 
 
-def open_order_search(store: str, queries: AnyQueries, options: SearchOptions) -> OrderTask:
+def open_order_search(
+    store: str, orders: OrderStore, queries: AnyQueries, options: SearchOptions
+) -> OrderTask:
     """Open the inputs of a search of sorted orders, and check them.
 
     Raises
@@ -104,7 +106,6 @@ def open_order_search(store: str, queries: AnyQueries, options: SearchOptions) -
         relaxed=options.relaxed,
     )
     refuse_unused(f"{store} has its kernel already", linear_map=options.kernel.linear_map)
-    orders = open_order_store(store)
     custom = custom_kernel_of(orders, options.kernel.name)
     each = orders.orders * 2 * (1 + (options.neighbours or 0))
     batch = options.batch or min(BATCH, max(1, CANDIDATES // each))

@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 from mercore.jobs.custom_kernel import custom_kernel_of
 from mercore.jobs.notices import echo
 from mercore.jobs.options import Report, check_whole, refuse_unused
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.jobs.resources.limits import AT_ONCE, INTERPRETER_BYTES, check_budget, fitted, taken_at
-from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions, kind_of
+from mercore.jobs.verbs.inputs import KernelOptions, VerbOptions
 from mercore.pipeline.encode import check_domain
 from mercore.pipeline.encoders.encoder import check_range
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import LinearMap, map_of, mapped_source, mapped_vectors
 from mercore.pipeline.search.batch_search import SearchSettings, check_source
-from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.codes import CodeStore
 from mercore.stores.errors import InputError, MercoreError, NotFoundError
 from mercore.stores.formats.source import Source
 from mercore.stores.orders import OrderStore
 from mercore.stores.part_store.header import open_header
 from mercore.stores.results.hits import Hits, certificate_path, check_hits_path, write_hits
 from mercore.stores.results.partial_answers import is_unfinished
-from mercore.stores.rows import AnyQueries, open_rows, open_vectors
-from mercore.stores.vectors import EarlierVectors, Vectors
+from mercore.stores.rows import AnyQueries, Stored, open_rows, open_vectors
+from mercore.stores.vectors import EarlierVectors, Vectors, VectorStore
+from mercore.stores.wording import option, setting
 
 DEFAULT_BATCH = 1024
 DEFAULT_K = 100
@@ -55,10 +56,10 @@ class SearchOptions(VerbOptions):
         """Refuse contradictions, and a file of hits that cannot be written."""
         if not self.out:
             unused = {"hits_format": self.hits_format, "force": self.force or None}
-            refuse_unused("without --out no file is written", **unused)
+            refuse_unused(f"without {option('out')} no file is written", **unused)
         check_whole(k=self.k, rerank=self.rerank, batch=self.batch, neighbours=self.neighbours)
         if self.neighbours is not None:
-            check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), "--neighbours 4")
+            check_range("neighbours", self.neighbours, (0, MAX_NEIGHBOURS), setting(neighbours=4))
         self.execution.check()
         self.check_out()
 
@@ -94,10 +95,10 @@ class SearchOptions(VerbOptions):
             return int(self.k)
         limits = {"the store has no more rows": rows}
         if self.rerank is not None:
-            limits["--rerank scores no more"] = max(1, int(self.rerank))
+            limits[f"{option('rerank')} scores no more"] = max(1, int(self.rerank))
         why, most = min(limits.items(), key=lambda limit: limit[1])
         if most < DEFAULT_K:
-            echo(f"-k is {most}, as {why}", err=True)
+            echo(f"{option('k')} is {most}, as {why}", err=True)
         return min(DEFAULT_K, most)
 
 
@@ -127,17 +128,21 @@ class Opened(NamedTuple):
         return mapped_source(open_rows(queries), self.linear_map)
 
 
-def open_searched(store: str, options: SearchOptions) -> Opened:
+def open_searched(store: str, stored: Stored | None, options: SearchOptions) -> Opened:
     """Open codes, which have their kernel, or vectors, which need one; refuse options without use.
+
+    Parameters
+    ----------
+    stored : the store that lies at the path ``store``; None if a foreign array does
 
     Raises
     ------
     MercoreError
-        If the store does not exist, or the kernel does not fit it.
+        If it holds neither codes nor vectors, or the kernel does not fit it.
     """
     kernel = options.kernel
-    if kind_of(store) == "codes":
-        codes = open_code_store(store)
+    if isinstance(stored, CodeStore):
+        codes = stored
         custom = custom_kernel_of(codes, kernel.name)
         refuse_unused(f"{store} has its kernel already", linear_map=kernel.linear_map)
         of_codes = kernel_from_spec(codes.spec.kernel, custom)
@@ -145,11 +150,12 @@ def open_searched(store: str, options: SearchOptions) -> Opened:
         return Opened(codes, None, of_codes, custom, map_of(codes))
     refuse_unused(f"{store} is the vectors", vectors=options.vectors)
     linear_map = kernel.open_map()
-    vectors = mapped_vectors(open_vectors(store), linear_map)
+    rows = stored if isinstance(stored, VectorStore) else open_vectors(store)
+    vectors = mapped_vectors(rows, linear_map)
     if not kernel.name:
         raise InputError(
             f"{vectors.where} holds vectors, and a search of vectors needs a kernel: found "
-            "none. Fix: --kernel chi2"
+            f"none. Fix: {setting(kernel='chi2')}"
         )
     opened = kernel.open(vectors)
     check_domain(vectors, opened)
@@ -176,8 +182,8 @@ def open_source_vectors(
     found = next((each for each in errors if not isinstance(each, NotFoundError)), errors[0])
     if isinstance(found, NotFoundError):
         raise NotFoundError(
-            f"{str(found).removesuffix('.')}. {codes.where} was encoded from it: name its new "
-            "path with --vectors."
+            f"{found.message.removesuffix('.')}. {codes.where} was encoded from it: name its new "
+            f"path with {option('vectors')}."
         )
     raise found
 
@@ -207,12 +213,12 @@ def print_growth(codes: CodeStore) -> None:
 
 
 def _grown(vectors: str, rows: int, codes: CodeStore | OrderStore) -> str:
-    """Return that vectors have grown since codes were made."""
+    """Return the sentence about vectors that have grown since codes were made of them."""
     return f"{vectors} has {rows:,} rows, and {codes.where} was made of the first {codes.rows:,}:"
 
 
 def _renewal(codes: CodeStore | OrderStore) -> str:
-    """Return what brings codes or sorted orders to the rows that their vectors have now."""
+    """Return the command that updates codes or sorted orders to the new rows."""
     if isinstance(codes, CodeStore):
         paths = shlex.join([codes.source_path, codes.where])
         return f"mercore encode {paths}, with the options of before."
@@ -277,7 +283,7 @@ class SearchTask(ABC):
 
     def check_limits(self) -> None:
         """Refuse a search that takes more memory than it may."""
-        fix = "a smaller --batch" + self.execution.or_fewer
+        fix = f"a smaller {option('batch')}" + self.execution.or_fewer
         check_budget("searching", self.needed, self.execution.memory, fix)
 
     @property
@@ -306,9 +312,9 @@ class SearchTask(ABC):
             return sum(scanned.stored_bytes.values())
         return scanned.rows * scanned.dims * scanned.dtype.itemsize
 
-    def stores(self, kernel: Kernel) -> Stores:
+    def paths(self, kernel: Kernel) -> WorkerPaths:
         """Return the stores that each remote worker opens."""
-        return Stores(
+        return WorkerPaths(
             kernel=kernel.spec(),
             codes=self.codes.where if self.codes else None,
             vectors=self.vectors.where if self.vectors else None,
@@ -317,10 +323,12 @@ class SearchTask(ABC):
         )
 
     @property
-    def load(self) -> Load:
+    def size(self) -> SearchSize:
         """The size of the search, for remote workers."""
         settings = self.settings
-        return Load(self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window)
+        return SearchSize(
+            self.queries.shape[0], settings.batch, settings.cache_bytes, settings.window
+        )
 
     def report(self, seconds: float) -> Report:
         """Return the entries that the reports of all searches share."""

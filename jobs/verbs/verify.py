@@ -29,6 +29,7 @@ from mercore.stores.results.hits import AnyHits, Hits, check_format, open_hits
 from mercore.stores.rows import open_rows, open_vectors
 from mercore.stores.spec import canonical_json
 from mercore.stores.vectors import Vectors, original_ids, stored_rows
+from mercore.stores.wording import command, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +181,7 @@ def _first(hits: Hits, k: int | None, named: str) -> Hits:
     if k is not None and not 1 <= k <= most:
         raise InputError(
             f"k is out of range: found {k}, expected 1 to {most}, the ids per query in {named}. "
-            "Fix: leave -k out."
+            f"Fix: leave {option('k')} out."
         )
     return Hits(scores=None if hits.scores is None else hits.scores[:, :k], ids=hits.ids[:, :k])
 
@@ -219,6 +220,6 @@ def _bounds(path: str | None, vectors: Vectors, kernel: Kernel) -> CodeStore | N
             ours += f", to which rows were appended after {codes.rows:,}"
         raise InputError(
             f"{path} holds bounds of other data: found {theirs}, expected {ours}. "
-            f"Fix: mercore encode {vectors.where} BOUNDS --encoder bound"
+            f"Fix: {command('encode', vectors.where, 'BOUNDS', encoder='bound')}"
         )
     return codes

@@ -58,11 +58,15 @@ class CustomKernel(Kernel):
         """``file``, without its folder, and the ``digest`` of its text."""
         return {"file": self.declared.file, "digest": self.declared.digest}
 
-    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
-        """Return rows normalised as the file declares: to sum one, to unit norm, or not at all."""
+    def checked(self, rows: Rows, first: int, label: str) -> Float64:
+        """Return the rows, float64[n, d], if all lie in the domain of the normalisation."""
         kind = self.declared.rows
         domain = Domain(self.declared.file, signed=kind != "l1", zero_rows=kind == "raw")
-        values = preparation.checked(rows, domain, first=first, label=label)
+        return preparation.checked(rows, domain, first=first, label=label)
+
+    def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
+        """Return rows normalised as the file declares: to sum one, to unit norm, or not at all."""
+        kind, values = self.declared.rows, self.checked(rows, first, label)
         if kind == "l1":
             return preparation.l1_normalised(values)
         return preparation.l2_normalised(values) if kind == "l2" else values

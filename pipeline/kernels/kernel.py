@@ -86,6 +86,10 @@ class Kernel(ABC):
         return {}
 
     @abstractmethod
+    def checked(self, rows: Rows, first: int, label: str) -> Float64:
+        """Check the domain as ``prepare`` does, and return the rows as they are, float64[n, d]."""
+
+    @abstractmethod
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Check the domain and return the normalised rows, float64[n, d].
 

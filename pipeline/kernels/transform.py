@@ -39,6 +39,10 @@ class Transformed(Kernel):
         """Return the scores of this kernel."""
         return self._apply(self.kernel.from_ranking(scores))
 
+    def checked(self, rows: Rows, first: int, label: str) -> Float64:
+        """Check the domain of κ."""
+        return self.kernel.checked(rows, first, label)
+
     def prepare(self, rows: Rows, *, first: int = 0, label: str = "row") -> Float64:
         """Return the rows as κ prepares them."""
         return self.kernel.prepare(rows, first=first, label=label)

@@ -106,20 +106,15 @@ def search_code_store(
 
     Parameters
     ----------
-    vectors : the rows that were encoded; needed for reranking
+    queries, settings : as ``check_queries`` and ``SearchSettings.check`` accept them
+    vectors : the rows that were encoded, as ``check_source`` accepts them; needed for reranking
 
     Raises
     ------
-    InputError, ShapeError
-        If the settings or the queries do not fit the store.
     IntegrityError
         If a byte of the store differs from the one written; no result is then returned.
     """
     kernel = kernel_from_spec(store.spec.kernel, settings.custom)
-    settings.check(store.rows)
-    check_queries(queries, kernel, store.spec.dims, store.where)
-    if vectors is not None:
-        check_source(vectors, store)
     batches = settings.batches(queries.shape[0])
     executor = settings.executor
     if executor is None:
@@ -151,16 +146,15 @@ def search_vector_store(
 ) -> Hits:
     """Return each query's exact top k by the true kernel, float64, from scores of every row.
 
+    Parameters
+    ----------
+    queries, settings : as ``check_queries`` and ``SearchSettings.check`` accept them
+
     Raises
     ------
-    InputError, ShapeError
-        If the settings or the queries do not fit the store.
     IntegrityError
         If a byte of the store differs from the one written.
     """
-    settings.check(vectors.rows)
-    check_queries(queries, kernel, vectors.dims, vectors.where)
-
     executor = settings.executor or ThreadExecutor(
         kernel=kernel,
         threads=settings.threads,
@@ -207,7 +201,7 @@ def check_queries(queries: Source, kernel: Kernel, dims: int, where: str) -> Non
             f"{queries.name} holds no query: expected at least one. Fix: check the file."
         )
     for start, batch in query_batches(queries, 4096):
-        kernel.prepare(batch, first=start, label="query")
+        kernel.checked(batch, start, "query")
 
 
 def _collect(

@@ -9,7 +9,6 @@ from mercore.pipeline.orders.candidates import OpenOrders
 from mercore.pipeline.search.batch_search import (
     Advance,
     SearchSettings,
-    check_queries,
     query_batches,
 )
 from mercore.pipeline.search.thread_executor import ThreadExecutor
@@ -38,19 +37,16 @@ def search_order_store(
 
     Parameters
     ----------
+    queries, settings : as ``check_queries`` and ``SearchSettings.check`` accept them
     vectors : the rows that were encoded and sorted
 
     Raises
     ------
-    InputError, ShapeError
-        If the settings or the queries do not fit the store.
     IntegrityError
         If a byte that is read differs from the byte that was written.
     """
     store = orders.store
     kernel = kernel_from_spec(store.spec.kernel, settings.custom)
-    settings.check(store.rows)
-    check_queries(queries, kernel, store.spec.dims, store.where)
     executor = settings.executor or ThreadExecutor(
         kernel=kernel, threads=settings.threads, vectors=vectors
     )

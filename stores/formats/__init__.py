@@ -2,14 +2,14 @@
 
 import glob
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path, PurePath
 
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from mercore.stores.formats import bigann, binary, texmex
 from mercore.stores.formats.array import AnyRows, Sliced, open_array
-from mercore.stores.formats.binary import BinarySource, RowLayout, open_binary
+from mercore.stores.formats.binary import BinarySource, Layout, open_binary
 from mercore.stores.formats.npy import PREFIX_BYTES, npy_layout
 from mercore.stores.formats.npz import open_npz
 from mercore.stores.formats.source import RowRange, Source, parse_rows
@@ -18,18 +18,19 @@ from mercore.stores.formats.zarr_array import METADATA, open_zarr
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import storage_errors
 from mercore.stores.location.resolve import location_of, refuse_url, scheme_of
+from mercore.stores.wording import command, option, setting
 
-Layout = Callable[[bytes, str, int | None], RowLayout]
 Opener = Callable[[str, str | None], Source]
 
 MEMBER = "::"
 TINY_IMAGES = "tinyimages"
 
 
-def _open_arrow(path: str, member: str | None) -> Source:
-    from mercore.stores.formats.arrow import open_arrow  # pyarrow takes a while to load
+def _open_arrow(path: str, member: str | None, paths: Sequence[str] = ()) -> Source:
+    """Open a Parquet or Arrow file, or the files ``paths`` as one source."""
+    from mercore.stores.formats.arrow import ArrowSource  # pyarrow takes a while to load
 
-    return open_arrow(path, member)
+    return ArrowSource(path, paths or [path], member)
 
 
 def _open_hdf5(path: str, member: str | None) -> Source:
@@ -102,7 +103,7 @@ def open_source(
         _refuse_format(form, f"the folder {base}")
         return _open_folder(base, member, span, ingesting=ingesting)
     if paths := _matching(base):
-        return _ranged(_open_tables(path, paths, member), span)
+        return _ranged(_open_arrow(path, member, paths), span)
     name = _format_of(path, form)
     source = _ranged(_open_file(path if name in FLAT else base, name, member), span)
     return _described(source, name, ingesting=ingesting)
@@ -173,14 +174,14 @@ def _format_of(path: str, form: str | None) -> str:
     if form is not None:
         raise InputError(
             f"format is {form!r}: expected one of {', '.join((*FLAT, *CONTAINERS))}, "
-            f"or {binary.RAW_EXAMPLE}. Fix: --format fvecs"
+            f"or {binary.RAW_EXAMPLE}. Fix: {setting(format='fvecs')}"
         )
     if not scheme_of(path) and path != STDIN:
         path_status(path)
     raise FormatError(
         f"{path}: unknown suffix {_suffix_of(path)!r}, expected {' '.join(FLAT_SUFFIXES)} "
         f"(with .gz too), {' '.join(SUFFIXES[len(FLAT_SUFFIXES) :])}, or a Zarr array's folder. "
-        f"Fix: name the true format with --format, or convert the file."
+        f"Fix: name the true format with {option('format')}, or convert the file."
     )
 
 
@@ -200,7 +201,9 @@ def _open_file(path: str, name: str, member: str | None) -> Source:
 def _open_stream(path: str, form: str | None, span: tuple[int, int | None]) -> Source:
     """Open stdin, or a file that gzip compressed."""
     if path == STDIN and form is None:
-        raise InputError("-: stdin has no suffix, expected its format. Fix: --format fvecs")
+        raise InputError(
+            f"-: stdin has no suffix, expected its format. Fix: {setting(format='fvecs')}"
+        )
     name = _format_of(path, form)
     if name in CONTAINERS:
         raise FormatError(
@@ -226,7 +229,7 @@ def _open_folder(
         if each.suffix.lower() in TABLES and not each.name.startswith((".", "_"))
     )
     if tables:
-        return _ranged(_open_tables(path, tables, member), span)
+        return _ranged(_open_arrow(path, member, tables), span)
     from mercore.stores.formats.images import ImageFolder, Images, image_files
 
     files = image_files(path)
@@ -234,13 +237,6 @@ def _open_folder(
         return open_zarr(path)  # which says what it expected
     _check_ingesting(path, ingesting, "images become vectors (GIST) when they are ingested")
     return Images(_ranged(ImageFolder(path, files), span), by_colour=False)
-
-
-def _open_tables(name: str, paths: list[str], member: str | None) -> Source:
-    """Open Parquet or Arrow files as one source."""
-    from mercore.stores.formats.arrow import ArrowSource
-
-    return ArrowSource(name, paths, member)
 
 
 def _matching(pattern: str) -> list[str]:
@@ -267,7 +263,7 @@ def _ranged(source: Source, span: tuple[int, int | None]) -> Source:
     if first >= n or (last or 0) > n:
         raise InputError(
             f"rows are {first}:{'' if last is None else last}: {source.name} has {n} rows. Fix: "
-            f"--rows 0:{n}"
+            f"{setting(rows=f'0:{n}')}"
         )
     return RowRange(source, first, n if last is None else last)
 
@@ -285,12 +281,14 @@ def _described(source: Source, name: str, *, ingesting: bool) -> Source:
 def _check_ingesting(path: str, ingesting: bool, why: str) -> None:
     """Refuse what only ``ingest`` can read."""
     if not ingesting:
-        raise InputError(f"{path}: {why}. Fix: mercore ingest {path} STORE, and name the store.")
+        ingest = command("ingest", path, "STORE")
+        raise InputError(f"{path}: {why}. Fix: {ingest}, and name the store.")
 
 
 def _refuse_format(form: str | None, what: str) -> None:
     """Refuse ``--format`` where it would have no effect."""
     if form is not None:
         raise InputError(
-            f"--format has no use here: {what} states its own. Fix: leave --format out."
+            f"{option('format')} has no use here: {what} states its own. Fix: leave "
+            f"{option('format')} out."
         )

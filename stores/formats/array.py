@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import Source, check_row_range, check_shape, digest_rows
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import Source, StoredSource
 
 if TYPE_CHECKING:
     from mercore.stores.formats.arrow import ArrowSource
@@ -65,7 +65,7 @@ Sliced: TypeAlias = SlicedArray | Frame | ArrowData | Sequence[Any]  # rows in m
 AnyRows: TypeAlias = str | Sliced
 
 
-class ArraySource:
+class ArraySource(StoredSource):
     """An array of two dimensions as a ``Source``; blocks of rows become NumPy's when read.
 
     Parameters
@@ -78,7 +78,7 @@ class ArraySource:
         If the array is not 2-D, or has a dtype that mercore does not read.
     """
 
-    name = NAME
+    kind = "array"
 
     def __init__(
         self,
@@ -94,22 +94,13 @@ class ArraySource:
                 "array.reshape(n, d)."
             )
         n, d = (int(size) for size in shape)
-        check_shape(NAME, n, d)
+        super().__init__(NAME, (n, d), _dtype_of(array) if stored is None else stored)
         self._block = block or (lambda start, stop: array[start:stop])
-        self.source_dtype = _dtype_of(array) if stored is None else stored
-        self.shape, self.dtype = (n, d), returned_dtype(self.source_dtype, NAME)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows [start, stop), dtype[stop − start, d], a copy."""
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return a copy of rows."""
         rows = np.array(self._block(start, stop), self.source_dtype, order="C")
         return convert(rows, self.dtype, name=self.name, first=start)
-
-    def fingerprint(self) -> str:
-        """Return a digest of the shape, stored dtype and 64 evenly spaced rows."""
-        n, d = self.shape
-        size = n * d * self.source_dtype.itemsize
-        return digest_rows(self, kind="array", stored=self.source_dtype, size=size)
 
 
 def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refused
@@ -126,7 +117,11 @@ def open_array(rows: Any) -> Source:  # noqa: ANN401 - what is no array is refus
         return _open_sparse(rows)
     if _is_arrow(rows):
         return _open_arrow(rows)
-    if isinstance(rows, Frame):
+    if (
+        isinstance(rows, Frame)
+        and callable(rows.to_numpy)
+        and hasattr(_by_position(rows), "__getitem__")
+    ):
         return _open_frame(rows)
     if not isinstance(rows, SlicedArray):
         kind = type(rows).__name__
@@ -194,21 +189,12 @@ def _open_sparse(rows: Any) -> ArraySource:  # noqa: ANN401 - any class of scipy
         raise FormatError(
             f"rows are a sparse {type(rows).__name__}, expected CSR. Fix: rows.tocsr()."
         )
-
-    def block(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(rows[start:stop].toarray())
-
-    return ArraySource(rows, block=block)
+    return ArraySource(rows, block=lambda start, stop: rows[start:stop].toarray())
 
 
 def _open_frame(frame: Any) -> ArraySource:  # noqa: ANN401 - a class of pandas or polars
     """Open a data frame whose columns are numbers of NumPy."""
     rows = _by_position(frame)
-    if not callable(getattr(frame, "to_numpy", None)) or not hasattr(rows, "__getitem__"):
-        raise FormatError(
-            f"rows are of type {type(frame).__name__}, expected a path or a 2-D array. Fix: "
-            "numpy.asarray(rows)."
-        )
     return ArraySource(
         frame, stored=_stored(frame), block=lambda start, stop: rows[start:stop].to_numpy()
     )

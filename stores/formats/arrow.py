@@ -1,7 +1,7 @@
 """Parquet and Arrow (Feather) files, and tables in memory; lists or columns of numbers are rows."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
@@ -13,36 +13,45 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import FileReader, open_binary
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
-from mercore.stores.location.publish import storage_errors
+from mercore.stores.formats.damage import damage_refused
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import StoredSource
 
 TABLE = "the table"  # the name of rows in memory
 BATCH_BYTES = 8 << 20
 BUFFER_BYTES = 1 << 20
-BAD_ARROW = (pa.ArrowException, ValueError, LookupError, TypeError, OverflowError, MemoryError)
+DROP = "drop that row, or name another column"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Rows that are read together: a row group of Parquet, a record batch of Arrow."""
+    """Rows that are read together, and their number in the file ``path``."""
 
     path: str
     number: int
     rows: int
 
 
-class ArrowSource:
+class ArrowSource(StoredSource):
     """A ``Source`` over files of one schema, in their order, or over a table in memory.
 
     ``columns`` names the numbers, and ``opened`` opens a path. It goes on where it stopped, so that
-    blocks in order are decoded once. Other rows are decoded from the first of their row group on.
+    blocks in order are decoded once. Other rows are decoded from the first of their piece on.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or its columns are no rows of numbers.
+    NotFoundError, StorageError
+        If a file does not exist, or cannot be read.
     """
+
+    kind = "arrow"
 
     def __init__(
         self,
         name: str,
-        paths: list[str],
+        paths: Sequence[str],
         columns: str | None,
         opened: "Callable[[str], Pieces] | None" = None,
     ) -> None:
@@ -54,15 +63,11 @@ class ArrowSource:
         self._starts = np.cumsum([0, *(piece.rows for piece in self._pieces)]).tolist()
         self._lock, self._at = Lock(), -1
         self._blocks: Iterator[NDArray[Any]] = iter(())
-        self.source_dtype = _stored(self._fields, name)
-        self.dtype = returned_dtype(self.source_dtype, name)
-        self.shape = (self._starts[-1], self._dims())
-        check_shape(name, *self.shape)
+        stored = _stored(self._fields, name)
+        super().__init__(name, (self._starts[-1], self._dims()), stored)
         self._rest = np.empty((0, self.shape[1]), self.dtype)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, self.shape[1]), self.dtype)
         with self._lock:
             if start != self._at:
@@ -77,16 +82,10 @@ class ArrowSource:
             self._at = stop
         return rows
 
-    def fingerprint(self) -> str:
-        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
-        n, d = self.shape
-        stored = self.source_dtype
-        return digest_rows(self, kind="arrow", stored=stored, size=n * d * stored.itemsize)
-
     @property
     def holds_lists(self) -> bool:
         """Whether the rows are those of a column of lists."""
-        return _is_list(self._fields[0].type)
+        return is_list(self._fields[0].type)
 
     def _pieces_of(self, path: str) -> list[Piece]:
         """Return the pieces of a file, whose columns must be those of the first."""
@@ -97,7 +96,11 @@ class ArrowSource:
                 f"{path}: columns {_shown(found)}, expected {_shown(self._fields)} as in the "
                 "first file. Fix: name files of one kind."
             )
-        return file.pieces()
+        with damage_refused(path, "the file cannot be decoded"):
+            counts = file.counts()
+            if min(counts, default=0) < 0:
+                raise ValueError("a negative number of rows")
+        return [Piece(path=path, number=i, rows=rows) for i, rows in enumerate(counts) if rows]
 
     def _dims(self) -> int:
         """Return d: the count of columns, or of the numbers of row 0."""
@@ -107,11 +110,7 @@ class ArrowSource:
             raise FormatError(
                 f"{self.name}: no rows, so the length of its lists is unknown. Fix: check the file."
             )
-        batch = next(self._batches(0), None)
-        if batch is None:
-            wrong = ValueError(f"it has no rows, expected {self._pieces[0].rows}")
-            raise _undecoded(self.name, "the file", wrong)
-        return int(_storage(batch.column(0)).value_lengths().fill_null(0)[0].as_py())
+        return list_length(next(self._batches(0)).column(0))
 
     def _from(self, start: int) -> Iterator[NDArray[Any]]:
         """Yield the rows from ``start`` on in blocks, dtype[any, d]."""
@@ -122,22 +121,18 @@ class ArrowSource:
                 if skipped < batch.num_rows:
                     yield self._numbers(batch.slice(skipped), row + skipped)
                 row += batch.num_rows
-            if row != self._starts[number + 1]:
-                wrong = ValueError(f"it ends at row {row}, expected {self._starts[number + 1]}")
-                raise _undecoded(self._pieces[number].path, "the file", wrong)
 
     def _batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a piece that have rows; their offsets are checked."""
-        piece = self._pieces[number]
-        rows = f"the rows from {self._starts[number]} on"
-        with storage_errors("read", piece.path):
-            try:
-                for batch in self._opened(piece.path).batches(piece.number, self._columns):
-                    batch.validate(full=True)
-                    if batch.num_rows:
-                        yield batch
-            except BAD_ARROW as error:
-                raise _undecoded(piece.path, rows, error) from error
+        piece, row = self._pieces[number], self._starts[number]
+        with damage_refused(piece.path, f"the rows from {row} on cannot be decoded"):
+            for batch in self._opened(piece.path).batches(piece.number, self._columns):
+                batch.validate(full=True)
+                if batch.num_rows:
+                    yield batch
+                row += batch.num_rows
+            if row != self._starts[number + 1]:
+                raise ValueError(f"they end at row {row}, expected {self._starts[number + 1]}")
 
     def _numbers(self, batch: pa.RecordBatch, first: int) -> NDArray[Any]:
         """Return the numbers of a batch, dtype[rows, d]."""
@@ -145,10 +140,8 @@ class ArrowSource:
             return np.column_stack(
                 [self._converted(_plain(each, self.name, first)[:, None], first) for each in batch]
             )
-        column = _storage(batch.column(0))
-        _check_lengths(column, self.shape[1], self.name, first)
-        values = _plain(column.flatten(), self.name, first, self.shape[1])
-        return self._converted(values.reshape(-1, self.shape[1]), first)
+        rows = list_rows(batch.column(0), self.shape[1], self.name, first)
+        return self._converted(rows, first)
 
     def _converted(self, values: NDArray[Any], first: int) -> NDArray[Any]:
         """Return numbers as ``dtype``."""
@@ -158,21 +151,14 @@ class ArrowSource:
 class ParquetPieces:
     """The row groups of a Parquet file."""
 
-    def __init__(self, path: str, reader: pa.PythonFile) -> None:
-        self._path = path
+    def __init__(self, reader: pa.PythonFile) -> None:
         self._file = pq.ParquetFile(reader, buffer_size=BUFFER_BYTES, pre_buffer=False)
         self.schema = self._file.schema_arrow
 
-    def pieces(self) -> list[Piece]:
-        """Return the row groups that have rows."""
+    def counts(self) -> list[int]:
+        """Return the rows of each row group."""
         metadata = self._file.metadata
-        counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        if min(counts, default=0) < 0:
-            wrong = ValueError("a negative number of rows")
-            raise _undecoded(self._path, "the header", wrong)
-        return [
-            Piece(path=self._path, number=i, rows=rows) for i, rows in enumerate(counts) if rows
-        ]
+        return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
 
     def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group in small batches."""
@@ -184,50 +170,22 @@ class ParquetPieces:
         )
 
 
-class ArrowPieces:
-    """The record batches of an Arrow file."""
+class BatchPieces:
+    """The record batches of an Arrow file or of a table; ``get`` decodes the one of a number."""
 
-    def __init__(self, path: str, reader: pa.PythonFile) -> None:
-        self._path = path
-        self._file = pa.ipc.open_file(reader)
-        self.schema = self._file.schema
+    def __init__(self, schema: pa.Schema, count: int, get: Callable[[int], pa.RecordBatch]) -> None:
+        self.schema, self._count, self._get = schema, count, get
 
-    def pieces(self) -> list[Piece]:
-        """Return the batches that have rows; each is decoded to count them."""
-        found = []
-        for number in range(self._file.num_record_batches):
-            try:
-                rows = self._file.get_batch(number).num_rows
-            except (*BAD_ARROW, OSError) as error:
-                raise _undecoded(self._path, f"record batch {number}", error) from error
-            if rows > 0:
-                found.append(Piece(path=self._path, number=number, rows=rows))
-        return found
+    def counts(self) -> list[int]:
+        """Return the rows of each batch; each is decoded to count them."""
+        return [self._get(number).num_rows for number in range(self._count)]
 
     def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the one batch of a number."""
-        yield self._file.get_batch(number).select(columns)
+        yield self._get(number).select(columns)
 
 
-class TablePieces:
-    """The batches of a table in memory."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.schema = table.schema
-        size = max(1, table.nbytes // max(1, table.num_rows))
-        self._batches = table.to_batches(max_chunksize=max(1, BATCH_BYTES // size))
-
-    def pieces(self) -> list[Piece]:
-        """Return the batches."""
-        counts = enumerate(batch.num_rows for batch in self._batches)
-        return [Piece(path=TABLE, number=number, rows=rows) for number, rows in counts if rows]
-
-    def batches(self, number: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the one batch of a number."""
-        yield self._batches[number].select(columns)
-
-
-Pieces: TypeAlias = ParquetPieces | ArrowPieces | TablePieces
+Pieces: TypeAlias = ParquetPieces | BatchPieces
 
 
 def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - of pyarrow, pandas or polars
@@ -238,13 +196,12 @@ def open_table(rows: Any) -> ArrowSource:  # noqa: ANN401 - of pyarrow, pandas o
     FormatError
         If its columns are no rows of numbers.
     """
-    try:
-        pieces = TablePieces(_table_of(rows))
-    except BAD_ARROW as error:
-        raise FormatError(
-            f"{TABLE} holds values that are no column of Arrow ({_first_line(error)}), expected "
-            "numbers, or one column of lists of numbers. Fix: leave the other columns out."
-        ) from error
+    wrong = "it holds values that are no column of Arrow"
+    with damage_refused(TABLE, wrong, "leave out columns that hold no numbers or lists of them"):
+        table = _table_of(rows)
+        size = max(1, table.nbytes // max(1, table.num_rows))
+        batches = table.to_batches(max_chunksize=max(1, BATCH_BYTES // size))
+    pieces = BatchPieces(table.schema, len(batches), batches.__getitem__)
     return ArrowSource(TABLE, [TABLE], None, lambda _: pieces)
 
 
@@ -259,7 +216,7 @@ def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
         held = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
     if isinstance(held, pa.RecordBatch):
         return pa.Table.from_batches([held])
-    if not isinstance(held, pa.Table) and not _is_list(held.type):
+    if not isinstance(held, pa.Table) and not is_list(held.type):
         raise FormatError(
             f"rows are a column of {held.type}, expected two dimensions: a column of lists, or a "
             "table. Fix: name a table of columns."
@@ -267,29 +224,18 @@ def _table_of(rows: Any) -> pa.Table:  # noqa: ANN401 - as open_table
     return held if isinstance(held, pa.Table) else pa.table({"rows": held})
 
 
-def open_arrow(path: str, member: str | None) -> ArrowSource:
-    """Open a Parquet or Arrow file; ``member`` names a column, or several with commas.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged, or its columns are no rows of numbers.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
-    """
-    return ArrowSource(path, [path], member)
-
-
 def _opened(path: str) -> "Pieces":
     """Open a file by its first bytes."""
     file = open_binary(path)
     reader = pa.PythonFile(FileReader(file), mode="r")
-    try:
-        parquet = file.read_prefix(4) == b"PAR1"
-        pieces = ParquetPieces(path, reader) if parquet else ArrowPieces(path, reader)
+    with damage_refused(path, "the header cannot be decoded"):
+        pieces: Pieces
+        if file.read_prefix(4) == b"PAR1":
+            pieces = ParquetPieces(reader)
+        else:
+            batches = pa.ipc.open_file(reader)
+            pieces = BatchPieces(batches.schema, batches.num_record_batches, batches.get_batch)
         _decode_names(pieces.schema)
-    except (*BAD_ARROW, OSError) as error:
-        raise _undecoded(path, "the header", error) from error
     return pieces
 
 
@@ -321,7 +267,7 @@ def _chosen(schema: pa.Schema, columns: str | None, name: str) -> list[str]:
     """Return the columns that hold the numbers."""
     if columns is not None:
         return columns.split(",")
-    lists = [field.name for field in schema if _is_list(field.type)]
+    lists = [field.name for field in schema if is_list(field.type)]
     if len(lists) == 1:
         return lists
     plain = [field.name for field in schema if _is_number(field.type)]
@@ -339,7 +285,7 @@ def _storage_type(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds lists of numbers."""
     kind, types = _storage_type(kind), pa.types
     listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -354,18 +300,48 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _stored(schema: list[pa.Field], name: str) -> np.dtype[Any]:
     """Return the dtype that holds the numbers of all columns."""
-    wrong = [field for field in schema if not (_is_list(field.type) or _is_number(field.type))]
-    if wrong or (len(schema) > 1 and any(_is_list(field.type) for field in schema)):
+    wrong = [field for field in schema if not (is_list(field.type) or _is_number(field.type))]
+    if wrong or (len(schema) > 1 and any(is_list(field.type) for field in schema)):
         field = (wrong or schema)[0]
         raise FormatError(
             f"{name}: column {field.name} is of {field.type}, expected numbers or one column of "
             "lists of numbers. Fix: name another column."
         )
     kinds = [
-        _storage_type(field.type).value_type if _is_list(field.type) else field.type
+        _storage_type(field.type).value_type if is_list(field.type) else field.type
         for field in schema
     ]
     return np.dtype(np.result_type(*(kind.to_pandas_dtype() for kind in kinds)))
+
+
+def list_length(column: pa.Array) -> int:
+    """Return the length of the first list of a column, 0 if there is none."""
+    column = _storage(column)
+    if pa.types.is_fixed_size_list(column.type):
+        return int(column.type.list_size)
+    return int(column[:1].value_lengths().fill_null(0).to_numpy(zero_copy_only=False).sum())
+
+
+def list_rows(column: pa.Array, d: int, name: str, first: int, fix: str = DROP) -> NDArray[Any]:
+    """Return a column of lists of ``d`` numbers as an array [rows, d].
+
+    Raises
+    ------
+    FormatError
+        If a list or a number is missing, or a list has another length. The first row of the column
+        is row ``first`` of ``name``.
+    """
+    column = _storage(column)
+    if column.null_count or not pa.types.is_fixed_size_list(column.type):
+        lengths = column.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != d)
+        if wrong.size:
+            row, found = first + int(wrong[0]), int(lengths[wrong[0]])
+            raise FormatError(
+                f"{name}: row {row} {'is missing' if found < 0 else f'has {found} numbers'}, "
+                f"expected {d} as in row 0. Fix: {fix}."
+            )
+    return _plain(column.flatten(), name, first, d, fix).reshape(len(column), d)
 
 
 def _storage(column: pa.Array) -> pa.Array:
@@ -373,37 +349,14 @@ def _storage(column: pa.Array) -> pa.Array:
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
-def _check_lengths(column: pa.Array, d: int, name: str, first: int) -> None:
-    """Refuse a list that is missing, or of another length than d."""
-    if pa.types.is_fixed_size_list(column.type) and not column.null_count:
-        return
-    lengths = column.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(lengths != d)
-    if wrong.size:
-        row, found = int(wrong[0]), int(lengths[wrong[0]])
-        raise FormatError(
-            f"{name}: row {first + row} {'is missing' if found < 0 else f'has {found} numbers'}, "
-            f"expected {d} as in row 0. Fix: drop that row, or name another column."
-        )
-
-
-def _plain(values: pa.Array, name: str, first: int, width: int = 1) -> NDArray[Any]:
+def _plain(
+    values: pa.Array, name: str, first: int, width: int = 1, fix: str = DROP
+) -> NDArray[Any]:
     """Return the numbers of an array without nulls; ``width`` of them are a row."""
     if values.null_count:
         missing = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
         raise FormatError(
             f"{name}: a number is missing (null) in row {first + missing // width}, expected "
-            "numbers. Fix: fill or drop such rows."
+            f"numbers. Fix: {fix}."
         )
     return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def _undecoded(name: str, what: str, error: BaseException) -> FormatError:
-    return FormatError(
-        f"{name}: {what} cannot be decoded ({_first_line(error)}). Fix: fetch or write the file "
-        "again."
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -20,18 +20,7 @@ HEADER_BYTES = 8
 
 
 def bigann_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
-    """Return the layout of a big-ann vector file.
-
-    Parameters
-    ----------
-    prefix : the first bytes of the file
-    size : the size of the file, or None for a stream
-
-    Raises
-    ------
-    FormatError
-        If the header is cut off, d is out of range, or the size is not what the header says.
-    """
+    """Return the layout of a big-ann vector file: see ``Layout``."""
     layout = _layout(prefix, name, stored, HEADER_BYTES)
     check_shape(name, layout.n, layout.d)
     if size not in (None, layout.end):
@@ -76,21 +65,18 @@ def truth_bytes(ids: NDArray[np.int32], scores: NDArray[np.float32] | None) -> b
 def _layout(prefix: bytes, name: str, stored: np.dtype[Any], offset: int) -> RowLayout:
     """Return what the header says of the rows from byte ``offset`` on."""
     if len(prefix) < HEADER_BYTES:
-        message = (
+        raise FormatError(
             f"{name}: {len(prefix)} bytes, expected a header of {HEADER_BYTES}. Fix: "
             "fetch the file again."
         )
-        raise FormatError(message)
     n, d = (int(count) for count in np.frombuffer(prefix, "<u4", 2))
     return RowLayout(kind="bigann", n=n, d=d, stored=stored, offset=offset)
 
 
 def _refuse_size(name: str, size: int | None, layout: RowLayout, expected: str) -> None:
     """Raise the error that the size of the file is not that of its header."""
-    message = (
-        f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, "
-        f"d = {layout.d} "
-        f"of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that its "
-        "suffix is right."
+    raise FormatError(
+        f"{name}: {size} bytes, expected {expected} for the header's n = {layout.n}, d = "
+        f"{layout.d} of {layout.stored.itemsize} bytes. Fix: fetch the file again, or check that "
+        "its suffix is right."
     )
-    raise FormatError(message)

@@ -1,6 +1,8 @@
 """Files of rows of equal size, read at positions, with no memory beyond the block."""
 
+import errno
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import StoredSource, check_row_range, check_shape
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
 from mercore.stores.location.resolve import location_of, scheme_of
+from mercore.stores.wording import setting
 
 WINDOW_BYTES = 4 << 20
 RAW = "raw:"
@@ -81,11 +84,15 @@ class RowLayout:
         wrong = np.flatnonzero(heads != self.d)
         if wrong.size:
             row = int(wrong[0])
-            message = (
+            raise FormatError(
                 f"{name}: row {first + row} says d = {heads[row]}, expected {self.d} as in row 0. "
                 "Fix: fetch the file again; rows of different d cannot be one set of vectors."
             )
-            raise FormatError(message)
+
+
+# A function from the first bytes of a file, its name and its size (None: a stream) to its layout.
+# It raises ``FormatError`` if the header is damaged or cut off, or does not fit the size.
+Layout = Callable[[bytes, str, int | None], RowLayout]
 
 
 def raw_format(text: str) -> tuple[np.dtype[Any], int]:
@@ -105,7 +112,7 @@ def raw_format(text: str) -> tuple[np.dtype[Any], int]:
     if not good:
         raise InputError(
             f"format is {text!r}: expected raw, a dtype and the numbers per row. "
-            f"Fix: --format {RAW_EXAMPLE}"
+            f"Fix: {setting(format=RAW_EXAMPLE)}"
         )
     return stored.newbyteorder("<") if words[0][:1] not in "<>" else stored, d
 
@@ -113,13 +120,7 @@ def raw_format(text: str) -> tuple[np.dtype[Any], int]:
 def raw_layout(
     stored: np.dtype[Any], d: int, prefix: bytes, name: str, size: int | None
 ) -> RowLayout:
-    """Return the layout of a raw file of rows of ``d`` numbers.
-
-    Raises
-    ------
-    FormatError
-        If the size is not a whole number of rows.
-    """
+    """Return the layout of a raw file of rows of ``d`` numbers: see ``Layout``."""
     check_shape(name, 0, d)
     n, rest = divmod(size or 0, d * stored.itemsize)
     if rest:
@@ -130,35 +131,29 @@ def raw_layout(
     return RowLayout(kind="raw", n=n, d=d, stored=stored, open_ended=size is None)
 
 
-class BinarySource:
+class BinarySource(StoredSource):
     """A ``Source`` over a binary file whose layout is known."""
 
     def __init__(self, file: PositionalFile, layout: RowLayout) -> None:
-        check_shape(file.name, layout.n, layout.d)
-        self.name = file.name
-        self.shape = (layout.n, layout.d)
-        self.source_dtype = layout.stored
-        self.dtype = returned_dtype(layout.stored, file.name)
-        self._file = file
-        self._layout = layout
+        super().__init__(file.name, (layout.n, layout.d), layout.stored)
+        self.kind = layout.kind
+        self._file, self._layout = file, layout
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         return self._fill(start, stop, self.dtype)
 
     def read_stored(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)`` in the dtype of the file, in the machine's byte order."""
+        check_row_range(self, start, stop)
         return self._fill(start, stop, self._layout.stored.newbyteorder("="))
 
-    def fingerprint(self) -> str:
-        """Return the digest that ``Source.fingerprint`` describes."""
-        return digest_rows(
-            self, kind=self._layout.kind, stored=self._layout.stored, size=self._file.size
-        )
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the file."""
+        return self._file.size
 
     def _fill(self, start: int, stop: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Read into the result if it has the file's bytes, else through windows of a few MiB."""
-        check_row_range(self, start, stop)
         layout = self._layout
         rows = np.empty((stop - start, layout.d), dtype)
         if layout.head == 0 and not layout.by_column and layout.stored == dtype:
@@ -209,7 +204,7 @@ class FileReader(io.RawIOBase):
         """Move to a byte and return its number."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
         if base + offset < 0:
-            raise ValueError(f"a position before the first byte: {base + offset}")
+            raise OSError(errno.EINVAL, "a position before the first byte")
         self._at = base + offset
         return self._at
 

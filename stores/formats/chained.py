@@ -1,6 +1,5 @@
 """Several sources as one: their rows in order, numbered through."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -36,14 +35,13 @@ class ChainedSource:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows ``[start, stop)``, C-contiguous; see ``Source.read``."""
         check_row_range(self, start, stop)
-        pieces: list[NDArray[Any]] = []
-        for at in range(
-            min(bisect_right(self._starts, start), len(self.sources)) - 1, len(self.sources)
-        ):
-            first, behind = self._starts[at], min(stop, self._starts[at + 1])
-            if first >= stop and pieces:
-                break
-            pieces.append(self.sources[at].read(max(start, first) - first, behind - first))
+        pieces = [
+            source.read(max(start - first, 0), min(stop - first, source.shape[0]))
+            for source, first in zip(self.sources, self._starts, strict=False)
+            if first < stop and start < first + source.shape[0]
+        ]
+        if not pieces:
+            return np.empty((0, self.shape[1]), self.dtype)
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def fingerprint(self) -> str:

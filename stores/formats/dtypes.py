@@ -30,11 +30,10 @@ def returned_dtype(stored: np.dtype[Any], name: str) -> np.dtype[Any]:
         return np.dtype(np.uint8)
     if kind in CONVERTED:
         return np.dtype(np.float32)
-    message = (
+    raise FormatError(
         f"{name}: the numbers are {stored}, expected bool, integers, float16, float32 or float64. "
         f"Fix: convert the file to float32."
     )
-    raise FormatError(message)
 
 
 def convert(block: NDArray[Any], dtype: np.dtype[Any], *, name: str, first: int) -> NDArray[Any]:
@@ -77,8 +76,7 @@ def _refuse_value(block: NDArray[Any], bad: NDArray[np.bool_], *, name: str, fir
     """Raise the error that names the first refused value, its row and column."""
     row, column = (int(i) for i in np.argwhere(bad)[0])
     fault = "is beyond float32's range" if block.dtype.kind == "f" else "is not exact in float32"
-    message = (
+    raise InputError(
         f"{name}: row {first + row}, column {column} holds {block[row, column]}, which {fault}. "
         f"Fix: rescale the vectors, or drop that row."
     )
-    raise InputError(message)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import StoredSource
 from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.resolve import refuse_url
 
@@ -45,7 +45,7 @@ class Hdf5Dataset:
         LocalFile(path)  # which says why it cannot be read
         self._lock, self.name = Lock(), path
         words = [sys.executable, "-P", str(READER), str(Path(path).absolute())]
-        self._process = subprocess.Popen(  # noqa: S603 - our own file
+        self._process: Any = subprocess.Popen(  # noqa: S603 - our own file
             [*words, *([] if member is None else [member])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,20 +77,20 @@ class Hdf5Dataset:
         raw = np.empty((stop - start, self.shape[1] * stored.itemsize), np.uint8)
         with self._lock:
             try:
-                cast("Any", self._process.stdin).write(f"{start} {stop}\n".encode())
-                cast("Any", self._process.stdin).flush()
+                self._process.stdin.write(f"{start} {stop}\n".encode())
+                self._process.stdin.flush()
             except BrokenPipeError as error:
                 raise self._crash() from error
             count = self._answer()["bytes"]
             view = raw.reshape(-1).data
-            if count != len(view) or cast("Any", self._process.stdout).readinto(view) != count:
+            if count != len(view) or self._process.stdout.readinto(view) != count:
                 raise self._crash()
         rows: NDArray[Any] = raw.view(stored).reshape(stop - start, self.shape[1])
         return rows
 
     def _answer(self) -> dict[str, Any]:
         """Return the next answer of the process."""
-        line = cast("Any", self._process.stdout).readline(LINE_BYTES)
+        line = self._process.stdout.readline(LINE_BYTES)
         if not line.endswith(b"\n"):
             raise self._crash()
         answer: dict[str, Any] = json.loads(line)
@@ -105,7 +105,7 @@ class Hdf5Dataset:
         )
 
 
-class Hdf5Source:
+class Hdf5Source(StoredSource):
     """A ``Source`` over a dataset of an HDF5 file: ``member``, or the only one of two dimensions.
 
     Raises
@@ -116,16 +116,13 @@ class Hdf5Source:
         If the numbers are of a dtype that mercore does not read.
     """
 
+    kind = "hdf5"
+
     def __init__(self, path: str, member: str | None) -> None:
         self._dataset = Hdf5Dataset(path, member)
-        self.name, self.shape = self._dataset.name, self._dataset.shape
-        check_shape(self.name, *self.shape)
-        self.source_dtype = self._dataset.dtype
-        self.dtype = returned_dtype(self.source_dtype, self.name)
+        super().__init__(self._dataset.name, self._dataset.shape, self._dataset.dtype)
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, self.shape[1]), self.dtype)
         for first, window in self._dataset.windows(start, stop):
             place = rows[first - start : first - start + len(window)]
@@ -134,16 +131,11 @@ class Hdf5Source:
             place[:] = convert(numbers, self.dtype, name=self.name, first=first)
         return rows
 
-    def fingerprint(self) -> str:
-        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
-        size = self.shape[0] * self.shape[1] * self.source_dtype.itemsize
-        return digest_rows(self, kind="hdf5", stored=self.source_dtype, size=size)
 
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: Any) -> None:  # noqa: ANN401 - a Popen with pipes
     """End the process of a source, at once."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         with suppress(OSError):  # what was not written is of no use
-            cast("Any", pipe).close()
+            pipe.close()

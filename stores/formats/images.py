@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
-from mercore.stores.errors import FormatError
-from mercore.stores.formats.source import Source, check_row_range, spaced_rows
+from mercore.stores.formats.damage import damage_refused
+from mercore.stores.formats.source import Source, StoredSource, spaced_rows
 from mercore.stores.formats.streams import is_open_ended
 from mercore.stores.location.local_file import LocalFile, check_regular
 from mercore.stores.location.publish import storage_errors
@@ -21,22 +21,9 @@ from mercore.stores.location.publish import storage_errors
 SIDE = 32
 PIXELS = SIDE * SIDE * 3
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
-# The errors that Pillow raises for damaged images.
-BAD_IMAGE = (
-    UnidentifiedImageError,
-    OSError,
-    ValueError,
-    SyntaxError,
-    TypeError,
-    LookupError,
-    EOFError,
-    MemoryError,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
 
 
-class ImageFolder:
+class ImageFolder(StoredSource):
     """A ``Source`` of the pixels of all images below a folder, in the order of their paths.
 
     An image is turned upright, and shrunk to 32 × 32 pixels whatever its shape. A row holds the
@@ -44,20 +31,10 @@ class ImageFolder:
     """
 
     def __init__(self, path: str, files: list[str]) -> None:
-        self.name = path
-        self.shape = (len(files), PIXELS)
-        self.dtype = self.source_dtype = np.dtype(np.uint8)
+        super().__init__(path, (len(files), PIXELS), np.dtype(np.uint8))
         self._files = files
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the pixels of images ``[start, stop)``, uint8[stop − start, 3072].
-
-        Raises
-        ------
-        FormatError
-            If an image cannot be decoded.
-        """
-        check_row_range(self, start, stop)
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         rows = np.empty((stop - start, PIXELS), np.uint8)
         with ThreadPoolExecutor() as threads:
             for row, pixels in enumerate(threads.map(_pixels, self._files[start:stop])):
@@ -165,16 +142,10 @@ def _pixels(path: str) -> NDArray[np.uint8]:
 @contextmanager
 def _upright(path: str, side: int) -> Iterator[Image.Image]:
     """Yield an image upright and in RGB, which the ``with`` block shrinks to about ``side``."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            check_regular(path)
-            with Image.open(path) as image:
-                image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
-                yield ImageOps.exif_transpose(image).convert("RGB")
-    except BAD_IMAGE as error:
-        text = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise FormatError(
-            f"{path}: the image cannot be decoded ({text}). Fix: fetch it again, or take it out "
-            "of the folder."
-        ) from error
+    again = "fetch it again, or take it out of the folder"
+    with damage_refused(path, "the image cannot be decoded", again), warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        check_regular(path)
+        with Image.open(path) as image:
+            image.draft("RGB", (4 * side, 4 * side))  # JPEG decodes small sizes faster
+            yield ImageOps.exif_transpose(image).convert("RGB")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
 from mercore.stores.formats.binary import open_binary
-from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.formats.npy import read_npy_header
 
 AnyLabels: TypeAlias = str | NDArray[np.integer[Any]]
 
@@ -34,25 +34,15 @@ def open_labels(labels: AnyLabels, name: str) -> NDArray[np.int64]:
 def _read_labels(path: str) -> NDArray[np.int64]:
     """Read the labels of a ``.npy``."""
     file = open_binary(path)
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
+    header = read_npy_header(file)
     _check_kind(path, header.shape, header.dtype)
-    end = header.offset + header.shape[0] * header.dtype.itemsize
-    if file.size != end:
-        message = (
-            f"{path}: {file.size} bytes, expected {end} for the header's {header.shape} of "
-            f"{header.dtype}. Fix: fetch or save the file again."
-        )
-        raise FormatError(message)
-    labels = np.empty(header.shape, header.dtype)
-    file.read_into(labels, header.offset)
-    return labels.astype(np.int64)
+    return header.array(file.read_prefix(file.size)).astype(np.int64)
 
 
 def _check_kind(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse arrays that are no labels."""
     if len(shape) != 1 or dtype.kind not in "iu" or not np.can_cast(dtype, np.int64):
-        message = (
+        raise FormatError(
             f"{name}: {dtype}{list(shape)}, expected labels, int64[n]. Fix: save one whole number "
             "per row as a one-dimensional array."
         )
-        raise FormatError(message)

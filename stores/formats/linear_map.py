@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.binary import open_binary
-from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
+from mercore.stores.formats.npy import read_npy_header
 from mercore.stores.formats.source import check_shape
 
 
@@ -22,7 +22,7 @@ def read_linear_map(path: str) -> NDArray[np.float32]:
         If the file does not exist, or cannot be read.
     """
     file = open_binary(path)
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
+    header = read_npy_header(file)
     shape, dtype = header.shape, header.dtype
     if len(shape) != 2:
         raise FormatError(
@@ -39,16 +39,7 @@ def read_linear_map(path: str) -> NDArray[np.float32]:
         raise FormatError(
             f"{path}: a matrix of shape {shape}, expected at least one row. Fix: save it again."
         )
-    count = shape[0] * shape[1]
-    expected = header.offset + count * dtype.itemsize
-    if file.size != expected:
-        raise FormatError(
-            f"{path}: {file.size} bytes, expected {expected} for the header's {shape} of {dtype}. "
-            "Fix: fetch or save the file again."
-        )
-    flat = np.empty(count, dtype)
-    file.read_into(flat, header.offset)
-    stored = flat.reshape(shape, order="F" if header.fortran_order else "C")
+    stored = header.array(file.read_prefix(file.size))
     with np.errstate(over="ignore"):
         matrix = np.ascontiguousarray(stored, np.float32)
     if not np.isfinite(matrix).all():

@@ -3,19 +3,15 @@
 Equal arrays give equal bytes; nothing is unpickled.
 """
 
-import errno
 import io
-import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from io import BytesIO
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
@@ -26,27 +22,26 @@ from mercore.stores.formats.binary import (
     RowLayout,
     open_binary,
 )
-from mercore.stores.formats.npy import PREFIX_BYTES, NpyHeader, npy_layout, parse_npy_header
-from mercore.stores.formats.source import Source
-from mercore.stores.location.local_file import check_regular, path_status
+from mercore.stores.formats.damage import damage_refused
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.npy import (
+    PREFIX_BYTES,
+    npy_bytes,
+    npy_layout,
+    read_npy,
+    read_npy_header,
+)
+from mercore.stores.formats.source import Source, StoredSource
+from mercore.stores.location.local_file import LocalFile
 from mercore.stores.location.protocol import PositionalFile
-from mercore.stores.location.publish import storage_errors
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 ENCRYPTED = 1  # a flag of a zip's member
 STEP_BYTES = 1 << 20
-SMALL = 1000
+SMALL = 4096  # bytes of an array of a few numbers
 CSR_MEMBERS = {"data", "indices", "indptr", "format", "shape"}
-BAD_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    ValueError,
-    LookupError,
-    RuntimeError,
-    struct.error,
-)
+DAMAGED = "the zip is damaged"
 
 
 def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -54,14 +49,10 @@ def npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     stream = BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            member = BytesIO()
-            npy_format.write_array(
-                member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False
-            )
             entry = zipfile.ZipInfo(f"{name}.npy", EPOCH)
             entry.create_system = 3  # Unix, whatever the machine
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, member.getbuffer())
+            archive.writestr(entry, npy_bytes(np.asarray(array, order="C")))
     return stream.getvalue()
 
 
@@ -75,24 +66,14 @@ def read_npz(path: str) -> dict[str, NDArray[Any]]:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    path_status(path)
-    check_regular(path)
-    with storage_errors("read", path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return {
-                    entry.filename.removesuffix(".npy"): _read_member(
-                        archive, entry, f"{path}[{entry.filename}]"
-                    )
-                    for entry in archive.infolist()
-                }
-        except (*BAD_ZIP, OSError) as error:
-            if (
-                isinstance(error, OSError) and error.errno != errno.EINVAL
-            ):  # EINVAL: a damaged zip made it seek to a negative position
-                raise
-            message = f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again."
-            raise FormatError(message) from error
+    files = _members(LocalFile(path), checked=True)
+    return {name: read_npy(file) for name, file in files.items()}
+
+
+def member_names(path: str) -> list[str]:
+    """Return the names of the arrays of a ``.npz``; raises as ``read_npz`` does."""
+    with damage_refused(path, DAMAGED):
+        return [name.removesuffix(".npy") for name in _open_zip(LocalFile(path)).namelist()]
 
 
 def open_npz(path: str, member: str | None) -> Source:
@@ -109,16 +90,7 @@ def open_npz(path: str, member: str | None) -> Source:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = open_binary(path)
-    try:
-        archive = zipfile.ZipFile(io.BufferedReader(FileReader(file)))
-        files = {
-            entry.filename.removesuffix(".npy"): _member_file(file, archive, entry)
-            for entry in archive.infolist()
-            if entry.filename.endswith(".npy")
-        }
-    except (*BAD_ZIP, OSError) as error:
-        raise _damaged(path, error) from error
+    files = _members(open_binary(path), checked=False)
     if member is None and set(files) >= CSR_MEMBERS:
         return _open_csr(path, files)
     name = member if member is not None else _only_matrix(path, files)
@@ -138,7 +110,7 @@ def open_npz(path: str, member: str | None) -> Source:
 
 
 class InflatedFile(PositionalFile):
-    """A compressed member of a zip as a file; reading on is fast, going back is slow."""
+    """A member of a zip as a file, decoded forward: reading on is fast, going back is slow."""
 
     def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> None:
         self.name, self.size = name, entry.file_size
@@ -148,39 +120,113 @@ class InflatedFile(PositionalFile):
     def read_into(self, buffer: NDArray[Any], offset: int) -> None:
         """Fill ``buffer`` with the bytes from ``offset`` on: see ``PositionalFile``."""
         view = buffer.reshape(-1).view(np.uint8).data
-        with self._lock, storage_errors("read", self.name):
-            try:
-                self._seek(offset)
-                done = 0
-                while done < len(view):
-                    data = self._stream.read(min(len(view) - done, STEP_BYTES))
-                    if not data:
-                        raise EOFError(f"it ends at byte {offset + done}")
-                    view[done : done + len(data)] = data
-                    done += len(data)
-                self._at = offset + done
-            except BAD_ZIP as error:
-                self._stream, self._at = self._archive.open(self._entry), 0
-                raise _damaged(self.name, error) from error
+        end = offset + len(view)
+        with self._lock, damage_refused(self.name, DAMAGED):
+            at, self._at = self._at, self.size + 1  # after an error, the next call begins anew
+            if offset < at:
+                self._stream, at = self._archive.open(self._entry), 0
+            while at < end:
+                data = self._stream.read(min((offset if at < offset else end) - at, STEP_BYTES))
+                if not data:
+                    raise EOFError(f"it ends at byte {at}")
+                if at >= offset:
+                    view[at - offset : at - offset + len(data)] = data
+                at += len(data)
+            self._at = end
 
-    def _seek(self, offset: int) -> None:
-        """Go to a byte, from the beginning if it was passed."""
-        if offset < self._at:
-            self._stream, self._at = self._archive.open(self._entry), 0
-        while self._at < offset:
-            data = self._stream.read(min(offset - self._at, STEP_BYTES))
-            if not data:
-                raise EOFError(f"it ends at byte {self._at}")
-            self._at += len(data)
+
+class CsrSource(StoredSource):
+    """A ``Source`` over the three arrays of a CSR matrix; a block of rows is dense at a time.
+
+    ``data`` and ``indices`` have nnz numbers and ``indptr`` n + 1; every source has d = 1.
+    """
+
+    kind = "csr"
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int],
+        *,
+        data: BinarySource,
+        indices: BinarySource,
+        indptr: BinarySource,
+    ) -> None:
+        super().__init__(name, shape, data.source_dtype)
+        if indptr.shape[0] != shape[0] + 1 or indices.shape != data.shape:
+            raise FormatError(
+                f"{name}: {indptr.shape[0]} indptr, {indices.shape[0]} indices and "
+                f"{data.shape[0]} data, expected {shape[0] + 1} indptr, and as many indices as "
+                "data. Fix: save it again with scipy.sparse.save_npz."
+            )
+        if "f" in (indptr.source_dtype.kind, indices.source_dtype.kind):
+            raise self._damaged("indices are no whole numbers")
+        self._data, self._indices, self._indptr = data, indices, indptr
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        from scipy.sparse import csr_array  # SciPy takes a while to load
+
+        ends = self._indptr.read_stored(start, stop + 1)[:, 0].astype(np.int64)
+        lengths = np.diff(ends)
+        d = self.shape[1]
+        if ends[0] < 0 or ends[-1] > self._data.shape[0] or (lengths < 0).any():
+            raise self._damaged(f"indptr of rows [{start}, {stop}) is out of order")
+        if (lengths > d).any():
+            raise self._damaged(f"among rows [{start}, {stop}), one has over {d} numbers")
+        columns = self._indices.read_stored(int(ends[0]), int(ends[-1]))[:, 0]
+        if columns.size and not 0 <= int(columns.min()) <= int(columns.max()) < d:
+            wrong = f"among rows [{start}, {stop}), one has a column that is not in [0, {d})"
+            raise self._damaged(wrong)
+        numbers = self._data.read_stored(int(ends[0]), int(ends[-1]))[:, 0]
+        # SciPy adds up no float16, and bytes that are no bool may be in a damaged file.
+        plain = {"?": np.uint8, "e": np.float32}.get(numbers.dtype.char, numbers.dtype)
+        values = numbers.view(np.uint8) if numbers.dtype.kind == "b" else numbers.astype(plain)
+        parts = (values, columns.astype(np.int64), ends - ends[0])
+        dense = csr_array(parts, shape=(stop - start, d)).toarray()
+        return convert(dense, self.dtype, name=self.name, first=start)
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the stored numbers."""
+        return self._data.shape[0] * self.source_dtype.itemsize
+
+    def _damaged(self, what: str) -> FormatError:
+        return FormatError(
+            f"{self.name}: {what}, expected a CSR matrix. Fix: call sum_duplicates(), and save it "
+            "again with scipy.sparse.save_npz."
+        )
+
+
+def _open_zip(file: PositionalFile) -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BufferedReader(FileReader(file)))
+
+
+def _members(file: PositionalFile, *, checked: bool) -> dict[str, PositionalFile]:
+    """Return the arrays of a zip as files by name.
+
+    With ``checked``, all members have to be arrays, and the zip's checksums cover their numbers.
+    """
+    with damage_refused(file.name, DAMAGED):
+        archive = _open_zip(file)
+        return {
+            entry.filename.removesuffix(".npy"): _member_file(file, archive, entry, checked)
+            for entry in archive.infolist()
+            if checked or entry.filename.endswith(".npy")
+        }
 
 
 def _member_file(
-    file: PositionalFile, archive: zipfile.ZipFile, entry: zipfile.ZipInfo
+    file: PositionalFile, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, checked: bool
 ) -> PositionalFile:
-    """Return a member of a zip as a file, in place if it is not compressed."""
+    """Return a member of a zip as a file; in place if neither compressed nor ``checked``."""
     name = f"{file.name}::{entry.filename.removesuffix('.npy')}"
-    _check_method(entry, name)
-    if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        # zipfile would decompress it in pieces of any size
+        raise FormatError(
+            f"{name}: compressed by method {entry.compress_type} of zip, expected 8, deflate. Fix: "
+            "save it again with numpy.savez_compressed."
+        )
+    if checked or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
         return InflatedFile(archive, entry, name)
     head = np.empty(LOCAL_HEADER.size, np.uint8)
     file.read_into(head, entry.header_offset)
@@ -193,21 +239,9 @@ def _member_file(
     return MemberFile(file, name=name, offset=offset, size=entry.file_size)
 
 
-def _check_method(entry: zipfile.ZipInfo, name: str) -> None:
-    """Refuse a member that ``zipfile`` would decompress in pieces of any size."""
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise FormatError(
-            f"{name}: compressed by method {entry.compress_type} of zip, expected 8, deflate. Fix: "
-            "save it again with numpy.savez_compressed."
-        )
-
-
 def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
     """Return the name of the only array of two dimensions."""
-    shapes = {
-        name: parse_npy_header(each.read_prefix(PREFIX_BYTES), each.name).shape
-        for name, each in files.items()
-    }
+    shapes = {name: read_npy_header(each).shape for name, each in files.items()}
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     if len(matrices) != 1:
         found = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "none"
@@ -220,8 +254,6 @@ def _only_matrix(path: str, files: Mapping[str, PositionalFile]) -> str:
 
 def _open_csr(path: str, files: Mapping[str, PositionalFile]) -> Source:
     """Open the sparse rows of a ``.npz`` of SciPy."""
-    from mercore.stores.formats.sparse import CsrSource  # SciPy takes a while to load
-
     kind = _small(files["format"]).tobytes().replace(b"\0", b"").decode("ascii", "replace")
     if kind != "csr":
         raise FormatError(
@@ -240,7 +272,7 @@ def _open_csr(path: str, files: Mapping[str, PositionalFile]) -> Source:
 
 def _vector(file: PositionalFile) -> BinarySource:
     """Open an array of one dimension, as rows of one number."""
-    header = _header(file)
+    header = read_npy_header(file)
     if len(header.shape) != 1:
         raise FormatError(
             f"{file.name}: an array of shape {header.shape}, expected one dimension. Fix: save it "
@@ -254,45 +286,6 @@ def _vector(file: PositionalFile) -> BinarySource:
 
 def _small(file: PositionalFile) -> NDArray[Any]:
     """Return an array of a few numbers or a text."""
-    header = _header(file)
-    count = math.prod(header.shape)
-    if count > SMALL:
-        raise FormatError(f"{file.name}: {count} numbers, expected a few. Fix: save it again.")
-    data = file.read_prefix(header.offset + count * header.dtype.itemsize)
-    return np.frombuffer(data, header.dtype, count, header.offset).reshape(header.shape)
-
-
-def _header(file: PositionalFile) -> NpyHeader:
-    """Return the header of a member, which must fit its size."""
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), file.name)
-    expected = header.offset + math.prod(header.shape) * header.dtype.itemsize
-    if file.size != expected:
-        raise FormatError(
-            f"{file.name}: {file.size} bytes, expected {expected} for {header.shape}. Fix: fetch "
-            "it again."
-        )
-    return header
-
-
-def _damaged(path: str, error: BaseException) -> FormatError:
-    return FormatError(f"{path}: the zip is damaged ({error}). Fix: fetch or write the file again.")
-
-
-def _read_member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, where: str) -> NDArray[Any]:
-    """Check the size of an array against its header; then read its numbers, and no byte more."""
-    _check_method(entry, where)
-    with archive.open(entry) as stream:
-        header = parse_npy_header(stream.read(PREFIX_BYTES), where)
-    count = 1
-    for extent in header.shape:
-        count *= extent
-    expected = header.offset + count * header.dtype.itemsize
-    if entry.file_size != expected:
-        message = (
-            f"{where}: {entry.file_size} bytes, expected {expected} for {header.shape}. "
-            "Fix: fetch it again."
-        )
-        raise FormatError(message)
-    with archive.open(entry) as stream:
-        flat = np.frombuffer(stream.read(expected), header.dtype, count, header.offset)
-    return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+    if file.size > SMALL:
+        raise FormatError(f"{file.name}: {file.size} bytes, expected a few. Fix: save it again.")
+    return read_npy(file)

@@ -1,5 +1,6 @@
 """Sources: rows to read in blocks, and a fingerprint, whatever the format of the file."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -9,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, ShapeError
+from mercore.stores.formats.dtypes import returned_dtype
 from mercore.stores.spec import canonical_json
+from mercore.stores.wording import setting
 
 MAX_D = 1_000_000
 FINGERPRINT_ROWS = 64
@@ -54,6 +57,49 @@ class Source(Protocol):
         """Return a digest of format, shape, stored dtype, size and 64 evenly spaced rows."""
 
 
+class StoredSource(ABC):
+    """A ``Source`` of numbers that a file or an array stores, and that ``read`` converts.
+
+    ``kind`` names the format in the fingerprint.
+
+    Raises
+    ------
+    FormatError
+        If there are not 1 to ``MAX_D`` dimensions, or mercore does not read the dtype ``stored``.
+    """
+
+    kind: str
+
+    def __init__(self, name: str, shape: tuple[int, int], stored: np.dtype[Any]) -> None:
+        check_shape(name, *shape)
+        self.name, self.shape, self.source_dtype = name, shape, stored
+        self.dtype = returned_dtype(stored, name)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
+        check_row_range(self, start, stop)
+        return self._read(start, stop)
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows that are there."""
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes in the fingerprint: of the uncompressed rows, unless a format says otherwise."""
+        return self.shape[0] * self.shape[1] * self.source_dtype.itemsize
+
+    def fingerprint(self) -> str:
+        """Return the digest that ``Source.fingerprint`` describes."""
+        n, d = self.shape
+        head = f"{self.kind} {n} {d} {self.source_dtype.str} {self.source_bytes}\n"
+        digest = blake2b(head.encode(), digest_size=16)
+        little = self.dtype.newbyteorder("<")
+        for row in spaced_rows(n):
+            digest.update(self.read(row, row + 1).astype(little, copy=False).tobytes())
+        return digest.hexdigest()
+
+
 class RowRange:
     """The rows [first, last) of a source as a ``Source``: row ``first`` becomes row 0."""
 
@@ -81,10 +127,7 @@ class SteadySource:
     """
 
     def __init__(
-        self,
-        source: Source,
-        block_rows: int | None = None,
-        checksums: dict[int, int] | None = None,
+        self, source: Source, block_rows: int | None = None, checksums: dict[int, int] | None = None
     ) -> None:
         self.name, self.shape = source.name, source.shape
         self.dtype, self.source_dtype = source.dtype, source.source_dtype
@@ -143,7 +186,7 @@ def parse_rows(text: str) -> tuple[int, int | None]:
             return start, stop
     raise InputError(
         f"rows are {text!r}: expected first:last, the rows from first on and before last. "
-        "Fix: --rows 0:1000"
+        f"Fix: {setting(rows='0:1000')}"
     )
 
 
@@ -156,11 +199,10 @@ def check_shape(name: str, n: int, d: int) -> None:
         If ``n`` is negative, or ``d`` is not in ``[1, MAX_D]``.
     """
     if n < 0 or not 1 <= d <= MAX_D:
-        message = (
+        raise FormatError(
             f"{name}: the header says n = {n} rows of d = {d}, expected n ≥ 0 and 1 ≤ d ≤ {MAX_D}. "
             f"Fix: check that the suffix names the file's true format, or fetch the file again."
         )
-        raise FormatError(message)
 
 
 def check_row_range(source: Source, start: int, stop: int) -> None:
@@ -173,11 +215,10 @@ def check_row_range(source: Source, start: int, stop: int) -> None:
     """
     n = source.shape[0]
     if not 0 <= start <= stop <= n:
-        message = (
+        raise ShapeError(
             f"{source.name}: rows [{start}, {stop}) asked for, it has [0, {n}). Fix: ask "
             "for rows it has."
         )
-        raise ShapeError(message)
 
 
 def content_digest(rows: Source, *, block_rows: int = 4096) -> str:
@@ -194,13 +235,3 @@ def spaced_rows(n: int) -> Sequence[int]:
     if n <= FINGERPRINT_ROWS:
         return range(n)
     return [i * (n - 1) // (FINGERPRINT_ROWS - 1) for i in range(FINGERPRINT_ROWS)]
-
-
-def digest_rows(source: Source, *, kind: str, stored: np.dtype[Any], size: int) -> str:
-    """Return the fingerprint of a source: see ``Source.fingerprint``."""
-    n, d = source.shape
-    digest = blake2b(f"{kind} {n} {d} {stored.str} {size}\n".encode(), digest_size=16)
-    little = source.dtype.newbyteorder("<")
-    for row in spaced_rows(n):
-        digest.update(source.read(row, row + 1).astype(little, copy=False).tobytes())
-    return digest.hexdigest()

@@ -3,7 +3,6 @@
 import gzip
 import io
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -12,13 +11,12 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
 from mercore.stores.formats.binary import WINDOW_BYTES, FileReader, RowLayout, open_binary
+from mercore.stores.formats.damage import damage_refused
 from mercore.stores.formats.dtypes import convert, returned_dtype
 from mercore.stores.formats.source import Source, check_shape
-from mercore.stores.location.publish import storage_errors
 
 GZIP = ".gz"
 STDIN = "-"
-BAD_GZIP = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 class Stream:
@@ -56,14 +54,9 @@ class Stream:
         return done
 
     def _read(self, view: memoryview) -> int:
-        with storage_errors("read", self.name):
-            try:
-                return cast("Any", self._file).readinto(view) or 0
-            except BAD_GZIP as error:
-                raise FormatError(
-                    f"{self.name}: the gzip data are damaged or cut off ({error}). "
-                    "Fix: fetch the file again."
-                ) from error
+        wrong = "the gzip data are damaged or cut off"
+        with damage_refused(self.name, wrong, "fetch the file again"):
+            return cast("Any", self._file).readinto(view) or 0
 
 
 def open_gzip(path: str) -> Stream:

@@ -24,34 +24,24 @@ def open_texmex(path: str, form: str) -> BinarySource:
 
 
 def texmex_layout(stored: np.dtype[Any], prefix: bytes, name: str, size: int | None) -> RowLayout:
-    """Return the layout of a TEXMEX file; every row must repeat d, which is checked at reading.
+    """Return the layout of a TEXMEX file: see ``Layout``.
 
-    Parameters
-    ----------
-    prefix : the first bytes of the file
-    size : the size of the file, or None for a stream
-
-    Raises
-    ------
-    FormatError
-        If the file is empty, d is out of range, or the size is not a whole number of rows.
+    Every row must repeat d, which is checked at reading.
     """
     if len(prefix) < HEAD_BYTES:
-        message = (
+        raise FormatError(
             f"{name}: {len(prefix)} bytes, expected at least the {HEAD_BYTES} that say d. "
             "Fix: fetch the file again."
         )
-        raise FormatError(message)
     d = int.from_bytes(prefix[:HEAD_BYTES], "little", signed=True)
     check_shape(name, 0, d)
     n, rest = divmod(size or 0, HEAD_BYTES + d * stored.itemsize)
     if rest:
-        message = (
+        raise FormatError(
             f"{name}: {size} bytes, expected a multiple of {HEAD_BYTES + d * stored.itemsize} "
             f"(d = {d} of {stored.itemsize} bytes, and {HEAD_BYTES} bytes before each row). "
             f"Fix: fetch the file again, it is cut off; or check that its suffix is right."
         )
-        raise FormatError(message)
     return RowLayout(
         kind="texmex", n=n, d=d, stored=stored, head=HEAD_BYTES, open_ended=size is None
     )

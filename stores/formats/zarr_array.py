@@ -2,8 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,9 @@ from zarr.codecs import ShardingCodec
 
 from mercore.stores.decompress import NAMES, decompress
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.dtypes import convert, returned_dtype
-from mercore.stores.formats.source import check_row_range, check_shape, digest_rows
+from mercore.stores.formats.damage import damage_refused
+from mercore.stores.formats.dtypes import convert
+from mercore.stores.formats.source import StoredSource
 from mercore.stores.location.local_file import check_regular
 from mercore.stores.location.publish import storage_errors
 
@@ -31,31 +31,22 @@ MORE_BYTES = 1 << 10  # checksums, and headers of a compressor within another
 FILTERED_BYTES = 8  # the most of a number that a filter has changed
 
 
-class ZarrSource:
+class ZarrSource(StoredSource):
     """A ``Source`` over a Zarr array; a missing chunk holds the fill value."""
+
+    kind = "zarr"
 
     # In quotes: in older supported releases of zarr the class takes no parameter.
     def __init__(self, name: str, array: "zarr.Array[Any]") -> None:
         n, d = array.shape
-        check_shape(name, n, d)
-        self.name = name
-        self.shape = (n, d)
-        self.source_dtype = np.dtype(array.dtype)
-        self.dtype = returned_dtype(self.source_dtype, name)
+        super().__init__(name, (n, d), np.dtype(array.dtype))
         self._array = array
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` as ``dtype``; see ``Source.read``."""
-        check_row_range(self, start, stop)
-        what = f"rows [{start}, {stop}) cannot be decoded"
-        with _zarr_errors(self.name, what, "copy the store anew"):
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        wrong = f"rows [{start}, {stop}) cannot be decoded"
+        with damage_refused(self.name, wrong, "copy the store anew"):
             block = np.asarray(self._array[start:stop])
         return np.ascontiguousarray(convert(block, self.dtype, name=self.name, first=start))
-
-    def fingerprint(self) -> str:
-        """Return the digest of ``Source.fingerprint``, with the size of the uncompressed rows."""
-        size = self.shape[0] * self.shape[1] * self._array.dtype.itemsize
-        return digest_rows(self, kind="zarr", stored=self._array.dtype, size=size)
 
 
 def open_zarr(path: str) -> ZarrSource:
@@ -71,17 +62,15 @@ def open_zarr(path: str) -> ZarrSource:
     node = _open_node(path)
     if isinstance(node, zarr.Group):
         names = ", ".join(sorted(node.array_keys())) or "none"
-        message = (
+        raise FormatError(
             f"{path}: a Zarr group, expected an array; arrays in it: {names}. Fix: name "
             f"one, as {path}/ARRAY."
         )
-        raise FormatError(message)
     if len(node.shape) != 2:
-        message = (
+        raise FormatError(
             f"{path}: a Zarr array of shape {node.shape}, expected two dimensions, (n, "
             "d). Fix: reshape it."
         )
-        raise FormatError(message)
     return ZarrSource(path, node)
 
 
@@ -90,29 +79,16 @@ def _open_node(path: str) -> "zarr.Array[Any] | zarr.Group":
     with storage_errors("read", path):
         files = [str(Path(path) / name) for name in METADATA if (Path(path) / name).exists()]
     if not files:
-        message = (
+        raise FormatError(
             f"{path}: a folder without Zarr metadata, expected a Zarr array. Fix: "
             "name a file or the array."
         )
-        raise FormatError(message)
     for file in files:
         check_regular(file)
-    with _zarr_errors(path, "the Zarr metadata cannot be read", "copy or write the store again"):
+    wrong = "the Zarr metadata cannot be read"
+    with damage_refused(path, wrong, "copy or write the store again"):
         node = zarr.open(path, mode="r")
         return _bounded(node) if isinstance(node, zarr.Array) else node
-
-
-@contextmanager
-def _zarr_errors(path: str, what: str, fix: str) -> Iterator[None]:
-    """Turn an error of Zarr or of a codec into a ``FormatError``, one of the system into ours."""
-    with storage_errors("read", path):
-        try:
-            yield
-        except Exception as error:  # codecs of any library raise anything for damaged bytes
-            if isinstance(error, OSError) and error.errno:  # codecs raise OSError without a number
-                raise
-            text = (str(error).splitlines() or [type(error).__name__])[0]
-            raise FormatError(f"{path}: {what} ({text}). Fix: {fix}.") from error
 
 
 def _bounded(array: "zarr.Array[Any]") -> "zarr.Array[Any]":

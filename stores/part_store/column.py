@@ -1,22 +1,22 @@
 """Columns of a store: Zarr arrays of one chunk per part, encoded and decoded chunk by chunk."""
 
+import json
 import struct
+import warnings
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.abc.buffer import Buffer
-from zarr.buffer import cpu
-from zarr.storage import MemoryStore
 
 from mercore.stores.decompress import decompress
-from mercore.stores.part_store.compressors import chunk_codecs, quiet
+from mercore.stores.part_store.compressors import codec_metadata, compress
 
 CHECKSUM_BYTES = 4
-MORE_BYTES = 1 << 10  # headers of compressors
+COMPRESSOR_BYTES = 1 << 10  # headers of compressors
+_FILTERS = Lock()  # warning filters belong to the process: threads change them one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the whole column."""
+        """Shape of the column."""
         return (self.rows,) if self.width is None else (self.rows, self.width)
 
     @property
@@ -51,9 +51,9 @@ class Column:
         return self.compressor == "none"
 
     def can_take(self, size: int) -> bool:
-        """Return whether the file of a chunk can have a size; compressors add a little."""
+        """Return whether the file of a chunk can have this size; compressors may add a little."""
         full = self.chunk_bytes + CHECKSUM_BYTES
-        return size == full if self.is_plain else size <= 2 * full + MORE_BYTES
+        return size == full if self.is_plain else size <= 2 * full + COMPRESSOR_BYTES
 
     def chunk_key(self, part: int) -> str:
         """Return the key of the chunk of a part below the store."""
@@ -61,16 +61,40 @@ class Column:
 
 
 def column_metadata(column: Column) -> bytes:
-    """Return the ``zarr.json`` of ``column``."""
-    files: dict[str, Buffer] = {}
-    _create(files, column)
-    return bytes(files["zarr.json"].to_bytes())
+    """Return the ``zarr.json`` of a column, byte by byte as Zarr writes it."""
+    dtype = np.dtype(column.dtype)
+    endian = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
+    array = {
+        "shape": column.shape,
+        "data_type": column.dtype,
+        "chunk_grid": {
+            "name": "regular",
+            "configuration": {"chunk_shape": column.chunk_shape},
+        },
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": np.zeros((), dtype).item(),
+        "codecs": [
+            {"name": "bytes", **endian},
+            *codec_metadata(column.compressor, dtype.itemsize),
+            {"name": "crc32c"},
+        ],
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+    return json.dumps(array, indent=2).encode()
 
 
 def same_metadata(stored: bytes, expected: bytes) -> bool:
     """Return whether two ``zarr.json`` describe the same array, though perhaps in other words."""
+    import zarr  # takes a while to load
+    from zarr.buffer import cpu
+    from zarr.storage import MemoryStore
+
     try:
-        with quiet():
+        with _FILTERS, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # others may lack numcodecs' compressors
             one, other = (
                 zarr.open_array(
                     MemoryStore({"zarr.json": cpu.Buffer.from_bytes(text)}), mode="r"
@@ -82,21 +106,25 @@ def same_metadata(stored: bytes, expected: bytes) -> bool:
     return bool(one == other)
 
 
-def encode_chunk(column: Column, part: int, values: NDArray[Any]) -> bytes:
-    """Return the chunk of a part as Zarr encodes it; equal values always give equal bytes.
+def encode_chunk(column: Column, values: NDArray[Any]) -> bytes:
+    """Return a chunk as Zarr encodes it; equal values always give equal bytes.
+
+    A plain chunk is the values, zeros up to its size, and the crc32c of these.
 
     Parameters
     ----------
     values : dtype[rows of the part(, width)]
     """
-    if column.is_plain:
-        return _plain_chunk(column, values)
-    files: dict[str, Buffer] = {}
-    array = _create(files, column)
-    start = part * column.part_rows
-    array[start : start + len(values)] = values
-    data = bytes(files[_local_key(column, part)].to_bytes())
-    return _untimed(data) if column.compressor.startswith("gzip") else data
+    little = np.dtype(column.dtype).newbyteorder("<")
+    rows = np.ascontiguousarray(values, little).reshape(-1).view(np.uint8)
+    rows.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
+    pieces: list[Any] = [rows, bytes(column.chunk_bytes - rows.nbytes)]
+    if not column.is_plain:
+        pieces = [compress(column.compressor, b"".join(pieces), little.itemsize)]
+    checksum = 0
+    for piece in pieces:
+        checksum = google_crc32c.extend(checksum, piece)
+    return b"".join((*pieces, struct.pack("<I", checksum)))
 
 
 def decode_chunk(column: Column, part: int, data: bytes | memoryview) -> NDArray[Any]:
@@ -124,41 +152,3 @@ def payload_checksum(data: bytes | NDArray[np.uint8]) -> int | None:
     checksum = int(google_crc32c.value(view[:-CHECKSUM_BYTES]))
     (stored,) = struct.unpack("<I", view[-CHECKSUM_BYTES:].tobytes())
     return checksum if checksum == stored else None
-
-
-def _plain_chunk(column: Column, values: NDArray[Any]) -> bytes:
-    """Return a chunk that is not compressed: the values, zeros up to its size, and the crc32c."""
-    little = np.dtype(column.dtype).newbyteorder("<")
-    rows = np.ascontiguousarray(values, little).reshape(-1).view(np.uint8).view()
-    rows.flags.writeable = False  # google_crc32c copies a buffer that is not read-only
-    padding = bytes(column.chunk_bytes - rows.nbytes)
-    checksum = google_crc32c.extend(google_crc32c.value(rows), padding)
-    return b"".join((rows.data, padding, struct.pack("<I", checksum)))
-
-
-def _untimed(chunk: bytes) -> bytes:
-    """Return a gzip chunk with no time in its header, and with a new checksum."""
-    payload = chunk[:4] + bytes(4) + chunk[8:-CHECKSUM_BYTES]
-    return payload + struct.pack("<I", google_crc32c.value(payload))
-
-
-def _local_key(column: Column, part: int) -> str:
-    """Return the key of the chunk of a part below the column."""
-    return column.chunk_key(part).removeprefix(f"{column.name}/")
-
-
-def _create(files: dict[str, Buffer], column: Column) -> "zarr.Array[Any]":
-    """Return an empty array with the metadata of the column, which keeps its files in ``files``."""
-    with quiet():
-        return zarr.create_array(
-            MemoryStore(files),
-            shape=column.shape,
-            chunks=column.chunk_shape,
-            dtype=column.dtype,
-            compressors=chunk_codecs(column.compressor),
-            filters=None,
-            fill_value=0,
-            config={
-                "write_empty_chunks": True
-            },  # else a part of zeros would look like a missing one
-        )

@@ -1,27 +1,27 @@
-"""Compressors by name, those of Zarr and of numcodecs; every chunk ends in a crc32c."""
+"""Compressors by name: their codecs as Zarr's metadata name them, and compression by numcodecs."""
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
-from threading import RLock
 from typing import Any
 
-from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
-
 from mercore.stores.errors import InputError
+from mercore.stores.wording import setting
 
-NAMES = ("none", "zstd", "blosc", "gzip", "lz4", "bz2", "lzma")
-_LEVELS = {
-    "zstd": range(-7, 23),
-    "blosc": range(10),
-    "gzip": range(10),
-    "bz2": range(1, 10),
-    "lzma": range(10),
+_LEVELS = {  # the parameter that is the level, and its values
+    "none": ("", range(0)),
+    "zstd": ("level", range(-7, 23)),
+    "blosc": ("clevel", range(10)),
+    "gzip": ("level", range(10)),
+    "lz4": ("", range(0)),
+    "bz2": ("level", range(1, 10)),
+    "lzma": ("preset", range(10)),
 }
-_NUMCODECS = {"lz4": ("LZ4", None), "bz2": ("BZ2", "level"), "lzma": ("LZMA", "preset")}
-_FILTERS = RLock()  # warning filters belong to the process: threads change them one by one
+NAMES = tuple(_LEVELS)
+_DEFAULTS: dict[
+    str, dict[str, Any]
+] = {  # configurations; one without a level has that of its library
+    "zstd": {"level": 3, "checksum": False},
+    "blosc": {"typesize": 1, "cname": "zstd", "clevel": 5, "shuffle": "shuffle", "blocksize": 0},
+    "gzip": {"level": 5},
+}
 
 
 def check_compressor(text: str) -> str:
@@ -36,46 +36,41 @@ def check_compressor(text: str) -> str:
     if name not in NAMES:
         raise InputError(
             f"unknown compressor: found {name!r}, expected one of {', '.join(NAMES)}. Fix: "
-            "--compressor zstd"
+            f"{setting(compressor='zstd')}"
         )
-    if colon:
-        levels = _LEVELS.get(name, range(0))
-        if level not in map(str, levels):
-            span = f"a level from {levels[0]} to {levels[-1]}" if levels else "no level"
-            raise InputError(
-                f"compressor {name} takes {span}: found {level!r}. Fix: --compressor {name}"
-            )
+    levels = _LEVELS[name][1]
+    if colon and level not in map(str, levels):
+        span = f"a level from {levels[0]} to {levels[-1]}" if levels else "no level"
+        raise InputError(
+            f"compressor {name} takes {span}: found {level!r}. Fix: {setting(compressor=name)}"
+        )
     return text
 
 
-def chunk_codecs(text: str) -> list[BytesBytesCodec]:
-    """Return the bytes-to-bytes codecs of a column: the compressor, if any, then the checksum."""
+def codec_metadata(text: str, item_bytes: int) -> list[dict[str, Any]]:
+    """Return the codec of a compressor as Zarr's metadata name it, or nothing for ``none``."""
     name, _, level = check_compressor(text).partition(":")
-    return [*_codec(name, int(level) if level else None), Crc32cCodec()]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence zarr's warning that other Zarr libraries may lack the codecs of numcodecs."""
-    with _FILTERS, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
-def _codec(name: str, level: int | None) -> list[BytesBytesCodec]:
-    """Return the codec of a compressor at a level; None is the default level of the compressor."""
     if name == "none":
         return []
-    if name == "zstd":
-        return [ZstdCodec(level=3 if level is None else level)]
-    if name == "gzip":
-        return [GzipCodec(level=5 if level is None else level)]
+    configuration = dict(_DEFAULTS.get(name, {}))
+    if level:
+        configuration[_LEVELS[name][0]] = int(level)
     if name == "blosc":
-        return [BloscCodec(cname="zstd", clevel=5 if level is None else level, shuffle="shuffle")]
-    kind, parameter = _NUMCODECS[name]
-    configuration: dict[str, Any] = {} if level is None or parameter is None else {parameter: level}
-    with quiet():
-        codec: BytesBytesCodec = getattr(import_module("zarr.codecs.numcodecs"), kind)(
-            **configuration
-        )
-    return [codec]
+        configuration["typesize"] = item_bytes
+    known = name in _DEFAULTS  # to Zarr itself; the others are those of numcodecs
+    return [{"name": name if known else f"numcodecs.{name}", "configuration": configuration}]
+
+
+def compress(text: str, data: bytes, item_bytes: int) -> bytes:
+    """Compress bytes as Zarr does; equal bytes always give equal bytes."""
+    from numcodecs import blosc  # takes a while to load
+    from numcodecs.registry import get_codec
+
+    blosc.use_threads = False  # threads would change the order of the blocks
+    (codec,) = codec_metadata(text, item_bytes)
+    name = codec["name"].removeprefix("numcodecs.")
+    configuration = {"id": name, **codec["configuration"]}
+    if name == "blosc":
+        configuration["shuffle"] = blosc.SHUFFLE
+    packed = bytes(get_codec(configuration).encode(data))
+    return packed[:4] + bytes(4) + packed[8:] if name == "gzip" else packed  # no time in its header

@@ -1,37 +1,47 @@
-"""Growth of a store: what is published around the moment at which its header is replaced.
+"""Growth of a store: rows are added behind its last; a kill leaves the old rows or all new ones.
 
-A growing store publishes new parts, which its old header does not count; then the grown last part,
-whose receipt describes both states; then its new header: at this moment it has grown. What the
-header replaced in the files beside it follows (``finish_growth``).
+The last part may be ragged. Then it grows: its chunks are replaced by chunks with more rows, and
+the old rows come first in both. A growing store publishes, in this order:
+
+1. the new arrays of the model, and chunks and receipts of new parts: the old header names none;
+2. the receipt of the part that grows, which describes its old and its new chunks (``grown``);
+3. the new chunks of that part;
+4. the metadata of the root, with the new header: now the store has grown;
+5. the metadata of the columns, and the receipt of the part that grew, of its new chunks alone.
+
+Before step 4 the store has its old rows: ``undo_growth`` takes steps 1 to 3 back. After it the
+store has all new rows: ``finish_growth`` does step 5. Readers are right at every moment. From step
+2 to step 5 the receipt allows the old and the new chunks; a reader takes from them the rows of its
+own header. After step 5 a reader of the old header cuts the receipt to its rows
+(``PartStore.receipt``).
+
+The workers that encode take parts in any order. So the part that grows may come before new parts:
+steps 2 and 3 before the rest of step 1.
 """
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
+from numpy.typing import NDArray
+
+from mercore.stores.errors import FormatError, IntegrityError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.part_store.column import encode_chunk
-from mercore.stores.part_store.header import Header, Layout
-from mercore.stores.part_store.part_store import PartStore
-from mercore.stores.part_store.receipts import chunk_entry, receipt_bytes
-from mercore.stores.part_store.skeleton import holds, metadata_files, root_metadata
+from mercore.stores.part_store.group_metadata import (
+    columns_metadata,
+    model_files,
+    publish_files,
+    root_metadata,
+    wrong_files,
+)
+from mercore.stores.part_store.header import Header, Layout, model_entries
+from mercore.stores.part_store.part_files import PartFiles
+from mercore.stores.part_store.receipts import Receipt, chunk_entry
+from mercore.stores.spec import to_json
 
-MOST_MISSING = 8  # parts in a row that a killed writer may have left out before another one
-
-
-def grown_layout(header: Header, rows: int, model: dict[str, dict[str, object]]) -> Layout:
-    """Return the layout of a store that has grown to ``rows`` rows.
-
-    Parameters
-    ----------
-    model : the entries of the model arrays that the old header lacks
-    """
-    before = header.layout
-    state = {"rows": before.rows, "digest": header.spec_digest}
-    return replace(
-        before,
-        rows=rows,
-        model={**before.model, **model},
-        grown_from=[*before.grown_from, state],
-    )
+MAX_GAP = 8  # parts in a row that a killed writer may have left out before another one
 
 
 def ragged_part(layout: Layout) -> int | None:
@@ -39,90 +49,151 @@ def ragged_part(layout: Layout) -> int | None:
     return layout.parts - 1 if layout.rows % layout.part_rows else None
 
 
-def part_that_grew(layout: Layout) -> int | None:
-    """Return the part that had fewer rows before the store grew last, or None."""
-    return ragged_part(replace(layout, rows=layout.grown_from[-1]["rows"]))
+def begin_growth(
+    old: PartFiles, spec: object, rows: int, model: Mapping[str, NDArray[Any]]
+) -> Header:
+    """Begin step 1: publish new arrays of the model; return the header of the next state.
+
+    What a killed growth to another state has done to the ragged part is undone first.
+
+    Parameters
+    ----------
+    model : the arrays that the model of the next state has beyond the old one
+    """
+    before = old.layout
+    state = {"rows": before.rows, "digest": old.header.spec_digest}
+    layout = replace(
+        before,
+        rows=rows,
+        model={**before.model, **model_entries(model)},
+        grown_from=[*before.grown_from, state],
+    )
+    header = replace(old.header, spec=to_json(spec), layout=layout, text=None)
+    _undo_part(old, header.spec_digest)
+    publish_files(old.location, model_files(header, model))
+    return header
 
 
-def is_finished(store: PartStore) -> bool:
-    """Return whether all that follows the header of the last growth is published."""
-    if not store.layout.grown_from:
-        return True
-    part = part_that_grew(store.layout)
-    receipt = None if part is None else store.stored_receipt(part)
-    if receipt is not None and receipt.stop < store.bounds(receipt.part)[1]:
-        return False
-    files = {key: data for key, data in metadata_files(store.header) if _is_of_columns(store, key)}
-    return all(holds(store.location, key, data) for key, data in files.items())
+def grow_part(store: PartFiles, earlier: Receipt, files: Mapping[str, bytes]) -> Receipt:
+    """Do steps 2 and 3: publish the chunks of the part that grows, behind their receipt.
+
+    Parameters
+    ----------
+    store : the store in its next state
+    earlier : the receipt of the part before
+    files : the chunk of each column
+    """
+    chunks = {name: chunk_entry(data) for name, data in files.items()}
+    grown = {
+        "job": store.header.spec_digest,
+        "stop": store.bounds(earlier.part)[1],
+        "chunks": chunks,
+    }
+    both = replace(earlier, grown=grown)
+    store.publish_receipt(both)
+    for name, data in files.items():
+        store.chunk_file(store.columns[name], earlier.part).publish(data)
+    return both
 
 
-def is_growing_to_another(store: PartStore, header: Header) -> bool:
-    """Return whether a killed growth to another state than that of ``header`` left its mark."""
-    part = ragged_part(store.layout)
-    receipt = None if part is None else store.stored_receipt(part)
-    states = ("", header.spec_digest)
-    return receipt is not None and receipt.grown.get("job", "") not in states
-
-
-def publish_growth(store: PartStore) -> None:
-    """Publish the header of a store whose parts have grown, and what follows it."""
+def publish_growth(store: PartFiles) -> None:
+    """Do steps 4 and 5: publish the header of the next state, and what follows it."""
     store.location.sync_folders()
     (store.location / ROOT).publish(root_metadata(store.header))
     finish_growth(store)
 
 
-def finish_growth(store: PartStore) -> None:
-    """Publish what follows the header of the last growth: metadata, then the grown receipt."""
-    files = [item for item in metadata_files(store.header) if _is_of_columns(store, item[0])]
-    for key, data in files:
-        if not holds(store.location, key, data):
-            (store.location / key).publish(data)
-    part = part_that_grew(store.layout)
-    if part is not None and store.ungrown_receipt(part) is not None:
-        receipt = store.receipt(part)
-        assert receipt is not None
-        store.publish_receipt(part, receipt.chunks, receipt.facts)
+def finish_growth(store: PartFiles) -> bool:
+    """Do what is left of step 5; return whether anything was."""
+    if not store.layout.grown_from:
+        return False
+    wrong = wrong_files(store.location, columns_metadata(store.layout))
+    publish_files(store.location, wrong)
+    part = store.layout.grown_from[-1]["rows"] // store.layout.part_rows
+    earlier = ungrown_receipt(store, part)
+    grown = None if earlier is None else receipt_of_state(store, part, earlier)
+    if grown is not None:
+        store.publish_receipt(grown)
+    return bool(wrong) or grown is not None
 
 
-def undo_growth(store: PartStore) -> None:
-    """Give the last part its old files back, if a growth was killed before its header.
+def undo_growth(store: PartFiles, array: str) -> None:
+    """Take steps 1 to 3 of a killed growth back.
+
+    Parameters
+    ----------
+    array : the name of the array, of one dimension, that the model of the next state may have
 
     Raises
     ------
     IntegrityError
-        If a file of the part is damaged.
+        If a file of the ragged part is damaged.
     """
+    _undo_part(store)
+    _remove_new_parts(store)
+    keys = [f"model/{array}/c/0", f"model/{array}/{ROOT}"]
+    for key in [*keys, *([] if store.layout.model else [f"model/{ROOT}"])]:
+        (store.location / key).remove()
+
+
+def _undo_part(store: PartFiles, kept: str | None = None) -> None:
+    """Take steps 2 and 3 back, unless they are of the growth to the state with digest ``kept``."""
     part = ragged_part(store.layout)
     receipt = None if part is None else store.stored_receipt(part)
-    if part is None or receipt is None or not receipt.grown:
+    if receipt is None or receipt.grown.get("job", kept) == kept:
         return
-    for name in store.layout.column_names:
-        column = store.layout.column(name)
-        data = encode_chunk(column, part, store.read_chunk(receipt, name))
+    for name, column in store.columns.items():
+        rows = store.decode_file(receipt, column, store.read_file(receipt, column))
+        data = encode_chunk(column, rows)
         if chunk_entry(data) != receipt.chunks[name]:  # another version of a compressor
             receipt = replace(receipt, chunks={**receipt.chunks, name: chunk_entry(data)})
-            store.receipt_file(part).publish(receipt_bytes(receipt, store.layout.parts))
-        store.chunk_file(column, part).publish(data)
-    store.publish_receipt(part, receipt.chunks, receipt.facts)
+            store.publish_receipt(receipt)
+        store.chunk_file(column, receipt.part).publish(data)
+    store.publish_receipt(replace(receipt, grown={}))
 
 
-def remove_leftovers(store: PartStore) -> None:
-    """Remove the parts that a killed growth published behind the last part, nearly in order."""
+def _remove_new_parts(store: PartFiles) -> None:
+    """Take step 1 back: remove the parts behind the last, which were published nearly in order."""
     size_of = store.location.sizes()
-    columns = [store.layout.column(name) for name in store.layout.column_names]
 
     def files(part: int) -> list[str]:
-        keys = (*(column.chunk_key(part) for column in columns), store.receipt_key(part))
-        return [key for key in keys if size_of(key) is not None]
+        keys = [column.chunk_key(part) for column in store.columns.values()]
+        return [key for key in (*keys, store.receipt_key(part)) if size_of(key) is not None]
 
     found: list[list[str]] = []
-    while any(found[-MOST_MISSING:]) or len(found) < MOST_MISSING:
+    while any(found[-MAX_GAP:]) or len(found) < MAX_GAP:
         found.append(files(store.layout.parts + len(found)))
     for keys in reversed(found):  # the last part first: a kill here leaves no gap
         for key in keys:
             (store.location / key).remove()
 
 
-def _is_of_columns(store: PartStore, key: str) -> bool:
-    """Return whether a key is the metadata of a column or of the receipts."""
-    return key in {f"{name}/{ROOT}" for name in (*store.layout.column_names, "receipts")}
+def receipt_of_state(store: PartFiles, part: int, stored: Receipt) -> Receipt | None:
+    """Return a stored receipt as that of all rows of a part in the state of a store, or None.
+
+    A receipt of an earlier state counts if its part had all these rows already.
+    """
+    wanted = (part, *store.bounds(part))
+    for each in stored.states:
+        known = each.job == store.header.spec_digest or each.job in store.earlier
+        if known and (each.part, each.start, each.stop) == wanted:
+            return each
+    return None
+
+
+def is_ungrown(store: PartFiles, part: int, stored: Receipt) -> bool:
+    """Return whether a stored receipt is of an earlier state, in which its part had fewer rows."""
+    start, stop = store.bounds(part)
+    at_start = (stored.part, stored.start) == (part, start)
+    return at_start and stored.job in store.earlier and stored.stop < stop
+
+
+def ungrown_receipt(store: PartFiles, part: int) -> Receipt | None:
+    """Return the stored receipt of a part if it is of an earlier state with fewer rows."""
+    if not store.layout.grown_from:
+        return None
+    with suppress(IntegrityError, FormatError):
+        stored = store.stored_receipt(part)
+        if stored is not None and is_ungrown(store, part, stored):
+            return stored
+    return None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, NotFoundError
-from mercore.stores.location.protocol import ROOT
+from mercore.stores.location.protocol import ROOT, Location
 from mercore.stores.location.resolve import Where, location_of
 from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
 from mercore.stores.part_store.compressors import check_compressor
@@ -89,12 +89,16 @@ def row_bytes(columns: Sequence[Mapping[str, Any]]) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header of a store: kind, spec, layout, and notes, which do not count for its digest."""
+    """The header of a store: kind, spec, layout, and notes, which do not count for its digest.
+
+    ``text`` is the metadata that the header was read from, if it was.
+    """
 
     kind: str
     spec: dict[str, Any]
     layout: Layout
     notes: dict[str, Any] = field(default_factory=dict)
+    text: bytes | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def spec_digest(self) -> str:
@@ -107,7 +111,7 @@ def model_entries(model: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, Any]
     entries = {}
     for name, values in model.items():
         entry = {"dtype": values.dtype.name, "shape": list(values.shape)}
-        data = encode_chunk(model_column(name, entry), 0, np.asarray(values))
+        data = encode_chunk(model_column(name, entry), np.asarray(values))
         entries[name] = {**entry, "crc32c": f"{payload_checksum(data):08x}"}
     return entries
 
@@ -126,18 +130,55 @@ def open_header(where: Where) -> Header:
     """
     location = location_of(where)
     try:
-        mapping = dict(parse_json((location / ROOT).read())["attributes"]["mercore"])
-        stored = mapping.pop("digest")
-    except (NotFoundError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, NotFoundError) and not location.exists():
-            raise NotFoundError(
-                f"{location} does not exist: expected a store. Fix: check the path."
-            ) from None
-        raise FormatError(
-            f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' "
-            "attribute. "
-            "Fix: ingest the vectors, or name the store that encode wrote."
+        return _header_in((location / ROOT).read(), location)
+    except NotFoundError:
+        if location.exists():
+            raise _no_store(location) from None
+        raise NotFoundError(
+            f"{location} does not exist: expected a store. Fix: check the path."
         ) from None
+
+
+def header_of_group(where: Where) -> Header | None:
+    """Read the header of a store; None where no Zarr v3 group is, as every store of mercore is one.
+
+    Raises
+    ------
+    FormatError, IntegrityError
+        As ``open_header`` does.
+    """
+    location = location_of(where)
+    try:
+        text = (location / ROOT).read()
+    except NotFoundError:
+        return None
+    return _header_in(text, location) if _is_group(text) else None
+
+
+def _is_group(text: bytes) -> bool:
+    """Return whether metadata are those of a Zarr v3 group."""
+    try:
+        root = parse_json(text)
+    except ValueError:
+        return b'"node_type": "group"' in text  # a damaged store, to be named as one
+    return isinstance(root, dict) and root.get("node_type") == "group"
+
+
+def _no_store(location: Location) -> FormatError:
+    return FormatError(
+        f"{location} is not a store of mercore: expected a Zarr group with a 'mercore' "
+        "attribute. "
+        "Fix: ingest the vectors, or name the store that encode wrote."
+    )
+
+
+def _header_in(text: bytes, location: Location) -> Header:
+    """Return the header in the metadata of a store's root, every field checked."""
+    try:
+        mapping = dict(parse_json(text)["attributes"]["mercore"])
+        stored = mapping.pop("digest")
+    except (ValueError, KeyError, TypeError):
+        raise _no_store(location) from None
     header = _parse_header(mapping, str(location))
     if digest(mapping) != stored:
         raise IntegrityError(
@@ -146,7 +187,7 @@ def open_header(where: Where) -> Header:
         )
     check_types(mapping, HEADER_TYPES, str(location))
     _check_layout(header.layout, str(location))
-    return header
+    return replace(header, text=text)
 
 
 def _parse_header(mapping: dict[str, Any], where: str) -> Header:

@@ -13,7 +13,7 @@ AHEAD_BYTES = 128 << 10  # of one request: the system cuts larger ones to its li
 
 def chunk_files(store: PartStore, parts: Iterable[int]) -> list[Path]:
     """Return those files of some parts that lie on this machine."""
-    columns = [store.layout.column(name) for name in store.layout.column_names]
+    columns = store.columns.values()
     files = (store.chunk_file(column, part) for part in parts for column in columns)
     return [file.path for file in files if isinstance(file, LocalLocation)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -12,61 +12,37 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, IntegrityError, MercoreError, NotFoundError
 from mercore.stores.location.local import LocalLocation
-from mercore.stores.location.protocol import Location, Result
+from mercore.stores.location.protocol import ROOT, Result
 from mercore.stores.location.resolve import Where, location_of
-from mercore.stores.part_store.column import Column, decode_chunk, encode_chunk, payload_checksum
-from mercore.stores.part_store.header import Header, model_column, open_header
-from mercore.stores.part_store.receipts import (
-    Receipt,
-    check_receipt,
-    chunk_entry,
-    parse_receipt,
-    receipt_bytes,
-    receipts_column,
-)
-from mercore.stores.part_store.skeleton import (
-    restore_skeleton,
+from mercore.stores.part_store.column import Column, encode_chunk, payload_checksum
+from mercore.stores.part_store.group_metadata import (
+    files_beside_parts,
+    publish_files,
     root_metadata,
-    write_skeleton,
+    wrong_files,
     wrong_metadata,
 )
+from mercore.stores.part_store.growth import (
+    grow_part,
+    is_ungrown,
+    receipt_of_state,
+    ungrown_receipt,
+)
+from mercore.stores.part_store.header import Header, model_column, open_header
+from mercore.stores.part_store.part_files import PartFiles
+from mercore.stores.part_store.receipts import Receipt, chunk_entry
 
-MENDING = {"codes": "encode", "orders": "index"}  # the verb that redoes damaged parts, by kind
 
-
-class PartStore:
+class PartStore(PartFiles):
     """An open store of parts, safe to read and write from any threads and processes.
 
-    Attributes
-    ----------
-    location : Location
-    header : Header
+    Its parts can be written, read and checked, in the state of its header: see ``PartFiles``.
     """
-
-    def __init__(self, where: Where, header: Header) -> None:
-        self.location = location_of(where)
-        self.header = header
-        self.layout = header.layout
-        self._columns = [*map(self.layout.column, self.layout.column_names)]
-
-    @property
-    def where(self) -> str:
-        """The path or URL as messages show it."""
-        return str(self.location)
 
     @property
     def is_local(self) -> bool:
         """Whether its files lie on this machine, whose memory keeps what was just read."""
         return isinstance(self.location, LocalLocation)
-
-    def bounds(self, part: int) -> tuple[int, int]:
-        """Return the first row of a part and the row behind its last."""
-        start = part * self.layout.part_rows
-        return start, min(start + self.layout.part_rows, self.layout.rows)
-
-    def chunk_file(self, column: Column, part: int) -> Location:
-        """Return the file that holds a part of a column."""
-        return self.location / column.chunk_key(part)
 
     def write_part(
         self,
@@ -76,7 +52,7 @@ class PartStore:
     ) -> Receipt:
         """Publish every chunk of a part, then its receipt; writing a part again is harmless.
 
-        A part that had fewer rows in an earlier state of the store grows: see ``grow_part``.
+        A part that had fewer rows in an earlier state of the store grows: see ``growth.py``.
 
         Parameters
         ----------
@@ -90,54 +66,20 @@ class PartStore:
         """
         start, stop = self.bounds(part)
         shapes = {name: values.shape for name, values in columns.items()}
-        for name in self.layout.column_names:
-            assert shapes[name] == (stop - start, *self.layout.column(name).shape[1:]), name
+        for name, column in self.columns.items():
+            assert shapes[name] == (stop - start, *column.shape[1:]), name
         encoded = (
-            (name, encode_chunk(self.layout.column(name), part, columns[name]))
-            for name in self.layout.column_names
+            (name, encode_chunk(column, columns[name])) for name, column in self.columns.items()
         )
-        earlier = self.ungrown_receipt(part)
+        earlier = ungrown_receipt(self, part)
         if earlier is not None:
-            return self.grow_part(earlier, dict(encoded))
+            return grow_part(self, earlier, dict(encoded))
         chunks: dict[str, dict[str, Any]] = {}
         for name, data in encoded:
-            self.chunk_file(self.layout.column(name), part).publish(data)
+            self.chunk_file(self.columns[name], part).publish(data)
             chunks[name] = chunk_entry(data)
-        return self.publish_receipt(part, chunks, facts)
-
-    def grow_part(self, earlier: Receipt, files: Mapping[str, bytes]) -> Receipt:
-        """Publish the files of a part that has fewer rows in an earlier state of the store.
-
-        The receipt comes first, and describes both states: old and new files begin with the same
-        rows, so a reader of either state may find any of them.
-
-        Parameters
-        ----------
-        earlier : the receipt of the earlier state
-        files : the chunk of each column
-        """
-        part, stop = earlier.part, self.bounds(earlier.part)[1]
-        chunks = {name: chunk_entry(data) for name, data in files.items()}
-        grown = {"job": self.header.spec_digest, "stop": stop, "chunks": chunks}
-        both = replace(earlier, grown=grown)
-        self.receipt_file(part).publish(receipt_bytes(both, self.layout.parts))
-        for name, data in files.items():
-            self.chunk_file(self.layout.column(name), part).publish(data)
-        return both
-
-    def publish_receipt(
-        self,
-        part: int,
-        chunks: dict[str, dict[str, Any]],
-        facts: Mapping[str, int] = MappingProxyType({}),
-    ) -> Receipt:
-        """Publish the receipt of a part whose chunks, with these entries, are published."""
-        start, stop = self.bounds(part)
-        job = self.header.spec_digest
-        receipt = Receipt(
-            part=part, start=start, stop=stop, job=job, chunks=chunks, facts=dict(facts)
-        )
-        self.receipt_file(part).publish(receipt_bytes(receipt, self.layout.parts))
+        receipt = self.new_receipt(part, chunks, facts)
+        self.publish_receipt(receipt)
         return receipt
 
     def receipt(self, part: int) -> Receipt | None:
@@ -151,9 +93,12 @@ class PartStore:
             If the receipt is damaged, or belongs to another store.
         """
         stored = self.stored_receipt(part)
-        if stored is None or self._is_ungrown(stored, part):
+        if stored is None:
             return None
-        receipt = self._of_this_state(stored, part) or self._of_newer_state(part)
+        receipt = receipt_of_state(self, part, stored)
+        if receipt is None and is_ungrown(self, part, stored):
+            return None
+        receipt = receipt or self._of_newer_state(part)
         if receipt is None:
             raise self.fault(
                 part,
@@ -161,67 +106,6 @@ class PartStore:
                 f"{self.header.spec_digest}",
             )
         return receipt
-
-    def stored_receipt(self, part: int) -> Receipt | None:
-        """Return the receipt of a part as it is stored, of any state, or None if there is none.
-
-        Raises
-        ------
-        IntegrityError, FormatError
-            If the receipt is damaged, or describes no files of this store.
-        """
-        file = self.receipt_file(part)
-        try:
-            data = file.read()
-        except NotFoundError:
-            return None
-        receipt = parse_receipt(data, str(file))
-        if receipt is None:
-            raise self.fault(
-                part,
-                "its receipt is damaged: found bytes that fail their own checksum, expected the "
-                "ones published",
-            )
-        check_receipt(receipt, self._columns, str(file))
-        return receipt
-
-    def ungrown_receipt(self, part: int) -> Receipt | None:
-        """Return the stored receipt of a part if it is of an earlier state with fewer rows."""
-        if not self.layout.grown_from:
-            return None
-        with suppress(IntegrityError, FormatError):
-            stored = self.stored_receipt(part)
-            if stored is not None and self._is_earlier(stored, part):
-                return stored
-        return None
-
-    def _is_earlier(self, stored: Receipt, part: int) -> bool:
-        """Return whether a receipt is of an earlier state, in which its part had fewer rows."""
-        start, stop = self.bounds(part)
-        at_start = (stored.part, stored.start) == (part, start)
-        return at_start and stored.job in self._earlier and stored.stop < stop
-
-    @cached_property
-    def _earlier(self) -> set[str]:
-        """The digests of the earlier states."""
-        return {state["digest"] for state in self.layout.grown_from}
-
-    def _is_ungrown(self, stored: Receipt, part: int) -> bool:
-        """Return whether a part has still to grow to this state."""
-        grows = stored.grown.get("job") == self.header.spec_digest
-        return self._is_earlier(stored, part) and not grows
-
-    def _of_this_state(self, stored: Receipt, part: int) -> Receipt | None:
-        """Return a stored receipt as one of this state, or None if it is of another."""
-        job = self.header.spec_digest
-        wanted = (part, *self.bounds(part))
-        known = stored.job == job or stored.job in self._earlier
-        if known and (stored.part, stored.start, stored.stop) == wanted:
-            return stored
-        grown = stored.grown
-        if (grown.get("job"), stored.part, stored.start, grown.get("stop")) == (job, *wanted):
-            return replace(stored, job=job, stop=grown["stop"], chunks=grown["chunks"], grown={})
-        return None
 
     def _of_newer_state(self, part: int) -> Receipt | None:
         """Return the receipt of a part after the store has grown, or None if it has not."""
@@ -243,11 +127,9 @@ class PartStore:
         """
         receipts = []
         size_of = self.location.sizes()
-        for part, receipt in enumerate(self._read_receipts()):
-            if receipt is None:
-                raise self._not_done(part)
-            for column in self._columns:
-                self._check_size(receipt, column, size_of(column.chunk_key(part)))
+        for receipt in self.location.each(self.done_receipt, range(self.layout.parts)):
+            for column in self.columns.values():
+                self.check_size(receipt, column, size_of(column.chunk_key(receipt.part)))
             receipts.append(receipt)
         return receipts
 
@@ -261,12 +143,10 @@ class PartStore:
         """
         receipt = self.receipt(part)
         if receipt is None:
-            raise self._not_done(part)
+            raise self.fault(
+                part, "it has no receipt, so it is not done: expected one for every part"
+            )
         return receipt
-
-    def _not_done(self, part: int) -> IntegrityError:
-        """Return the error that a part has no receipt."""
-        return self.fault(part, "it has no receipt, so it is not done: expected one for every part")
 
     def read_chunk(
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
@@ -283,40 +163,14 @@ class PartStore:
         IntegrityError
             If the chunk is missing, truncated, differs by a bit, or is none of the column.
         """
-        column = self.layout.column(name)
-        data = self._read_checked(receipt, column, buffer)
-        if not column.is_plain:
-            try:
-                return decode_chunk(column, receipt.part, data.data)
-            except ValueError as error:
-                raise self.fault(
-                    receipt.part, f"column {name} cannot be decoded: {error}"
-                ) from error
-        values = data[: column.chunk_bytes].view(column.dtype).reshape(column.chunk_shape)
-        return values[: receipt.stop - receipt.start]
+        column = self.columns[name]
+        return self.decode_file(receipt, column, self._read_current(receipt, column, buffer))
 
     def check_chunk(
         self, receipt: Receipt, name: str, buffer: NDArray[np.uint8] | None = None
     ) -> None:
         """Read a part of a column; raise ``IntegrityError`` unless its receipt agrees."""
-        self._read_checked(receipt, self.layout.column(name), buffer)
-
-    def check_bytes(
-        self, receipt: Receipt, column: Column, data: bytes | NDArray[np.uint8]
-    ) -> None:
-        """Raise ``IntegrityError`` unless ``data`` is the file that the receipt describes."""
-        expected = receipt.chunks[column.name]
-        checksum = payload_checksum(data)
-        found = {"bytes": len(data), "crc32c": None if checksum is None else f"{checksum:08x}"}
-        if found not in receipt.entries(column.name):
-            stated = (
-                "no checksum of its own bytes" if checksum is None else f"crc32c {checksum:08x}"
-            )
-            raise self.fault(
-                receipt.part,
-                f"column {column.name} has {stated}: "
-                f"its receipt says {expected['crc32c']} over {expected['bytes']} bytes",
-            )
+        self._read_current(receipt, self.columns[name], buffer)
 
     def check(self, advance: Callable[[int], None] = lambda parts: None) -> list[str]:
         """Read every byte of every file; return one sentence per fault."""
@@ -328,9 +182,10 @@ class PartStore:
             self.read_model()
         except IntegrityError as error:
             faults.append(str(error))
-        for fault in self.each_part(self.check_part):
+        for part, fault in enumerate(self.each_part(self.check_part)):
             if fault is not None:
-                faults.append(fault)
+                undone = f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
+                faults.append(fault or undone)
             advance(1)
         return faults
 
@@ -339,29 +194,35 @@ class PartStore:
 
         See ``Location.each``.
         """
-        call_bytes = max(column.chunk_bytes for column in self._columns)
+        call_bytes = max(column.chunk_bytes for column in self.columns.values())
         return self.location.each(function, range(first, self.layout.parts), call_bytes=call_bytes)
 
     def check_part(self, part: int) -> str | None:
-        """Read every byte of a part; return its fault, or None."""
+        """Read every byte of a part; return its fault, "" if it is not done, or None."""
         try:
             receipt = self.receipt(part)
             if receipt is None:
-                return f"{self.where}: part {part} has no receipt: it is not done. {self.fix}"
-            for column in self._columns:
-                self.check_chunk(receipt, column.name)
+                return ""
+            for name in self.columns:
+                self.check_chunk(receipt, name)
         except (IntegrityError, FormatError) as error:
             return str(error)
         return None
 
-    def restore(self, model: Mapping[str, NDArray[Any]]) -> list[str]:
+    def restore(self, model: Mapping[str, NDArray[Any]], root: bytes | None = None) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.
 
         Parameters
         ----------
         model : the arrays that the store was created with
+        root : the metadata of the store's root, if they have been read
         """
-        return restore_skeleton(self.location, self.header, model)
+        expected = root_metadata(self.header)
+        beside = files_beside_parts(self.header, model)
+        files = beside if root == expected else chain([(ROOT, expected)], beside)
+        wrong = wrong_files(self.location, files)
+        publish_files(self.location, wrong)
+        return [key for key, _ in wrong]
 
     def sweep(self) -> None:
         """Remove from the store what killed writers left."""
@@ -400,7 +261,8 @@ class PartStore:
 
     def done(self) -> list[Receipt]:
         """Return the receipts of the parts that are done."""
-        return [receipt for receipt in self._read_receipts() if receipt is not None]
+        receipts = self.location.each(self.receipt, range(self.layout.parts))
+        return [receipt for receipt in receipts if receipt is not None]
 
     def column_bytes(self, receipts: Sequence[Receipt]) -> dict[str, int]:
         """Return the bytes on disk per column of the parts of some receipts."""
@@ -414,75 +276,19 @@ class PartStore:
         """Number of parts that have a receipt."""
         return len(self.done())
 
-    @property
-    def fix(self) -> str:
-        """The sentence on how to repair a part, by the kind of the store, not by its notes."""
-        verb = MENDING.get(self.header.kind)
-        if verb is None:
-            return "Fix: restore the file from a copy, or write the store anew."
-        return f"Fix: run the same mercore {verb} again: it redoes what is wrong, and only that."
-
-    def fault(self, part: int, what: str) -> IntegrityError:
-        """Return the error that names the fault of a part."""
-        return IntegrityError(f"{self.where}: part {part}: {what}. {self.fix}")
-
-    def receipt_file(self, part: int) -> Location:
-        """Return the file of the receipt of a part."""
-        return self.location / self.receipt_key(part)
-
-    def receipt_key(self, part: int) -> str:
-        """Return the key of the receipt of a part."""
-        return receipts_column(self.layout.parts).chunk_key(part)
-
-    def _read_receipts(self) -> Iterator[Receipt | None]:
-        """Yield the receipt of each part, or None if it has none."""
-        return self.location.each(self.receipt, range(self.layout.parts))
-
-    def _read_checked(
+    def _read_current(
         self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None
     ) -> NDArray[np.uint8]:
-        """Read the file of a chunk and check it; read again if the part has grown meanwhile."""
+        """Read and check the file of a chunk; read it again if the part has grown meanwhile."""
         try:
-            data = self._read_file(receipt, column, buffer)
-            self.check_bytes(receipt, column, data)
+            return self.read_file(receipt, column, buffer)
         except IntegrityError:
             fresh = None
             with suppress(MercoreError):
                 fresh = self.receipt(receipt.part)
             if fresh is None or fresh == receipt:
                 raise
-            data = self._read_file(fresh, column, None)
-            self.check_bytes(fresh, column, data)
-        return data
-
-    def _read_file(
-        self, receipt: Receipt, column: Column, buffer: NDArray[np.uint8] | None
-    ) -> NDArray[np.uint8]:
-        """Read the file of a chunk, whose size must be one that the receipt states."""
-        file, size_read = self.chunk_file(column, receipt.part), None
-        for size in {entry["bytes"]: None for entry in receipt.entries(column.name)}:
-            fits = buffer is not None and len(buffer) >= size
-            data = buffer[:size] if buffer is not None and fits else np.empty(size, np.uint8)
-            with suppress(NotFoundError):
-                size_read = file.read_into(data)
-            if size_read == size:
-                return data
-        self._check_size(receipt, column, size_read)
-        raise AssertionError("a file of a stated size was not read")
-
-    def _check_size(self, receipt: Receipt, column: Column, size: int | None) -> None:
-        """Raise ``IntegrityError`` unless the file exists and has the size in the receipt."""
-        expected = receipt.chunks[column.name]["bytes"]
-        if size is None:
-            where = self.chunk_file(column, receipt.part)
-            raise self.fault(
-                receipt.part,
-                f"column {column.name} is missing: expected {expected} bytes at {where}",
-            )
-        if size not in (entry["bytes"] for entry in receipt.entries(column.name)):
-            raise self.fault(
-                receipt.part, f"column {column.name} has {size} bytes: its receipt says {expected}"
-            )
+            return self.read_file(fresh, column)
 
 
 def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> PartStore:
@@ -500,6 +306,7 @@ def create(where: Where, header: Header, model: Mapping[str, NDArray[Any]]) -> P
     location = location_of(where)
     location.check_new()
     with location.draft() as draft:
-        write_skeleton(draft.location, header, model)
-        draft.finish(root_metadata(header))
-    return PartStore(location, header)
+        publish_files(draft.location, files_beside_parts(header, model))
+        root = root_metadata(header)
+        draft.finish(root)
+    return PartStore(location, replace(header, text=root))

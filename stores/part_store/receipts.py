@@ -1,7 +1,7 @@
 """Receipts, one per part: the proof that its chunks were published, and with which bytes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,14 @@ class Receipt:
     facts: dict[str, int] = field(default_factory=dict, metadata={ABSENT: {}})
     grown: dict[str, Any] = field(default_factory=dict, metadata={ABSENT: {}})
 
+    @property
+    def states(self) -> list["Receipt"]:
+        """The receipt of each state that it describes: its own, and that of ``grown``."""
+        return [self, *([replace(self, **self.grown, grown={})] if self.grown else [])]
+
     def entries(self, column: str) -> list[dict[str, Any]]:
         """Return size and checksum of each file that may hold the part of a column."""
-        states = [self.chunks, *([self.grown["chunks"]] if self.grown else [])]
-        return [chunks[column] for chunks in states]
+        return [each.chunks[column] for each in self.states]
 
 
 def chunk_entry(data: bytes) -> dict[str, Any]:
@@ -72,7 +76,7 @@ def receipt_bytes(receipt: Receipt, parts: int) -> bytes:
             "Fix: fewer columns."
         )
     row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None, :]
-    return encode_chunk(receipts_column(parts), receipt.part, row)
+    return encode_chunk(receipts_column(parts), row)
 
 
 def parse_receipt(data: bytes, where: str) -> Receipt | None:
@@ -81,7 +85,7 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
     Raises
     ------
     FormatError
-        If the receipt is whole, but of another format version.
+        If its bytes are right, but it is of another format version.
     """
     if len(data) != RECEIPT_BYTES + CHECKSUM_BYTES or payload_checksum(data) is None:
         return None
@@ -93,21 +97,19 @@ def parse_receipt(data: bytes, where: str) -> Receipt | None:
 
 
 def check_receipt(receipt: Receipt, columns: Sequence[Column], where: str) -> None:
-    """Refuse a receipt that does not describe a file of a possible size for each column.
+    """Refuse a receipt unless it states a file of a possible size for each column.
 
     Raises
     ------
     FormatError
         If a column is missing or unknown, an entry has other fields, or a size is impossible.
     """
-    states = [receipt.chunks]
     if receipt.grown:
         check_types(receipt.grown, GROWN_TYPES, where)
-        states.append(receipt.grown["chunks"])
-    for chunks in states:
-        check_types(chunks, {column.name: dict[str, Any] for column in columns}, where)
+    for each in receipt.states:
+        check_types(each.chunks, {column.name: dict[str, Any] for column in columns}, where)
         for column in columns:
-            entry = chunks[column.name]
+            entry = each.chunks[column.name]
             check_types(entry, ENTRY_TYPES, where)
             if not column.can_take(entry["bytes"]):
                 raise FormatError(

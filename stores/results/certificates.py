@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError
+from mercore.stores.formats.damage import damage_refused
 from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import publish_output
 from mercore.stores.spec import canonical_json, parse_json
@@ -30,8 +31,9 @@ def write_certificate(
     """
     _check_suffix(path)
     if ABOUT in arrays:
-        message = f"{path}: an array is called {ABOUT}, expected any other name. Fix: rename it."
-        raise InputError(message)
+        raise InputError(
+            f"{path}: an array is called {ABOUT}, expected any other name. Fix: rename it."
+        )
     try:
         text = canonical_json(dict(about))
     except (TypeError, ValueError) as error:
@@ -61,16 +63,12 @@ def read_certificate(path: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]
             f"{path}: {kind} {ABOUT}, expected a text that describes the arrays. Fix: name a "
             "certificate."
         )
-    try:
+    with damage_refused(path, f"{ABOUT} is no JSON"):
         about = parse_json(str(text))
-    except ValueError as error:
-        message = f"{path}: {ABOUT} is no JSON ({error}). Fix: fetch or write the file again."
-        raise FormatError(message) from error
     if not isinstance(about, dict):
-        message = (
+        raise FormatError(
             f"{path}: {ABOUT} is {about!r:.100}, expected a JSON mapping. Fix: name a certificate."
         )
-        raise FormatError(message)
     return arrays, about
 
 
@@ -78,8 +76,7 @@ def _check_suffix(path: str) -> None:
     """Refuse a suffix that is not ``.npz``."""
     suffix = Path(path).suffix
     if suffix.lower() != ".npz":
-        message = (
+        raise InputError(
             f"{path}: unknown suffix {suffix!r} for a certificate, expected .npz. Fix: "
             "rename the file."
         )
-        raise InputError(message)

@@ -3,7 +3,6 @@
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import MercoreError
@@ -58,9 +57,7 @@ def has_hits(path: str) -> bool:
     return dataset == NEIGHBOURS or ROWS not in ids.names
 
 
-def hdf5_bytes(
-    ids: NDArray[np.int64], scores: NDArray[np.floating[Any]] | None, *, distances: bool
-) -> bytes:
+def hdf5_bytes(ids: NDArray[Any], scores: NDArray[Any] | None, distances: bool) -> bytes:
     """Return the HDF5 file of ``ids`` and ``scores``, both [nq, k].
 
     ``neighbors`` are the ids. ``distances`` are 1 − score, or the scores themselves if they are

@@ -19,25 +19,21 @@ from mercore.stores.errors import (
     StorageError,
 )
 from mercore.stores.formats.bigann import read_truth, truth_bytes
-from mercore.stores.formats.npy import write_npy
-from mercore.stores.formats.npz import npz_bytes
+from mercore.stores.formats.npy import npy_bytes
+from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.local_file import path_status
 from mercore.stores.location.publish import publish, storage_errors
 from mercore.stores.location.resolve import refuse_url
 from mercore.stores.location.scratch import sweep
 from mercore.stores.results.hdf5 import SUFFIXES, hdf5_bytes, read_hdf5_hits, split_dataset
-from mercore.stores.results.id_arrays import (
-    IdsAndScores,
-    dtype_shape,
-    read_npy_ids,
-    read_npz_hits,
-    read_parquet_columns,
-)
-from mercore.stores.results.parquet import parquet_bytes
+from mercore.stores.results.id_arrays import IdsAndScores, dtype_shape, ids_and_scores, read_npy_ids
 from mercore.stores.results.texmex import check_beside, read_texmex_hits, write_texmex_hits
+from mercore.stores.wording import setting
 
 MAX_INT32 = 2**31 - 1
+INT32 = (".ivecs", ".ibin")  # formats of int32 ids and float32 scores
 CERTIFICATE = ".certificate.npz"
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,20 +55,17 @@ class Hits:
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 2 or self.ids.dtype != np.int64:
-            message = (
+            raise ShapeError(
                 f"hits: ids are {dtype_shape(self.ids)}, expected int64[nq, k]. Fix: pass one "
                 "row of ids per query."
             )
-            raise ShapeError(message)
         if self.scores is not None and (
             self.scores.shape != self.ids.shape or self.scores.dtype.kind != "f"
         ):
-            message = (
+            raise ShapeError(
                 f"hits: scores are {dtype_shape(self.scores)}, expected floats of the ids' shape "
-                f"{list(self.ids.shape)}. "
-                f"Fix: pass one score per id."
+                f"{list(self.ids.shape)}. Fix: pass one score per id."
             )
-            raise ShapeError(message)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield ids and scores, for ``ids, scores = hits``."""
@@ -141,7 +134,7 @@ def check_hits_path(
         if not replace and Path(path).exists():
             raise ExistsError(
                 f"{path} exists: expected a new path. Fix: name another, or replace it with "
-                "--force."
+                f"{setting(force=True)}."
             )
         if suffix == ".ivecs":
             check_beside(path)
@@ -155,12 +148,11 @@ def check_id(path: str, greatest: int, called: str | None = None) -> None:
     InputError
         If it is above int32 and the format is ``.ivecs`` or ``.ibin``.
     """
-    if _suffix(path, called) in (".ivecs", ".ibin") and greatest > MAX_INT32:
-        message = (
+    if _suffix(path, called) in INT32 and greatest > MAX_INT32:
+        raise InputError(
             f"{path}: id {greatest} is above int32's {MAX_INT32}. Fix: write the hits as "
             ".npz or .parquet."
         )
-        raise InputError(message)
 
 
 def write_hits(
@@ -196,20 +188,17 @@ def write_hits(
         if Path(path).exists() and stale:
             Path(stale).unlink()
     suffix = _suffix(path, called)
-    if suffix in WHOLE:
-        WHOLE[suffix](Path(path), hits)
-        return [path]
-    if suffix in SUFFIXES:
-        publish(Path(path), hdf5_bytes(hits.ids, hits.scores, distances=distances))
-        return [path]
-    ids, scores = _int32_ids(path, hits.ids, called), hits.scores
-    if scores is not None and distances and suffix == ".ibin":
-        scores = np.square(scores, dtype=np.float64)
-    scores = None if scores is None else scores.astype(np.float32)
-    if suffix == ".ibin":
-        publish(Path(path), truth_bytes(ids, scores))
-        return [path]
-    return write_texmex_hits(path, ids, scores)
+    ids: Array = hits.ids
+    scores = hits.scores
+    if suffix in INT32:
+        ids = _int32_ids(path, ids, called)
+        if scores is not None and distances and suffix == ".ibin":
+            scores = np.square(scores, dtype=np.float64)
+        scores = None if scores is None else scores.astype(np.float32)
+    if suffix == ".ivecs":
+        return write_texmex_hits(path, ids, scores)
+    publish(Path(path), WRITERS[suffix](ids, scores, distances))
+    return [path]
 
 
 def read_hits(path: str, called: str | None = None) -> Hits:
@@ -237,8 +226,7 @@ def read_hits(path: str, called: str | None = None) -> Hits:
     file, _ = split_dataset(path)
     reader = READERS[_suffix(file, called)]
     if not stat.S_ISREG(path_status(file).st_mode):
-        message = f"{path}: not a regular file, expected hits. Fix: name the file."
-        raise FormatError(message)
+        raise FormatError(f"{path}: not a regular file, expected hits. Fix: name the file.")
     ids, scores = reader(path)
     return Hits(scores=scores, ids=_checked(path, ids))
 
@@ -291,12 +279,10 @@ def _checked(name: str, ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     low = np.argwhere(whole < -1)
     if low.size:
         row, column = (int(i) for i in low[0])
-        message = (
-            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids "
-            "≥ 0, or -1 for none. "
-            f"Fix: fetch the file again, or check that it holds hits."
+        raise FormatError(
+            f"{name}: query {row} has the id {ids[row, column]} at rank {column}, expected ids ≥ "
+            "0, or -1 for none. Fix: fetch the file again, or check that it holds hits."
         )
-        raise FormatError(message)
     return whole
 
 
@@ -318,7 +304,7 @@ def _suffix(path: str, called: str | None) -> str:
     if called is None:
         raise InputError(
             f"{path}: unknown suffix {suffix!r} for hits, expected {' '.join(READERS)}. Fix: name "
-            "its format, as --hits-format ibin, or rename the file."
+            f"its format, as {setting(hits_format='ibin')}, or rename the file."
         )
     raise InputError(
         f"unknown format of hits: found {called!r}, expected {' '.join(FORMATS)}. Fix: name one "
@@ -329,53 +315,60 @@ def _suffix(path: str, called: str | None) -> str:
 def _check_target(path: str, target: Path) -> None:
     """Refuse a target that is a folder, or whose folder is missing or read-only."""
     if not target.parent.is_dir():
-        message = (
+        raise NotFoundError(
             f"{path}: the folder {target.parent} does not exist. Fix: create it, or name "
             "another path."
         )
-        raise NotFoundError(message)
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        message = (
+        raise StorageError(
             f"{path}: the folder {target.parent} cannot be written. Fix: grant access, "
             "or name another path."
         )
-        raise StorageError(message)
     if target.is_dir():
-        message = f"{path}: a folder, expected a file to write. Fix: name another path."
-        raise ExistsError(message)
+        raise ExistsError(f"{path}: a folder, expected a file to write. Fix: name another path.")
 
 
-def _int32_ids(path: str, ids: NDArray[np.int64], called: str | None) -> NDArray[np.int32]:
+def _int32_ids(path: str, ids: NDArray[Any], called: str | None) -> NDArray[np.int32]:
     """Return ``ids`` as int32, or refuse what the int32 formats cannot hold."""
     if ids.size == 0:
-        message = (
+        raise ShapeError(
             f"{path}: hits of shape {list(ids.shape)}, expected at least one. Fix: write "
             "them as .npz or .parquet."
         )
-        raise ShapeError(message)
     check_id(path, int(ids.max()), called)
     return ids.astype(np.int32)
 
 
-def _write_npz(path: Path, hits: Hits) -> None:
-    arrays: dict[str, NDArray[Any]] = {"ids": hits.ids}
-    if hits.scores is not None:
-        arrays["scores"] = hits.scores
-    publish(path, npz_bytes(arrays))
+def _npz_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
+    return npz_bytes({"ids": ids} if scores is None else {"ids": ids, "scores": scores})
+
+
+def _read_parquet(path: str) -> IdsAndScores:
+    from mercore.stores.results.parquet import read_parquet_hits  # pyarrow takes a while to load
+
+    return ids_and_scores(path, read_parquet_hits(path))
+
+
+def _parquet_bytes(ids: Array, scores: Array | None, _: bool) -> bytes:
+    from mercore.stores.results.parquet import parquet_bytes
+
+    return parquet_bytes(ids, scores)
 
 
 READERS: dict[str, Callable[[str], IdsAndScores]] = {
     ".ivecs": read_texmex_hits,
     ".ibin": read_truth,
     ".npy": read_npy_ids,
-    ".npz": read_npz_hits,
-    ".parquet": read_parquet_columns,
+    ".npz": lambda path: ids_and_scores(path, read_npz(path)),
+    ".parquet": _read_parquet,
     **dict.fromkeys(SUFFIXES, read_hdf5_hits),
 }
 FORMATS = tuple(suffix.removeprefix(".") for suffix in READERS)
-# Formats that hold ids and scores unchanged.
-WHOLE: dict[str, Callable[[Path, Hits], None]] = {
-    ".npy": lambda path, hits: write_npy(path, hits.ids),
-    ".npz": _write_npz,
-    ".parquet": lambda path, hits: publish(path, parquet_bytes(hits.ids, hits.scores)),
+# The bytes of a file of ids, scores and whether these are distances.
+WRITERS: dict[str, Callable[[Array, Array | None, bool], bytes]] = {
+    ".ibin": lambda ids, scores, _: truth_bytes(ids, scores),
+    ".npy": lambda ids, scores, _: npy_bytes(ids),
+    ".npz": _npz_bytes,
+    ".parquet": _parquet_bytes,
+    **dict.fromkeys(SUFFIXES, hdf5_bytes),
 }

@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError
-from mercore.stores.formats.npy import PREFIX_BYTES, parse_npy_header
-from mercore.stores.formats.npz import read_npz
+from mercore.stores.formats.npy import read_npy
 from mercore.stores.location.local_file import LocalFile
-from mercore.stores.results.parquet import read_parquet_hits
 
 # Ids and scores as called by mercore, by faiss, and by ann-benchmarks.
 NAMES = (("ids", "scores"), ("I", "D"), ("neighbors", "distances"))
@@ -29,40 +27,10 @@ def read_npy_ids(path: str) -> IdsAndScores:
     NotFoundError, StorageError
         If the file does not exist, or cannot be read.
     """
-    file = LocalFile(path)
-    header = parse_npy_header(file.read_prefix(PREFIX_BYTES), path)
-    count = 1
-    for extent in header.shape:
-        count *= extent
-    expected = header.offset + count * header.dtype.itemsize
-    if file.size != expected:
-        raise FormatError(
-            f"{path}: {file.size} bytes, expected {expected} for the header's {header.shape} of "
-            f"{header.dtype}. Fix: fetch or save the file again."
-        )
-    flat = np.frombuffer(file.read_prefix(file.size), header.dtype, count, header.offset)
-    ids = flat.reshape(header.shape, order="F" if header.fortran_order else "C")
+    ids = read_npy(LocalFile(path))
     if ids.dtype.itemsize < 4:  # rows of vectors, as no program saves ids
         raise FormatError(f"{path}: ids {dtype_shape(ids)}, expected ids int64[nq, k]. {FIX}")
     return checked_ids(path, "ids", ids), None
-
-
-def read_npz_hits(path: str) -> IdsAndScores:
-    """Return the hits of a ``.npz``, whose arrays have one of the pairs of ``NAMES``.
-
-    Raises
-    ------
-    FormatError
-        If the file is damaged, or holds no ids.
-    NotFoundError, StorageError
-        If the file does not exist, or cannot be read.
-    """
-    return ids_and_scores(path, read_npz(path))
-
-
-def read_parquet_columns(path: str) -> IdsAndScores:
-    """Return the hits of a ``.parquet``; see ``read_parquet_hits``."""
-    return ids_and_scores(path, read_parquet_hits(path))
 
 
 def ids_and_scores(path: str, arrays: Mapping[str, NDArray[Any]]) -> IdsAndScores:

@@ -15,6 +15,7 @@ from mercore.stores.formats.npz import npz_bytes, read_npz
 from mercore.stores.location.publish import exists, publish, storage_errors
 from mercore.stores.location.scratch import SCRATCH, sweep
 from mercore.stores.spec import canonical_json, digest, from_json, in_words, parse_json, to_json
+from mercore.stores.wording import option
 
 DIGESTS = ("vectors", "queries", "bounds")  # whose values tell nobody anything
 SEARCH = "search.json"
@@ -33,23 +34,10 @@ class SearchSpec:
     digest: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchReceipt:
-    """The proof that the arrays of a batch are those of the search whose digest is ``job``.
-
-    ``seal`` is the blake2b of name, dtype, shape and bytes of each array.
-    """
-
-    name: str = "mercore-batch"
-    version: int = 1
-    batch: int
-    job: str
-    seal: str
-
-
 class Answers:
     """The finished batches of a search, one ``.npz`` per batch in the folder ``out`` + ``.parts``.
 
+    The receipt in a ``.npz`` proves its arrays to be those of this batch of this search.
     ``job`` is JSON-able and holds everything that decides the answers; only a search of an equal
     ``job`` uses the batches again.
 
@@ -124,7 +112,8 @@ class Answers:
 
     def _receipt(self, batch: int, arrays: Mapping[str, NDArray[Any]]) -> str:
         """Return the receipt of a batch of these arrays."""
-        return canonical_json(to_json(BatchReceipt(batch=batch, job=self._job, seal=_seal(arrays))))
+        receipt = {"batch": batch, "job": self._job, "seal": _seal(arrays)}
+        return canonical_json({"name": "mercore-batch", "version": 1, **receipt})
 
 
 def is_unfinished(out: str) -> bool:
@@ -142,14 +131,14 @@ def _check_folder(folder: Path, search: SearchSpec) -> None:
             raise ExistsError(
                 f"{folder} keeps the batches of another search, which differs in "
                 f"{differing}: expected those of "
-                f"this one. Fix: remove the folder, or name another --out."
+                f"this one. Fix: remove the folder, or name another {option('out')}."
             )
     elif exists(folder) and (
         not folder.is_dir() or not all(map(SCRATCH.fullmatch, _names(folder)))
     ):
         raise ExistsError(
             f"{folder} exists without a {SEARCH}: expected the batches of this search, or nothing. "
-            f"Fix: move it away, or name another --out."
+            f"Fix: move it away, or name another {option('out')}."
         )
 
 
@@ -177,7 +166,8 @@ def _read_search(path: Path) -> SearchSpec:
     except ValueError as error:
         reason = str(error)
     raise IntegrityError(
-        f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another --out."
+        f"{path} is damaged: {reason}. Fix: remove the folder {path.parent}, or name another "
+        f"{option('out')}."
     )
 
 

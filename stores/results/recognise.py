@@ -1,6 +1,6 @@
 """Whether a file holds hits or a certificate: by its content where vectors have the suffix too."""
 
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from mercore.stores.errors import MercoreError
 from mercore.stores.formats import open_source
 from mercore.stores.formats.binary import BinarySource
-from mercore.stores.formats.npz import BAD_ZIP
+from mercore.stores.formats.npz import member_names
 from mercore.stores.results.certificates import ABOUT, read_certificate
 from mercore.stores.results.hdf5 import SUFFIXES, has_hits, split_dataset
 from mercore.stores.results.hits import found_certificate, read_hits
@@ -34,12 +34,12 @@ def describe_results(path: str, called: str | None = None) -> Report | None:
         If it is such a file, and damaged.
     """
     suffix = (Path(split_dataset(path)[0]).suffix if called is None else f".{called}").lower()
-    if suffix == ".npz" and ABOUT in _members(path):
+    if suffix == ".npz" and ABOUT in _names(path, member_names):
         return _describe_certificate(path)
     names = {pair[0] for pair in NAMES}
     holds_hits = (
-        (suffix == ".npz" and bool(names & _members(path)))
-        or (suffix == ".parquet" and "ids" in _columns(path))
+        (suffix == ".npz" and bool(names & _names(path, member_names)))
+        or (suffix == ".parquet" and "ids" in _names(path, _column_names))
         or (suffix in SUFFIXES and has_hits(path))
         or (suffix in SHARED and _looks_like_ids(path, suffix))
     )
@@ -61,24 +61,18 @@ def _describe_certificate(path: str) -> Report:
     return {"kind": "certificate", "path": path, "query_count": queries, **about}
 
 
-def _members(path: str) -> set[str]:
-    """Return the names of the arrays of a ``.npz``, none if it is damaged."""
+def _names(path: str, names: Callable[[str], list[str]]) -> set[str]:
+    """Return the names of the arrays or columns of a file, none if it is damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return {name.removesuffix(".npy") for name in archive.namelist()}
-    except (*BAD_ZIP, OSError):
+        return set(names(path))
+    except MercoreError:
         return set()
 
 
-def _columns(path: str) -> list[str]:
-    """Return the names of the columns of a Parquet file, none if it is damaged."""
-    import pyarrow as pa
-    from pyarrow import parquet
+def _column_names(path: str) -> list[str]:
+    from mercore.stores.results.parquet import column_names  # pyarrow takes a while to load
 
-    try:
-        return list(parquet.read_schema(path).names)
-    except (pa.ArrowException, OSError, ValueError):
-        return []
+    return column_names(path)
 
 
 def _looks_like_ids(path: str, suffix: str) -> bool:

@@ -20,11 +20,10 @@ def check_beside(path: str) -> None:
     """
     beside = _beside(path)
     if beside.exists() and not _are_scores(beside, Path(path)):
-        message = (
+        raise ExistsError(
             f"{path}: its scores would overwrite {beside}, which holds something else. "
             f"Fix: name another path, or move that file."
         )
-        raise ExistsError(message)
 
 
 def write_texmex_hits(

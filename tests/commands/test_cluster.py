@@ -8,6 +8,9 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ import mercore
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
 from mercore.jobs.cluster.sort_orders import sort_orders
-from mercore.jobs.resources.execution import Load, Stores
+from mercore.jobs.cluster.tasks import DaskWorkers
+from mercore.jobs.resources.execution import SearchSize, WorkerPaths
 from mercore.pipeline.orders.build import Run
 from mercore.stores.errors import NotFoundError
 from tests.commands.test_faults import DAMAGES, damaged
@@ -381,20 +385,20 @@ def test_a_worker_that_finds_no_file_is_named_and_no_plugin_stays(
     """A plugin that stays is given to every worker that starts later, with mercore or without."""
     nowhere, queries = "/nowhere/store", np.load(folder / "queries.npy")
 
-    def search(client: Client) -> None:
-        stores = Stores(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
-        with searching(client, stores, Load(QUERIES, QUERIES)) as executor:
+    def search(workers: DaskWorkers) -> None:
+        stores = WorkerPaths(kernel={}, vectors=str(folder / "vectors"), custom="/nowhere/store.py")
+        with searching(workers, stores, SearchSize(QUERIES, QUERIES)) as executor:
             executor.batch(queries).nearest(3)
 
-    fails: dict[str, Callable[[Client], None]] = {
+    fails: dict[str, Callable[[DaskWorkers], None]] = {
         "search": search,
-        "encode": lambda client: encode_parts(client, nowhere, Sources(nowhere), [0]),
-        "index": lambda client: sort_orders(client, (nowhere, nowhere), [Run(0, [0])]),
+        "encode": lambda workers: encode_parts(workers, nowhere, Sources(nowhere), [0]),
+        "index": lambda workers: sort_orders(workers, (nowhere, nowhere), [Run(0, [0])]),
     }
     words = f"worker {AT}, which must find files at the paths that this machine has: {nowhere}"
     with Client(cluster.address) as client:
         with pytest.raises(NotFoundError, match=f"^{words}"):
-            fails[verb](client)
+            fails[verb](DaskWorkers(client))
         kept = client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.worker_plugins])
     assert not [name for name in kept if name.startswith("mercore")]
 
@@ -418,8 +422,8 @@ def test_a_cluster_without_a_worker_is_told_how_to_start_one(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> str:
     """Wait for a worker for no more than half a second; return what is said then."""
-    monkeypatch.setattr("mercore.jobs.cluster.client.NO_WORKER_SECONDS", 0.5)
-    monkeypatch.setattr("mercore.jobs.cluster.client.POLL_SECONDS", 0.1)
+    monkeypatch.setattr("mercore.jobs.cluster.tasks.NO_WORKER_SECONDS", 0.5)
+    monkeypatch.setattr("mercore.jobs.cluster.tasks.POLL_SECONDS", 0.1)
     return (
         "mercore: the cluster has lost its workers: found none for 0.5 s, expected at least "
         "one. Fix: "
@@ -567,15 +571,28 @@ def test_processes_listen_on_loopback_alone_and_end_with_the_command(
     wait_until(lambda: done[verb]() >= 3, process)
     tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     listening = [
-        socket.laddr.ip
+        socket.laddr
         for each in tree
         for socket in each.net_connections("inet")
         if socket.status == "LISTEN"
     ]
+    served = [port for _, port in listening if serves_pages(port)]
     process.kill()
     finish(process)
-    assert set(listening) == {"127.0.0.1"}
-    assert len(listening) == 5  # a scheduler, two nannies, two workers
+    assert {address for address, _ in listening} == {"127.0.0.1"}
+    assert len(listening) == 8  # a scheduler, two nannies, two workers; three serve no page
+    assert served == []
     _, alive = psutil.wait_procs(tree, timeout=60)
     assert alive == []
     assert os.getpid() not in [each.pid for each in tree]
+
+
+def serves_pages(port: int) -> bool:
+    """Return whether a port answers plain HTTP with anything but 404."""
+    with suppress(OSError, HTTPException):
+        for page in ("/", "/health", "/metrics", "/info/main/workers.html", "/json/counts.json"):
+            connection = HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", page)
+            if connection.getresponse().status != HTTPStatus.NOT_FOUND:
+                return True
+    return False

@@ -18,7 +18,8 @@ import zarr
 from numpy.typing import NDArray
 from pyarrow import feather
 
-from mercore.jobs.cluster.client import connect
+from mercore.jobs.cluster.connect import connect
+from mercore.jobs.cluster.workers import Work
 from mercore.jobs.resources.execution import Execution
 from mercore.pipeline.encode import check_every_row
 from mercore.pipeline.kernels import Kernel
@@ -457,10 +458,17 @@ def test_other_tools_read_the_stores(data: Path, vectors: Path, codes: Path) -> 
 
 
 def test_threads_here_open_no_port() -> None:
-    before = listening()
-    with connect(Execution(threads=2)) as client:
-        assert client.submit(sum, [1, 2]).result() == 3
-        assert listening() == before
+    before, during = listening(), []
+
+    def power(base: int, exponent: int) -> int:
+        during.append(listening())
+        return int(base**exponent)
+
+    results: list[int] = []
+    with connect(Execution(threads=2)) as workers:
+        workers.run(Work("codes", lambda: 2), power, [2, 3], results.append)
+    assert sorted(results) == [4, 8]
+    assert during == [before, before]
 
 
 def listening() -> set[tuple[str, int]]:

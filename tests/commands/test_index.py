@@ -179,7 +179,7 @@ def test_other_options_are_another_store(codes: Path, orders: Path) -> None:
         (("index", "CODES", "new", "--epsilon", 0), "epsilon is 0.0: expected a number above 0"),
         (("index", "CODES", "new", "--part-rows", 0), "part_rows is out of range: found 0"),
         (("index", "VECTORS", "new"), "is a store of vectors: expected one of codes"),
-        (("index", "CODES", "CODES"), "is another store: it differs in kind (codes, not orders)"),
+        (("index", "CODES", "CODES"), "exists and is no store of orders"),
         (("search", "ORDERS", "QUERIES", "--rerank", 20), "--rerank has no use here"),
         (("search", "ORDERS", "QUERIES", "--exact"), "--exact has no use here"),
         (("search", "ORDERS", "QUERIES", "--gamma", 1), "has gamma none: found --gamma 1.0"),

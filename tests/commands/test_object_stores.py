@@ -43,6 +43,7 @@ from tests.support.running import (
 pytestmark = pytest.mark.slow
 
 URL = f"s3://{BUCKET}"
+KERNEL_OPTION = ("--kernel", KERNEL)
 OPTIONS = (*ENCODE, "--part-rows", 250)
 PARTS = 12
 SMALL, SMALL_PARTS = (*ENCODE, "--part-rows", 50), 60
@@ -114,6 +115,42 @@ def test_base_and_codes_that_are_copied_to_another_prefix_keep_working(
     assert codes.source_paths == [f"{there}/vectors", f"{URL}/again/there/vectors"]
     assert open_vectors(codes.source_paths[1]).fingerprint == codes.spec.source
     assert succeed("search", codes.where, *words) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "reads"),
+    [
+        (("search", "coarse", "queries.npy", "-k", 5), {"coarse": 1, "vectors": 1}),
+        (("search", "coarse", "queries.npy", "-k", 5, "--rerank", 30), {"coarse": 1, "vectors": 1}),
+        (("search", "vectors", "queries.npy", "-k", 5, *KERNEL_OPTION, "--exact"), {"vectors": 1}),
+        (("verify", "vectors", "queries.npy", "truth.npz", *KERNEL_OPTION), {"vectors": 1}),
+        (("encode", "vectors", "coarse", *OPTIONS), {"coarse": 2}),
+    ],
+    ids=["codes", "rerank", "exact", "verify", "encode"],
+)
+def test_each_header_there_is_read_once_and_twice_by_an_encode(
+    words: tuple[object, ...], reads: dict[str, int], server: ObjectServer, here: Path
+) -> None:
+    prefix = "once"
+    if not server.keys(prefix):
+        succeed("ingest", here / "base.npy", f"{URL}/{prefix}/vectors")
+        succeed("encode", f"{URL}/{prefix}/vectors", f"{URL}/{prefix}/coarse", *OPTIONS)
+        succeed(
+            "search",
+            here / "vectors",
+            here / "queries.npy",
+            "-k",
+            5,
+            *KERNEL_OPTION,
+            "--out",
+            here / "truth.npz",
+        )
+    named = {name: f"{URL}/{prefix}/{name}" for name in ("vectors", "coarse")}
+    named |= {name: str(here / name) for name in ("queries.npy", "truth.npz")}
+    before = {name: server.reads(f"{prefix}/{name}/zarr.json") for name in reads}
+    succeed(*(named.get(str(word), word) for word in words))
+    after = {name: server.reads(f"{prefix}/{name}/zarr.json") for name in reads}
+    assert {name: after[name] - before[name] for name in reads} == reads
 
 
 def test_a_store_there_can_be_encoded_to_a_folder_here(
@@ -514,16 +551,12 @@ def test_what_is_in_the_way_is_refused_and_stays(
     for target in (f"{there}/vectors", there, f"{URL}/precious", f"{URL}/precious/photograph.jpg"):
         message = f"{target} exists: expected a new path. Fix: name another, or remove it."
         refused(2, message, "ingest", here / "base.npy", target)
-    for target in (there, f"{URL}/precious"):
+    for target in (there, f"{URL}/precious", f"{there}/vectors"):
         message = (
-            f"{target} exists and is no store of mercore: expected a new path. Fix: name "
-            "another, or remove it."
+            f"{target} exists and is no code store: expected one that is begun, or a new path. "
+            "Fix: name another."
         )
         refused(2, message, "encode", here / "vectors", target, *OPTIONS)
-    outcome = invoke("encode", here / "vectors", f"{there}/vectors", *OPTIONS)
-    assert outcome.err.startswith(
-        f"mercore: {there}/vectors is another store: it differs in kind (vectors, not codes)"
-    )
     assert server.objects("there") == before
     assert server.keys("precious") == ["photograph.jpg", "vectors/c/0/0"]
 

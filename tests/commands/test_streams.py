@@ -12,8 +12,6 @@ import pytest
 from tests.support.custom_kernels import INTERSECTION, write
 from tests.support.running import command, histograms, invoke, run, start, succeed
 
-K = ("-k", 3)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,26 +26,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "queries.fbin").write_bytes(header.tobytes() + queries.astype(np.float32).tobytes())
     (folder / "queries.ibin").write_bytes(header.tobytes() + queries.astype(np.int32).tobytes())
     succeed("ingest", folder / "base.npy", folder / "vectors")
-    succeed(
-        "encode",
-        folder / "vectors",
-        folder / "codes",
-        "--kernel",
-        "chi2",
-        "--atoms",
-        32,
-        "--sparsity",
-        2,
-    )
-    bins = ("--encoder", "bin-bound", "--groups", 8)
-    succeed("encode", folder / "vectors", folder / "bounds", "--kernel", "chi2", *bins)
+    for store, options in (
+        ("codes", "--atoms 32 --sparsity 2"),
+        ("bounds", "--encoder bin-bound --groups 8"),
+    ):
+        words = ("encode", folder / "vectors", folder / store, "--kernel", "chi2")
+        succeed(*words, *options.split())
     return folder
+
+
+def search(folder: Path, *options: object, store: str = "codes") -> list[object]:
+    """Return the words that search a store for three neighbours per query."""
+    return ["search", folder / store, folder / "queries.npy", "-k", 3, *options]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_leaves_is_no_error(unbuffered: str, folder: Path) -> None:
-    words = ("search", folder / "codes", folder / "queries.npy", "-k", 300)
+    words = search(folder, "-k", 300)
     environment = {"PYTHONUNBUFFERED": unbuffered}
     with start(*words, env=environment) as process:
         assert process.stdout is not None
@@ -63,10 +59,7 @@ def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     for words, fix in (
         (("info", folder / "codes"), "free space."),
-        (
-            ("search", folder / "codes", folder / "queries.npy", *K, "--json"),
-            "free space, or use --out.",
-        ),
+        (search(folder, "--json"), "free space, or use --out."),
     ):
         with Path("/dev/full").open("w") as full:
             ended = subprocess.run(
@@ -86,22 +79,14 @@ def test_a_full_stdout_is_said_in_one_paragraph(unbuffered: str, folder: Path) -
 
 @pytest.mark.slow
 def test_a_closed_stderr_costs_no_answer(folder: Path) -> None:
-    words = ("search", folder / "codes", folder / "queries.npy", *K)
+    words = search(folder)
     closed = run(*words, preexec_fn=lambda: os.close(2))
     assert (closed.code, closed.out) == (0, succeed(*words))
 
 
 @pytest.mark.parametrize("word", ["", "--out="])
 def test_an_empty_word_is_refused(word: str, folder: Path) -> None:
-    words = [
-        "search",
-        folder / "codes",
-        folder / "queries.npy",
-        *K,
-        *(["--out"] if not word else []),
-        word,
-    ]
-    outcome = invoke(*words)
+    outcome = invoke(*search(folder, *([] if word else ["--out"]), word))
     assert (outcome.code, outcome.out) == (2, "")
     assert "a word of the command is empty" in outcome.err
 
@@ -121,7 +106,7 @@ def test_numbers_are_finite(words: tuple[str, str], number: str, folder: Path) -
 @pytest.mark.parametrize("count", ["0", "5000", str(10**27)])
 def test_as_many_threads_as_nothing_has_are_refused(count: str, folder: Path) -> None:
     for option in ("--threads", "--processes"):
-        outcome = invoke("search", folder / "codes", folder / "queries.npy", *K, option, count)
+        outcome = invoke(*search(folder, option, count))
         assert (outcome.code, outcome.out) == (2, "")
 
 
@@ -136,7 +121,7 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
     ):
         for out in (queries, link):
             outcome = invoke(
-                "search", folder / store, queries, *K, *options, "--out", out, "--force"
+                "search", folder / store, queries, "-k", 3, *options, "--out", out, "--force"
             )
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err == (
@@ -148,18 +133,16 @@ def test_hits_do_not_replace_the_queries(folder: Path, tmp_path: Path) -> None:
 
 def test_a_certificate_does_not_outlive_its_hits(folder: Path, tmp_path: Path) -> None:
     out, certificate = tmp_path / "hits.ivecs", tmp_path / "hits.ivecs.certificate.npz"
-    succeed("search", folder / "bounds", folder / "queries.npy", *K, "--exact", "--out", out)
+    succeed(*search(folder, "--exact", "--out", out, store="bounds"))
     proof = certificate.read_bytes()
-    succeed(
-        "search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.parquet"
-    )
+    succeed(*search(folder, "--out", tmp_path / "hits.parquet"))
     assert certificate.read_bytes() == proof  # those hits replaced none
-    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", out, "--force")
+    succeed(*search(folder, "--out", out, "--force"))
     assert not certificate.exists()
 
 
 def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_path: Path) -> None:
-    succeed("search", folder / "codes", folder / "queries.npy", *K, "--out", tmp_path / "hits.npz")
+    succeed(*search(folder, "--out", tmp_path / "hits.npz"))
     scored = ("--vectors", folder / "vectors", "--queries", folder / "wide.npy", "--kernel", "chi2")
     outcome = invoke("evaluate", tmp_path / "hits.npz", tmp_path / "hits.npz", *scored)
     assert (outcome.code, outcome.out) == (2, "")
@@ -169,15 +152,7 @@ def test_hits_are_not_scored_by_queries_of_another_dimension(folder: Path, tmp_p
 @pytest.mark.slow
 def test_what_a_kernel_prints_is_no_part_of_the_answer(folder: Path, tmp_path: Path) -> None:
     write(tmp_path, f"print('mine')\n{INTERSECTION}")
-    words = (
-        "search",
-        folder / "vectors",
-        folder / "queries.npy",
-        *K,
-        "--kernel",
-        tmp_path / "mine.py",
-        "--json",
-    )
+    words = search(folder, "--kernel", tmp_path / "mine.py", "--json", store="vectors")
     outcome = run(*words)
     assert (outcome.code, outcome.err) == (0, "mine\n")
     assert np.array(json.loads(outcome.out)["ids"]).shape == (4, 3)

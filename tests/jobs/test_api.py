@@ -4,21 +4,16 @@ commands."""
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 import pytest
 
 import mercore
 from mercore.jobs import api
 from mercore.jobs.cli import main
-from mercore.jobs.encoder_options import option_names
 from mercore.jobs.session.open_store import open as open_store
-from mercore.jobs.verbs.registry import options_of
 from mercore.stores.errors import FormatError, InputError, ShapeError
 from mercore.stores.results.hits import read_hits
 from tests.support.making import histograms
@@ -40,27 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_a_signature_is_that_of_the_command(name: str) -> None:
-    """The options of an encoder are part of its text or spec."""
-    shown = signature(getattr(api, name)).parameters.values()
-    options = {
-        option.name for option in main.commands[name].params if option.param_type_name == "option"
-    }
-    if name == "encode":
-        options -= set(option_names())
-    if name == "compare":
-        options |= {"kernel", "encoder"}  # as the command says; kernels and encoders are older
-    assert {each.name for each in shown if each.kind is Parameter.KEYWORD_ONLY} == options - {
-        "json",
-        "every",  # both say what is printed
-    }
-    positional = [each.name for each in shown if each.kind is not Parameter.KEYWORD_ONLY]
-    assert positional == [
-        each.name for each in main.commands[name].params if each.param_type_name == "argument"
-    ]
-
-
 def test_every_verb_is_a_function_or_named_as_a_command_alone() -> None:
     named = {
         text.partition(":")[0]: set(re.findall(r"`(\w+)`", text))
@@ -74,29 +48,6 @@ def test_every_verb_is_a_function_or_named_as_a_command_alone() -> None:
 def test_kernels_and_encoders_are_listed_as_their_commands_print_them() -> None:
     assert mercore.kernels() == json.loads(succeed("kernels", "--json"))
     assert mercore.encoders() == json.loads(succeed("encoders", "--json"))
-
-
-@pytest.mark.parametrize("name", VERBS)
-def test_defaults_are_those_of_the_command(name: str) -> None:
-    """What an option is that is not given stands in the dataclass; the command says the same, or
-    nothing."""
-    command = main.commands[name]
-    required = {
-        str(each.name): REQUIRED[str(each.name)]
-        for each in command.params
-        if each.required and each.name in REQUIRED
-    }
-    context = click.Context(command)
-    defaults = {str(each.name): (each, each.get_default(context)) for each in command.params}
-    given = {
-        name: None if each.value_is_missing(value) else value
-        for name, (each, value) in defaults.items()
-    }
-    said = options_of(name, given | required)
-    silent = options_of(name, required)
-    assert said == silent
-    if silent is not None:
-        assert fields(silent)  # type: ignore[arg-type]
 
 
 def test_k_shrinks_by_default_and_is_refused_if_given(folder: Path) -> None:

@@ -39,6 +39,7 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pca_pq import PcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, PROOFS, PqSpec
 from mercore.stores.errors import InputError
+from tests.support.running import on_command_line
 
 
 def make_spec(options: dict[str, Any]) -> EncoderSpec:
@@ -60,7 +61,7 @@ def refused(call: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError) as refusal:
         call()
     assert type(refusal.value) is InputError
-    assert str(refusal.value) == message
+    assert on_command_line(refusal.value) == message
 
 
 # Words and defaults

@@ -11,8 +11,8 @@ from mercore.jobs.background.state_folder import FOLDER, open_state
 from mercore.jobs.notices import printable
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import location_of
+from mercore.stores.part_store.group_metadata import root_metadata
 from mercore.stores.part_store.header import open_header
-from mercore.stores.part_store.skeleton import root_metadata
 from tests.support.running import Outcome, histograms, invoke, succeed
 
 WILD = "\x1b[31mred\x9b2J\u202egnp"

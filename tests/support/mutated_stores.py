@@ -89,7 +89,7 @@ def _write(store: Path, header: Any, receipt: Any) -> None:
     group = json.loads((store / "zarr.json").read_text()) | {"attributes": {"mercore": stated}}
     (store / "zarr.json").write_text(json.dumps(group))
     text = json.dumps(receipt).encode().ljust(RECEIPT_BYTES)[:RECEIPT_BYTES]
-    chunk = encode_chunk(receipts_column(1), 0, np.frombuffer(text, np.uint8)[None])
+    chunk = encode_chunk(receipts_column(1), np.frombuffer(text, np.uint8)[None])
     (store / "receipts/c/0/0").write_bytes(chunk)
 
 

@@ -33,6 +33,7 @@ class ObjectServer:
 
     process: subprocess.Popen[bytes]
     endpoint: str
+    said: IO[bytes]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -61,6 +62,11 @@ class ObjectServer:
         return {
             key: without_relative_path(self.get(f"{prefix}/{key}")) for key in self.keys(prefix)
         }
+
+    def reads(self, key: str) -> int:
+        """Return how often an object was asked for."""
+        lines = os.pread(self.said.fileno(), 1 << 24, 0).decode(errors="replace").splitlines()
+        return sum(f'"GET /{BUCKET}/{key} ' in line for line in lines)
 
     def get(self, key: str) -> bytes:
         """Return an object's bytes."""
@@ -106,7 +112,7 @@ def object_server() -> Iterator[ObjectServer]:
     # Not a pipe: nobody would read what the server says of every request.
     with TemporaryFile() as said, subprocess.Popen(words, stdout=said, stderr=said) as process:
         try:
-            server = ObjectServer(process, _endpoint(process, said))
+            server = ObjectServer(process, _endpoint(process, said), said)
             with urlopen(Request(f"{server.endpoint}/{BUCKET}", method="PUT")) as made:  # noqa: S310 - on loopback
                 assert made.status == 200
             with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.cli import main
+from mercore.jobs.notices import in_options
 from mercore.stores.cache_folder import CUSTOM_NOTICE, NOTICE
+from mercore.stores.errors import MercoreError
+from mercore.stores.wording import render
 
 KERNEL = "chi2"
 ENCODE = ("--kernel", KERNEL, "--atoms", "64", "--sparsity", "4")
@@ -51,6 +54,12 @@ def invoke(*words: object) -> Outcome:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return Outcome(code=code, out=out.getvalue(), err=_without_notice(err.getvalue()))
+
+
+def on_command_line(error: BaseException) -> str:
+    """Return the text of an error as the command line prints it."""
+    assert isinstance(error, MercoreError)
+    return render(error.message, in_options)
 
 
 def succeed(*words: object) -> str:

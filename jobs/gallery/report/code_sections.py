@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.jobs.comparison.plot import Curve, Panel, draw_each
 from mercore.jobs.gallery.page import (
-    DEFINITIONS,
     HITS,
-    GalleryHit,
-    GalleryRow,
-    GalleryWay,
+    Section,
     Table,
-    marks_of,
+    facts_table,
+    gallery_rows,
+    pictures_of,
+    recall_table,
 )
-from mercore.jobs.gallery.report.code_figures import CodeFigures
-from mercore.jobs.gallery.report.document import Plot, Section
-from mercore.jobs.gallery.report.figures import themed
-from mercore.jobs.gallery.report.pictures import SourcePictures
+from mercore.jobs.gallery.report.measure import CodeFigures
+from mercore.jobs.gallery.report.report_options import ReportOptions
+from mercore.jobs.gallery.report.sample import QuerySample
 from mercore.jobs.options import Report
 from mercore.jobs.printing import format_seconds, format_size
 from mercore.pipeline.encoders import EncoderSpec
@@ -31,24 +29,25 @@ from mercore.pipeline.kernels import Kernel, is_custom
 from mercore.pipeline.linear_map import map_of
 from mercore.stores.codes import CodeStore
 from mercore.stores.errors import counted
+from mercore.stores.formats.images import Images
 from mercore.stores.part_store.header import row_bytes
 from mercore.stores.results.hits import Hits
 from mercore.stores.spec import in_words
 from mercore.stores.vectors import Vectors, store_of
 
-SHOWN = 12  # queries of the gallery
-CURVES = {
-    "texmex": "the true nearest is among the first R",
-    "k-recall": "share of the true R in the first R",
-}
+SHOWN, SIDE = 12, 96  # queries of the gallery, and pixels of an image as the page shows it
+RERANK_HINT = (
+    "R@R says how many hits have to be scored again by the kernel (--rerank) so that the true "
+    "nearest row is among them."
+)
 
 
 def holds_section(
     codes: CodeStore, spec: EncoderSpec, vectors: Vectors | None, absent: str
 ) -> Section:
-    """Return what the store holds, and how it was made."""
+    """Return the section on the content of the store, and on its making."""
     total, code = sum(codes.stored_bytes.values()), row_bytes(spec.columns("none"))
-    layout, linear_map = codes.store.layout, map_of(codes)
+    layout, linear_map, kernel = codes.store.layout, map_of(codes), codes.spec.kernel
     facts = {
         "store": codes.where,
         "rows": f"{codes.rows:,}",
@@ -57,7 +56,7 @@ def holds_section(
         **_raw_facts(codes, vectors, code),
         "parts": f"{counted(codes.parts, 'part')} of {counted(layout.part_rows, 'row')}",
         "compressor": str(layout.columns[0]["compressor"]),
-        "kernel": _kernel_in_words(codes),
+        "kernel": str(kernel["file"]) if is_custom(kernel) else in_words(kernel),
         **(
             {}
             if linear_map is None
@@ -67,58 +66,33 @@ def holds_section(
         "fingerprint of the vectors": codes.spec.source,
         "digest of the codes": codes.store.header.spec_digest,
     }
-    paragraphs: tuple[str, ...] = ()
-    if vectors is None:
-        paragraphs = (f"The vectors are not at hand, so no true score was computed: {absent}",)
+    missing = f"The vectors are not at hand, so no true score was computed: {absent}"
     return Section(
         title="What the store holds",
-        paragraphs=paragraphs,
-        facts=(_facts("", facts), _parameters(spec)),
+        paragraphs=[missing] * (vectors is None),
+        tables=[facts_table(facts), _parameters(spec)],
     )
 
 
-def recall_section(codes: CodeStore, measured: CodeFigures) -> Section:
-    """Return how many true neighbours a scan of the codes finds, and how fast it is."""
-    found = measured.scan
-    values = {(row["definition"], row["rank"]): row["value"] for row in measured.recall}
-    curves = []
-    for definition, label in CURVES.items():
-        ranks = [rank for name, rank in values if name == definition]
-        means = [values[definition, rank] for rank in ranks]
-        curves.append(Curve(label=label, ranks=ranks, means=means, deviations=[0.0] * len(ranks)))
-    drawn = [curve for curve in curves if curve.ranks]
-    panel = Panel(title="", curves=drawn)
-    first = "; ".join(
-        f"{curve.label}: {curve.means[0]:.3f} at R = {curve.ranks[0]}, "
-        f"{curve.means[-1]:.3f} at R = {curve.ranks[-1]}"
-        for curve in drawn
-    )
-    plot = Plot(
-        svg=themed(draw_each(panel, "svg")[0]),
-        alt=f"Recall over the rank R. {first}.",
-        caption="Recall of the codes alone. The first curve says how many hits have to be scored "
-        "again by the kernel (--rerank) so that the true nearest row is among them.",
-    )
-    queries = counted(len(found.ids), "query", "queries")
-    against = f"{queries}, {counted(found.rows, 'row')}"
-    return Section(
-        title="Recall",
-        paragraphs=_how(codes, measured),
-        plots=(plot,),
-        tables=(_recall_table(measured.recall, against),),
-    )
+def recall_section(codes: CodeStore, measured: CodeFigures, options: ReportOptions) -> Section:
+    """Return the section on the true neighbours that a scan of the codes finds."""
+    queries = counted(len(measured.hits), "query", "queries")
+    against = f"{queries}, {counted(measured.rows, 'row')}"
+    table = recall_table({"codes": measured.recall}, against)
+    asked = _asked(measured.queries, options.queries)
+    searched = _searched(measured.rows, codes, given=options.truth is not None)
+    return Section("Recall", [asked, searched, RERANK_HINT], tables=[table])
 
 
 def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
-    """Return how fast the scan was."""
-    found = measured.scan
-    each = found.ns_per_row_and_query
+    """Return the section on the time of the scan."""
+    each = measured.ns_per_row_and_query
     facts = {
         "scan": f"{each:.2f} ns per row and query",
-        "time of the scan": format_seconds(found.seconds),
-        "rows": f"{found.rows:,}",
-        "queries": f"{len(found.ids):,}, in batches of at most {measured.batch:,}",
-        "threads": f"{measured.threads:,}",
+        "time of the scan": format_seconds(measured.seconds),
+        "rows": f"{measured.rows:,}",
+        "queries": f"{len(measured.hits):,}, in batches of at most {measured.settings.batch:,}",
+        "threads": f"{measured.settings.threads:,}",
         "all rows at this speed": f"{format_seconds(each * codes.rows * 1e-9)} per query",
         "processor": _processor(),
     }
@@ -128,12 +102,12 @@ def speed_section(codes: CodeStore, measured: CodeFigures) -> Section:
             "The time contains reading the codes and preparing the queries, but no compiling. "
             "Other work on the same machine makes a scan slower.",
         ),
-        facts=(_facts("", facts),),
+        tables=[facts_table(facts)],
     )
 
 
 def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
-    """Return what the certificate beside the true neighbours proves."""
+    """Return the section on the certificate beside the true neighbours."""
     share = arrays["evaluated"] / float(arrays["rows"])
     margin = arrays["kth"] - arrays["greatest_unevaluated"] - arrays["slack"]
     levels = {"median": 0.5, "90 %": 0.9, "most": 1.0}
@@ -155,55 +129,34 @@ def proof_section(arrays: Mapping[str, NDArray[Any]], about: Report) -> Section:
             "The exact search of the true neighbours wrote a certificate. For each query it holds "
             "the k-th score, and the greatest bound of the rows that were not scored." + proved,
         ),
-        facts=(_facts("", facts),),
+        tables=[facts_table(facts)],
     )
 
 
-def gallery_section(pictures: SourcePictures, measured: CodeFigures, kernel: Kernel) -> Section:
-    """Return the images of some queries beside the images of their hits."""
-    shown = min(SHOWN, len(measured.hits.ids))
-    picked = np.linspace(0, len(measured.hits.ids) - 1, shown).astype(int).tolist()
-    ways = {"codes": measured.hits, "true neighbours": measured.truth}
-    rows = tuple(
-        GalleryRow(
-            number=int(measured.query_ids[place]),
-            query=pictures.of_query(int(measured.query_ids[place])),
-            ways=tuple(
-                GalleryWay(name=name, hits=_shown_hits(pictures, hits, measured, kernel, place))
-                for name, hits in ways.items()
-            ),
-        )
-        for place in picked
-    )
+def gallery_section(
+    images: tuple[Images, Images], measured: CodeFigures, kernel: Kernel, *, given: bool
+) -> Section:
+    """Return the section of images: some queries beside their hits.
+
+    ``images`` are those of rows and of queries. The truth is ``given`` with the scores that users
+    see; other scores are those of the kernel.
+    """
+    ids, (hit, query) = measured.query_ids, (pictures_of(each, SIDE) for each in images)
+    picked = np.linspace(0, len(ids) - 1, min(SHOWN, len(ids))).astype(int)
+
+    def some(hits: Hits, *, seen: bool) -> Hits:
+        scores = None if hits.scores is None else hits.scores[picked]
+        shown = scores if scores is None or seen else kernel.shown(scores)
+        return Hits(scores=shown, ids=hits.ids[picked])
+
+    ways = {"codes": some(measured.hits, seen=False)}
+    ways["true neighbours"] = truth = some(measured.truth, seen=given)
     return Section(
         title="Queries and their best hits",
-        paragraphs=("The vectors were made of images. Some queries, and their hits:",),
-        rows=rows,
-        true_neighbours=min(HITS, measured.truth.ids.shape[1]),
+        paragraphs=["The vectors were made of images. Some queries, and their hits:"],
+        rows=tuple(gallery_rows(ids[picked].tolist(), ways, truth, query, hit)),
+        true_neighbours=min(HITS, truth.ids.shape[1]),
     )
-
-
-def _shown_hits(
-    pictures: SourcePictures, hits: Hits, measured: CodeFigures, kernel: Kernel, place: int
-) -> tuple[GalleryHit, ...]:
-    """Return the images of the first hits of one query."""
-    ids, scores = hits.ids[place, :HITS].tolist(), [None] * HITS
-    if hits.scores is not None:
-        # scores of a file are those that users see
-        given = hits is measured.truth and measured.whole
-        values = hits.scores[place, :HITS]
-        scores = (values if given else kernel.shown(values)).tolist()
-    marks = marks_of(ids, measured.truth.ids[place, :HITS].tolist())
-    return tuple(
-        GalleryHit(picture=pictures.of_row(row), id=row, score=score, mark=mark)
-        for row, score, mark in zip(ids, scores, marks, strict=False)
-        if row >= 0
-    )
-
-
-def _facts(title: str, facts: dict[str, str]) -> Table:
-    """Return a table of one fact per row."""
-    return Table(title=title, header=("fact", "value"), rows=tuple(facts.items()))
 
 
 def _columns(spec: EncoderSpec) -> str:
@@ -230,12 +183,6 @@ def _raw_facts(codes: CodeStore, vectors: Vectors | None, code: int) -> dict[str
     return facts
 
 
-def _kernel_in_words(codes: CodeStore) -> str:
-    """Return the kernel and its parameters."""
-    own = is_custom(codes.spec.kernel)
-    return str(own["file"]) if own else in_words(codes.spec.kernel)
-
-
 def _parameters(spec: EncoderSpec) -> Table:
     """Return the parameters of the encoder, with what they mean."""
     rows = []
@@ -244,55 +191,37 @@ def _parameters(spec: EncoderSpec) -> Table:
         if option is not None:
             rows.append((option.name, f"{getattr(spec, field.name)}", option.help))
     header = ("parameter", "value", "meaning")
-    return Table(title=f"Parameters of {spec.name}", header=header, rows=tuple(rows))
+    return Table(header, rows, f"Parameters of {spec.name}", words=True)
 
 
-def _how(codes: CodeStore, measured: CodeFigures) -> tuple[str, ...]:
-    """Return how the queries were chosen, and what was searched."""
-    found = measured.scan
-    queries = counted(len(found.ids), "query", "queries")
-    if measured.queries.own is not None:
-        asked = (
-            f"The queries are {len(found.ids):,} rows of the store, drawn by a fixed seed. The "
-            "query’s own row does not count: it is left out of the hits and of the true "
-            "neighbours. The encoder may have learned from some of these rows."
+def _asked(queries: QuerySample, source: object) -> str:
+    """Return the choice of the queries in words."""
+    count = len(queries.values)
+    if queries.own is not None:
+        return (
+            f"The queries are {count:,} rows of the store, drawn by a fixed seed. The query’s own "
+            "row does not count: it is left out of the hits and of the true neighbours. The "
+            "encoder may have learned from some of these rows."
         )
-    else:
-        name = PurePath(measured.query_name).name if measured.query_name else "Rows in memory"
-        drawn = f"{len(found.ids):,} of {measured.queries_given:,}, drawn by a fixed seed"
-        all_of = len(found.ids) == measured.queries_given
-        asked = f"{name}: {f'all {queries}' if all_of else drawn}."
-    if measured.whole:
-        searched = (
-            f"All {found.rows:,} rows were searched. The true neighbours are those given with "
-            "--truth."
-        )
-    elif found.rows == codes.rows:
-        searched = (
-            f"All {found.rows:,} rows were searched. The true neighbours are the best rows by the "
-            "true kernel."
-        )
-    else:
-        searched = (
-            f"A sample of {found.rows:,} of {codes.rows:,} rows was searched, from parts spread "
-            "over the store. The true neighbours are the best rows of the sample by the true "
-            "kernel. Among all rows, recall is lower: more rows come close to a query."
-        )
-    return asked, searched
+    name = PurePath(source).name if isinstance(source, str) else "Rows in memory"
+    if count == queries.total:
+        return f"{name}: all {counted(count, 'query', 'queries')}."
+    return f"{name}: {count:,} of {queries.total:,}, drawn by a fixed seed."
 
 
-def _recall_table(recall: list[Report], against: str) -> Table:
-    """Return a row per definition of recall, and a column per rank."""
-    values = {(row["definition"], row["rank"]): f"{row['value']:.3f}" for row in recall}
-    ranks = sorted({rank for _, rank in values})
-    rows = tuple(
-        (words.format(*"RRR"), *(values.get((name, rank), "–") for rank in ranks))
-        for name, words in DEFINITIONS.items()
-    )
-    return Table(
-        title="",
-        header=(against, *(f"R\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{rank}" for rank in ranks)),
-        rows=rows,
+def _searched(rows: int, codes: CodeStore, *, given: bool) -> str:
+    """Return the rows that were searched, and the source of the true neighbours, in words."""
+    if given:
+        return f"All {rows:,} rows were searched. The true neighbours are those given with --truth."
+    if rows == codes.rows:
+        return (
+            f"All {rows:,} rows were searched. The true neighbours are the best rows by the true "
+            "kernel."
+        )
+    return (
+        f"A sample of {rows:,} of {codes.rows:,} rows was searched, from parts spread over the "
+        "store. The true neighbours are the best rows of the sample by the true kernel. Among all "
+        "rows, recall is lower: more rows come close to a query."
     )
 
 

@@ -1,7 +1,6 @@
 """The page of a store of codes: what it holds, and what is measured on a bounded sample of it."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs.custom_kernel import custom_kernel_of
-from mercore.jobs.gallery.report.code_figures import CodeFigures
+from mercore.jobs.gallery.page import write_page
 from mercore.jobs.gallery.report.code_sections import (
     gallery_section,
     holds_section,
@@ -17,27 +16,24 @@ from mercore.jobs.gallery.report.code_sections import (
     recall_section,
     speed_section,
 )
-from mercore.jobs.gallery.report.document import Document, Section, render_document
 from mercore.jobs.gallery.report.measure import (
     SCORED_QUERIES,
     SCORED_ROWS,
+    CodeFigures,
     Measurement,
     Values,
-    settings_of,
 )
 from mercore.jobs.gallery.report.pictures import open_pictures
 from mercore.jobs.gallery.report.report_options import ReportOptions
 from mercore.jobs.gallery.report.sample import (
-    MOST_QUERIES,
-    CodeSample,
+    MAX_QUERIES,
     Ids,
-    SampledVectors,
+    all_codes,
     draw_queries,
-    spread,
-    whole,
+    spread_codes,
 )
-from mercore.jobs.gallery.report.score_sections import residual_section, score_section
-from mercore.jobs.notices import echo
+from mercore.jobs.gallery.report.score_section import residual_section, score_section
+from mercore.jobs.notices import echo, in_options
 from mercore.jobs.options import Report
 from mercore.jobs.progress import waiting
 from mercore.jobs.resources.execution import Execution
@@ -53,11 +49,11 @@ from mercore.pipeline.search.scan import OpenCodes
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import InputError, MercoreError, ShapeError, counted
 from mercore.stores.formats.source import Source
-from mercore.stores.location.publish import publish_output
 from mercore.stores.results.certificates import read_certificate
 from mercore.stores.results.hits import AnyHits, Hits, found_certificate, open_hits
 from mercore.stores.rows import is_store, open_rows
 from mercore.stores.vectors import Vectors, open_vector_store, original_ids
+from mercore.stores.wording import option, render
 
 FOUND = 100  # neighbours per query
 RANKS = (1, 2, 5, 10, 20, 50, 100)
@@ -70,7 +66,7 @@ RESIDUAL = "residual"  # column of the norm of what a code leaves out
 class CodesReportTask(VerbTask):
     """Codes to report on, with what they are measured by; ``vectors`` is None if none are there.
 
-    ``absent`` says why. ``about`` is the description of the certificate, and its arrays.
+    ``absent`` says why. ``certificate`` has the arrays and the description of the truth's own.
     """
 
     codes: CodeStore
@@ -79,84 +75,71 @@ class CodesReportTask(VerbTask):
     vectors: Vectors | None
     absent: str
     queries: Source | None
-    query_name: str | None
     truth: Hits | None
     certificate: Certificate | None
     settings: SearchSettings
     needed: int
-    memory: int | None
-    out: str
+    options: ReportOptions
 
     def check_limits(self) -> None:
         """Refuse measurements that take more memory than they may."""
-        check_budget("measuring", self.needed, self.memory, "a greater --memory")
+        memory = self.options.execution.memory
+        check_budget("measuring", self.needed, memory, f"a greater {option('memory')}")
 
     def run(self) -> Report:
         """Measure, and write the page; return its path, and what was measured."""
         self.check_limits()
         with waiting("measuring a sample"):
-            measured = self._measured()
-        page = render_document(self._document(measured)).encode()
-        publish_output(Path(self.out), page)
-        report: Report = {"page": str(Path(self.out).resolve()), "rows": self.codes.rows}
+            measured = self.measure()
+        size, out = self._write(measured), str(Path(self.options.out).resolve())
+        report: Report = {"page": out, "rows": self.codes.rows}
         if measured is not None:
             report |= {
-                "rows_searched": measured.scan.rows,
-                "queries": len(measured.scan.ids),
+                "rows_searched": measured.rows,
+                "queries": len(measured.hits),
                 "threads": self.settings.threads,
-                "ns_per_row_and_query": round(measured.scan.ns_per_row_and_query, 3),
+                "ns_per_row_and_query": round(measured.ns_per_row_and_query, 3),
                 "recall": {"codes": measured.recall},
             }
-        return {**report, "bytes": len(page)}
+        return {**report, "bytes": size}
 
-    @cached_property
-    def _sample(self) -> CodeSample:
-        """The codes that are searched: all of them if the truth is that of all rows."""
-        return spread(self.codes) if self.truth is None else whole(self.codes)
+    def measure(self) -> CodeFigures | None:
+        """Return the figures of the codes, or None without vectors and true neighbours.
 
-    @cached_property
-    def _sampled(self) -> SampledVectors | None:
-        """The vectors of a bounded sample, even if all codes are searched."""
-        return (
-            None if self.vectors is None else spread(self.codes).vectors(self.codes, self.vectors)
-        )
-
-    def _measured(self) -> CodeFigures | None:
-        """Return what can be measured: nothing without vectors or true neighbours."""
+        With a given truth, which is that of all rows, every code is searched.
+        """
+        codes, bounded = self.codes, spread_codes(self.codes)
         if self.vectors is None and self.truth is None:
             return None
-        how, codes = self.settings, self.codes
-        queries = draw_queries(self.queries, self._sampled)
+        vectors = None if self.vectors is None else bounded.vectors(codes, self.vectors)
+        queries = draw_queries(self.queries, vectors)
         measurement = Measurement(
             codes=OpenCodes(codes, encoder_of(codes, self.custom)),
             kernel=self.kernel,
             queries=queries,
-            how=how,
+            settings=self.settings,
         )
-        found = measurement.scan(self._sample)
-        near = None if self._sampled is None else measurement.neighbours(self._sampled)
-        hits = Hits(scores=found.scores, ids=original_ids(found.ids, codes.dropped))
+        sample = bounded if self.truth is None else all_codes(codes)
+        near = scored = None
+        ids, scores, seconds = measurement.scan(sample)
+        if vectors is not None:
+            near = measurement.neighbours(vectors)
+            scored = measurement.score_pairs(vectors, near[0])
+        has_residuals = RESIDUAL in codes.store.layout.column_names
+        hits = Hits(scores=scores, ids=original_ids(ids, codes.dropped))
         truth = self._truth(queries.numbers, near)
-        width = min(how.k, truth.ids.shape[1])
-        scored = residuals = None
-        if self._sampled is not None and near is not None:
-            scored = measurement.score_pairs(self._sampled, near[0])
-        if RESIDUAL in codes.store.layout.column_names:
-            residuals = measurement.column(RESIDUAL, self._sample)
+        width = min(self.settings.k, truth.ids.shape[1])
         return CodeFigures(
+            settings=self.settings,
             queries=queries,
-            query_name=self.query_name,
             query_ids=self._query_ids(queries.numbers),
-            scan=found,
+            rows=sample.rows(codes),
+            seconds=seconds,
             hits=hits,
             truth=truth,
-            whole=self.truth is not None,
             recall=recalls(hits, truth, [rank for rank in RANKS if rank <= width] or [1]),
             scored=scored,
-            residuals=residuals,
-            threads=how.threads,
-            batch=how.batch,
-            queries_given=0 if self.queries is None else self.queries.shape[0],
+            residuals=measurement.column(RESIDUAL, sample) if has_residuals else None,
         )
 
     def _truth(self, numbers: Ids, near: tuple[Ids, Values] | None) -> Hits:
@@ -175,27 +158,26 @@ class CodesReportTask(VerbTask):
         name = self.queries.name
         return original_ids(numbers, open_vector_store(name).dropped) if is_store(name) else numbers
 
-    def _document(self, measured: CodeFigures | None) -> Document:
-        """Return the content of the page."""
-        codes, spec = self.codes, spec_of(self.codes)
-        sections: list[Section] = [holds_section(codes, spec, self.vectors, self.absent)]
+    def _write(self, measured: CodeFigures | None) -> int:
+        """Write the page; return its bytes."""
+        codes, spec, options = self.codes, spec_of(self.codes), self.options
+        sections = [holds_section(codes, spec, self.vectors, self.absent)]
         if measured is not None:
-            sections += [recall_section(codes, measured), speed_section(codes, measured)]
+            sections += [recall_section(codes, measured, options), speed_section(codes, measured)]
             if measured.scored is not None:
-                sections.append(score_section(spec, self.kernel, measured))
+                sections.append(score_section(spec, self.kernel, measured.scored))
             if measured.residuals is not None:
                 sections.append(residual_section(measured.residuals))
-            pictures = open_pictures(self.vectors, self.queries)
-            if pictures is not None:
-                sections.append(gallery_section(pictures, measured, self.kernel))
+            images = open_pictures(self.vectors, self.queries)
+            if images is not None:
+                given = self.truth is not None
+                sections.append(gallery_section(images, measured, self.kernel, given=given))
         if self.certificate is not None:
             sections.append(proof_section(*self.certificate))
         kind = "bounds" if spec.bounds else "codes"
-        return Document(
-            title=f"{spec.name} {kind} of {counted(codes.rows, 'row')}",
-            paragraphs=(f"{spec.description} Defined in: {spec.source}.",),
-            sections=tuple(sections),
-        )
+        title = f"{spec.name} {kind} of {counted(codes.rows, 'row')}"
+        about = f"{spec.description} Defined in: {spec.source}."
+        return write_page(options.out, title, [about], sections)
 
 
 def open_codes_report(store: str, options: ReportOptions) -> CodesReportTask:
@@ -228,13 +210,11 @@ def open_codes_report(store: str, options: ReportOptions) -> CodesReportTask:
         vectors=opened,
         absent=absent,
         queries=rows,
-        query_name=queries if isinstance(queries, str) else None,
         truth=true,
         certificate=_open_certificate(truth, codes, of_codes),
         settings=settings,
         needed=needed,
-        memory=options.execution.memory,
-        out=options.out,
+        options=options,
     )
 
 
@@ -247,23 +227,24 @@ def _open_vectors(
     except MercoreError as error:
         if path is not None or needed:
             raise
-        echo(f"nothing is measured by the true kernel: {error}", err=True)
-        return None, str(error)
+        reason = render(error.message, in_options)
+        echo(f"nothing is measured by the true kernel: {reason}", err=True)
+        return None, reason
 
 
 def _check_truth(codes: CodeStore, truth: Hits, queries: Source) -> None:
     """Refuse true neighbours of another number of queries, and of other rows."""
     if len(truth) != queries.shape[0]:
         raise ShapeError(
-            f"--truth: found true neighbours of {counted(len(truth), 'query', 'queries')}, "
-            f"expected {queries.shape[0]:,}, as {queries.name} has. Fix: name the true neighbours "
-            "of these queries."
+            f"{option('truth')}: found true neighbours of "
+            f"{counted(len(truth), 'query', 'queries')}, expected {queries.shape[0]:,}, as "
+            f"{queries.name} has. Fix: name the true neighbours of these queries."
         )
     last = int(original_ids(np.array([codes.rows - 1]), codes.dropped)[0])
     if truth.ids.max(initial=-1) > last:
         raise ShapeError(
-            f"--truth: found row {truth.ids.max()}, expected at most {last}, the last row of "
-            f"{codes.where}. Fix: name the true neighbours among these rows."
+            f"{option('truth')}: found row {truth.ids.max()}, expected at most {last}, the last "
+            f"row of {codes.where}. Fix: name the true neighbours among these rows."
         )
 
 
@@ -301,13 +282,13 @@ def _fitted(
     if codes.rows < 2 and queries is None:
         raise InputError(
             f"{codes.where} holds {counted(codes.rows, 'row')}: expected at least 2, so that a row "
-            "has a neighbour. Fix: name queries with --queries."
+            f"has a neighbour. Fix: name queries with {option('queries')}."
         )
-    sample = spread(codes)
+    sample = spread_codes(codes)
     most = min(sample.rows(codes), codes.rows if truth is None else truth.ids.shape[1])
     most -= queries is None
     sampled = None if vectors is None else sample.vectors(codes, vectors)
-    nq = MOST_QUERIES if queries is None else min(MOST_QUERIES, queries.shape[0])
+    nq = MAX_QUERIES if queries is None else min(MAX_QUERIES, queries.shape[0])
 
     def needs(settings: SearchSettings) -> int:
         least = search_bytes(codes, settings, queries=nq) + SCORE_BYTES
@@ -317,7 +298,8 @@ def _fitted(
         return least
 
     keep = set() if execution.threads is None else {"threads"}
-    settings = fitted(
-        settings_of(max(1, min(FOUND, most)), execution.thread_count), needs, execution.memory, keep
+    largest = SearchSettings(
+        k=max(1, min(FOUND, most)), batch=MAX_QUERIES, threads=execution.thread_count
     )
+    settings = fitted(largest, needs, execution.memory, keep)
     return settings, needs(settings)

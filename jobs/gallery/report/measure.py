@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs.gallery.report.sample import (
-    MOST_QUERIES,
     ROW_SEED,
     CodeSample,
     Ids,
     QuerySample,
     SampledVectors,
 )
+from mercore.jobs.options import Report
 from mercore.pipeline.encode import spec_of
 from mercore.pipeline.encoders.encoder import BoundEncoder, draw_rows
 from mercore.pipeline.kernels import Kernel
@@ -27,6 +27,7 @@ from mercore.pipeline.search.scan import OpenCodes, read_parts
 from mercore.pipeline.search.thread_executor import ThreadExecutor
 from mercore.pipeline.topk import TopK
 from mercore.stores.formats.array import ArraySource
+from mercore.stores.results.hits import Hits
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import gather
 
@@ -34,21 +35,6 @@ from mercore.stores.vectors import gather
 WARMING_PARTS, WARMING_ROWS = 8, 1 << 14
 SCORED_QUERIES, SCORED_ROWS, NEAR = 64, 2048, 10  # of the comparison of scores
 Values = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scan:
-    """The rows that a scan of codes found, int64[nq, k], with their scores, and its seconds."""
-
-    ids: Ids
-    scores: Values
-    seconds: float
-    rows: int
-
-    @property
-    def ns_per_row_and_query(self) -> float:
-        """The time of the scan per row and query, in nanoseconds."""
-        return self.seconds / (self.rows * len(self.ids)) * 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +53,46 @@ class PairScores:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeFigures:
+    """The figures of codes: the ``hits`` of a scan of some ``rows``, and its ``seconds``.
+
+    ``query_ids`` are the numbers of the queries in their source.
+    """
+
+    settings: SearchSettings
+    queries: QuerySample
+    query_ids: Ids
+    rows: int
+    seconds: float
+    hits: Hits
+    truth: Hits
+    recall: list[Report]
+    scored: PairScores | None
+    residuals: Values | None
+
+    @property
+    def ns_per_row_and_query(self) -> float:
+        """The time of the scan per row and query, in nanoseconds."""
+        return self.seconds / (self.rows * len(self.hits)) * 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Codes that are searched for queries, with their kernel, and batch and threads."""
 
     codes: OpenCodes
     kernel: Kernel
     queries: QuerySample
-    how: SearchSettings
+    settings: SearchSettings
 
-    def scan(self, sample: CodeSample) -> Scan:
-        """Search the codes of a sample for all queries, after a few parts that are not timed."""
-        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, codes=self.codes)
+    def scan(self, sample: CodeSample) -> tuple[Ids, Values, float]:
+        """Search the codes of a sample for all queries, after a few parts that are not timed.
+
+        Return the rows of the store that were found, int64[nq, k], their scores, and the seconds.
+        """
+        executor = ThreadExecutor(
+            kernel=self.kernel, threads=self.settings.threads, codes=self.codes
+        )
         found, seconds = [], 0.0
         with threadpool_limits(1):
             warm, rows = sample.parts[:WARMING_PARTS], min(sample.size, WARMING_ROWS)
@@ -87,16 +102,16 @@ class Measurement:
                 began = time.perf_counter()
                 found.append(executor.batch(values).scan(sample.parts, self._width, sample.size))
                 seconds += time.perf_counter() - began
-        ids, scores = self._joined(found)
-        count = sample.rows(self.codes.store)
-        return Scan(ids=ids, scores=scores, seconds=seconds, rows=count)
+        return *self._joined(found), seconds
 
     def neighbours(self, vectors: SampledVectors) -> tuple[Ids, Values]:
         """Return the true k nearest rows of a sample, and their scores, [nq, k].
 
-        They are rows of the whole store.
+        They are rows of the store.
         """
-        executor = ThreadExecutor(kernel=self.kernel, threads=self.how.threads, vectors=vectors)
+        executor = ThreadExecutor(
+            kernel=self.kernel, threads=self.settings.threads, vectors=vectors
+        )
         with threadpool_limits(1):
             found = [executor.batch(values).nearest(self._width) for values in self._batches()]
         for each in found:
@@ -106,7 +121,7 @@ class Measurement:
     def score_pairs(self, vectors: SampledVectors, near: Ids) -> PairScores:
         """Score pairs by codes and by the kernel: near rows of a few queries, and drawn rows.
 
-        ``near`` are true neighbours, rows of the whole store, int64[nq, k].
+        ``near`` are true neighbours, rows of the store, int64[nq, k].
         """
         few = slice(0, SCORED_QUERIES)
         rng = np.random.default_rng(ROW_SEED)
@@ -116,10 +131,12 @@ class Measurement:
         values, own = self.queries.values[few], self.queries.own
         raw = SourceVectors(ArraySource(gather(vectors.vectors, rows)))
         listed = np.broadcast_to(np.arange(len(rows)), (len(values), len(rows)))
+        encoder, bounds = self.codes.encoder, None
         with threadpool_limits(1):
-            approximate = self._scores(rows, self.codes.encoder.scanner(values), len(values))
-            bounds = self._bounds(rows, values)
-            true = true_scores(raw, self.kernel, values, listed, threads=self.how.threads)
+            approximate = self._scores(rows, encoder.scanner(values), len(values))
+            if spec_of(self.codes.store).proves and isinstance(encoder, BoundEncoder):
+                bounds = self._scores(rows, encoder.bound_scanner(values), len(values))
+            true = true_scores(raw, self.kernel, values, listed, threads=self.settings.threads)
         kept = np.isfinite(approximate)
         if own is not None:
             kept &= rows[None, :] != own[few, None]
@@ -140,12 +157,12 @@ class Measurement:
     @property
     def _width(self) -> int:
         """The rows to find for each query: one more if its own row is among them."""
-        return self.how.k + (self.queries.own is not None)
+        return self.settings.k + (self.queries.own is not None)
 
     def _batches(self) -> Iterator[NDArray[Any]]:
         """Yield the queries batch by batch."""
-        for start in range(0, len(self.queries.values), self.how.batch):
-            yield self.queries.values[start : start + self.how.batch]
+        for start in range(0, len(self.queries.values), self.settings.batch):
+            yield self.queries.values[start : start + self.settings.batch]
 
     def _joined(self, found: list[TopK]) -> tuple[Ids, Values]:
         """Return ids and scores of batches, best first, without the queries' own rows."""
@@ -155,14 +172,7 @@ class Measurement:
             return ids, scores
         kept = ids != self.queries.own[:, None]
         kept[kept.all(axis=1), -1] = False
-        return ids[kept].reshape(-1, self.how.k), scores[kept].reshape(-1, self.how.k)
-
-    def _bounds(self, rows: Ids, queries: NDArray[Any]) -> Values | None:
-        """Return upper bounds of the scores of some rows, if their codes prove answers."""
-        spec, encoder = spec_of(self.codes.store), self.codes.encoder
-        if not spec.proves or not isinstance(encoder, BoundEncoder):
-            return None
-        return self._scores(rows, encoder.bound_scanner(queries), len(queries))
+        return ids[kept].reshape(-1, self.settings.k), scores[kept].reshape(-1, self.settings.k)
 
     def _scores(self, rows: Ids, scanner: Scanner, nq: int) -> Values:
         """Return the scores of some rows by their codes, float32[nq, rows]; −inf for none.
@@ -182,8 +192,3 @@ class Measurement:
         of_query, places = np.nonzero(top_k.ids >= 0)
         scores[of_query, top_k.ids[of_query, places]] = top_k.scores[of_query, places]
         return scores
-
-
-def settings_of(k: int, threads: int) -> SearchSettings:
-    """Return the settings of all measurements before they are fitted into the memory."""
-    return SearchSettings(k=k, batch=MOST_QUERIES, threads=threads)

@@ -12,13 +12,9 @@ from mercore.stores.codes import KIND as CODES
 from mercore.stores.errors import FormatError
 from mercore.stores.orders import KIND as ORDERS
 from mercore.stores.vectors import KIND as VECTORS
+from mercore.stores.wording import command
 
 __all__ = ["ReportOptions", "open_report"]
-
-FIXES = {
-    VECTORS: "mercore encode {store} CODES --kernel chi2, then report CODES.",
-    ORDERS: "name the codes that were sorted.",
-}
 
 
 def open_report(store: str, options: ReportOptions) -> CodesReportTask | ComparedReportTask:
@@ -44,8 +40,13 @@ def open_report(store: str, options: ReportOptions) -> CodesReportTask | Compare
     kind = kind_of(store)
     if kind != CODES:
         found = "neither" if kind == "foreign" else f"a store of {kind}"
+        encode = command("encode", store, "CODES", kernel="chi2")
+        fixes = {
+            VECTORS: f"{encode}, then report CODES.",
+            ORDERS: "name the codes that were sorted.",
+        }
         raise FormatError(
             f"{store}: found {found}, expected a store of codes, or a folder that mercore compare "
-            f"--out wrote. Fix: {FIXES.get(kind, 'check the path.').format(store=store)}"
+            f"wrote. Fix: {fixes.get(kind, 'check the path.')}"
         )
     return open_codes_report(store, options)

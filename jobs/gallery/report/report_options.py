@@ -8,6 +8,7 @@ from mercore.jobs.verbs.inputs import VerbOptions
 from mercore.stores.errors import InputError
 from mercore.stores.formats import Sliced
 from mercore.stores.results.hits import AnyHits
+from mercore.stores.wording import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,8 @@ class ReportOptions(VerbOptions):
         self.execution.check()
         if self.truth is not None and self.queries is None:
             raise InputError(
-                "--truth names the true neighbours of --queries: found no queries. Fix: name the "
-                "queries with --queries, or leave --truth out."
+                f"{option('truth')} names the true neighbours of {option('queries')}: found no "
+                f"queries. Fix: name the queries with {option('queries')}, or leave "
+                f"{option('truth')} out."
             )
-        check_page(self.out, force=self.force, example="report.html")
+        check_page(self.out, force=self.force)

@@ -7,15 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.encoder import draw_rows
-from mercore.pipeline.search.batch_search import query_batches
 from mercore.stores.codes import CodeStore
 from mercore.stores.formats.source import Source
+from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors, WrappedVectors, blocks, gather
 
-MOST_ROWS = 1 << 17  # rows that are searched
-FEWEST_RUNS = 16  # of more rows than these
-MOST_QUERIES = 1000
-READ_AT_ONCE = 4096  # queries of a file
+MAX_ROWS = 1 << 17  # rows that are searched
+MIN_RUNS = 16  # of more rows than these
+MAX_QUERIES = 1000
 # Seeds of two numbers: an encoder has one, and would have drawn the same rows to learn from.
 QUERY_SEED, ROW_SEED = (0, 1), (0, 2)
 Ids = NDArray[np.int64]
@@ -24,7 +23,7 @@ Ids = NDArray[np.int64]
 class SampledVectors(WrappedVectors):
     """Runs of ``size`` rows that follow one another; a part is a run, and the last may be shorter.
 
-    ``starts`` are the first rows of the runs in the whole store.
+    ``starts`` are the first rows of the runs in the store.
     """
 
     def __init__(self, vectors: Vectors, starts: Ids, size: int) -> None:
@@ -41,12 +40,12 @@ class SampledVectors(WrappedVectors):
         return np.concatenate([rows for _, rows in blocks(self.vectors, start, stop, last - first)])
 
     def stored(self, rows: Ids) -> Ids:
-        """Return the rows of the whole store that rows of the sample are; −1 stays −1."""
+        """Map row numbers of the sample to row numbers of the store; −1 stays −1."""
         return np.where(rows < 0, -1, self.starts[rows // self.part_rows] + rows % self.part_rows)
 
 
 class CodeSample(NamedTuple):
-    """The parts of codes that are searched, and the number of first rows of each that are."""
+    """The parts of codes that are searched, and the number of rows at the start of each."""
 
     parts: list[int]
     size: int
@@ -62,17 +61,17 @@ class CodeSample(NamedTuple):
         return sum(min(self.size, last - first) for first, last in bounds)
 
 
-def whole(codes: CodeStore) -> CodeSample:
-    """Return all parts."""
+def all_codes(codes: CodeStore) -> CodeSample:
+    """Return every code of a store."""
     return CodeSample(list(range(codes.parts)), codes.store.layout.part_rows)
 
 
-def spread(codes: CodeStore) -> CodeSample:
-    """Return all parts, or runs of at most ``MOST_ROWS`` rows in evenly spread parts."""
-    if codes.rows <= MOST_ROWS:
-        return whole(codes)
-    size = min(codes.store.layout.part_rows, MOST_ROWS // FEWEST_RUNS)
-    count = min(codes.parts, MOST_ROWS // size)
+def spread_codes(codes: CodeStore) -> CodeSample:
+    """Return every code, or at most ``MAX_ROWS`` in evenly spread parts."""
+    if codes.rows <= MAX_ROWS:
+        return all_codes(codes)
+    size = min(codes.store.layout.part_rows, MAX_ROWS // MIN_RUNS)
+    count = min(codes.parts, MAX_ROWS // size)
     parts = np.unique(np.linspace(0, codes.parts - 1, count).astype(np.int64))
     return CodeSample(parts.tolist(), size)
 
@@ -81,26 +80,23 @@ def spread(codes: CodeStore) -> CodeSample:
 class QuerySample:
     """Queries, dtype[nq, d], and their numbers in their file, or in the vectors they are rows of.
 
-    ``own`` are the rows of the whole store that are the queries themselves, or None.
+    They were drawn from ``total`` ones. ``own`` are the rows of the store that are the queries
+    themselves, or None.
     """
 
     values: NDArray[Any]
     numbers: Ids
+    total: int
     own: Ids | None = None
 
 
 def draw_queries(queries: Source | None, vectors: SampledVectors | None) -> QuerySample:
     """Draw queries by a fixed seed: from a file, or without one from the rows of the sample."""
-    rng = np.random.default_rng(QUERY_SEED)
-    if queries is None:
-        assert vectors is not None
-        drawn = draw_rows(rng, vectors.rows, min(MOST_QUERIES, vectors.rows))
-        own = vectors.stored(drawn)
-        return QuerySample(values=gather(vectors, drawn), numbers=own, own=own)
-    total = queries.shape[0]
-    numbers = draw_rows(rng, total, min(MOST_QUERIES, total))
-    values = [
-        batch[numbers[(numbers >= first) & (numbers < first + len(batch))] - first]
-        for first, batch in query_batches(queries, READ_AT_ONCE)
-    ]
-    return QuerySample(values=np.concatenate(values), numbers=numbers)
+    rng, own = np.random.default_rng(QUERY_SEED), None
+    rows = vectors if queries is None else SourceVectors(queries)
+    assert rows is not None
+    drawn = draw_rows(rng, rows.rows, min(MAX_QUERIES, rows.rows))
+    if isinstance(rows, SampledVectors):
+        own = rows.stored(drawn)
+    numbers = drawn if own is None else own
+    return QuerySample(values=gather(rows, drawn), numbers=numbers, total=rows.rows, own=own)

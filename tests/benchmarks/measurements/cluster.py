@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Client
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mercore.jobs import api
-from mercore.jobs.cluster.client import connect
+from mercore.jobs.cluster import client
+from mercore.jobs.cluster.connect import ThreadsHere
 from mercore.jobs.cluster.encode_parts import Sources, encode_parts
 from mercore.jobs.cluster.search_parts import searching
-from mercore.jobs.resources.execution import Execution, Load, Stores
+from mercore.jobs.cluster.workers import RemoteWorkers, Workers
+from mercore.jobs.resources.execution import Execution, SearchSize, WorkerPaths
 from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.kernels import make_kernel
 from mercore.pipeline.parallel import in_order
@@ -82,20 +83,22 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(1))
         began = time.perf_counter()
-        client = stack.enter_context(connect(Execution(processes=setting.workers)))
+        workers = stack.enter_context(client.connect(Execution(processes=setting.workers)))
         start = time.perf_counter() - began
-        here = stack.enter_context(connect(Execution(threads=setting.workers)))
+        here = ThreadsHere(setting.workers)
         executor = partial(
             _executor,
             stack,
-            client,
-            Load((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
+            workers,
+            SearchSize((setting.repeats + 2) * open_rows(queries).shape[0], setting.batch),
         )
         work = {
             "search of codes, aska": _codes(executor, made, queries, setting),
             "exact search by bounds": _exact(executor, made, queries, setting),
             "search of every row by the true kernel": _exhaustive(executor, made, queries, setting),
-            "encode, aska, all parts": Both(*(partial(_encode, at, made) for at in (here, client))),
+            "encode, aska, all parts": Both(
+                *(partial(_encode, at, made) for at in (here, workers))
+            ),
         }
         for name, both in work.items():
             rows.append({"work": name} | _compare(both, setting.repeats))
@@ -115,14 +118,14 @@ def _compare(both: Both, repeats: int) -> Row:
     }
 
 
-def _encode(client: Client, made: Made) -> Answer:
+def _encode(workers: Workers, made: Made) -> Answer:
     """Encode all parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
     store = create_or_resume(
         path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
     )
-    encode_parts(client, str(path), Sources(made.vectors), range(store.parts))
+    encode_parts(workers, str(path), Sources(made.vectors), range(store.parts))
     return {"receipts": np.array([str(receipt.chunks) for receipt in store.receipts])}
 
 
@@ -138,7 +141,7 @@ def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting:
     here = ThreadExecutor(
         kernel=kernel, threads=setting.workers, codes=OpenCodes(codes, encoder_of(codes))
     )
-    there = executor(Stores(kernel=kernel.spec(), codes=made.codes))
+    there = executor(WorkerPaths(kernel=kernel.spec(), codes=made.codes))
     return Both(partial(search, here), partial(search, there))
 
 
@@ -153,7 +156,7 @@ def _exhaustive(
         return {"ids": hits.ids, "scores": _scores(hits.scores)}
 
     here = ThreadExecutor(kernel=kernel, threads=setting.workers, vectors=vectors)
-    there = executor(Stores(kernel=kernel.spec(), vectors=made.vectors))
+    there = executor(WorkerPaths(kernel=kernel.spec(), vectors=made.vectors))
     return Both(partial(search, here), partial(search, there))
 
 
@@ -173,7 +176,7 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     )
     spec = kernel.ranking.spec()
     there = replace(
-        here, remote=executor(Stores(kernel=spec, codes=made.bounds, vectors=made.vectors))
+        here, remote=executor(WorkerPaths(kernel=spec, codes=made.bounds, vectors=made.vectors))
     )
 
     def batches() -> Iterator[NDArray[Any]]:
@@ -191,9 +194,11 @@ def _exact(executor: Callable[..., Executor], made: Made, queries: str, setting:
     return Both(partial(search, here), partial(search, there))
 
 
-def _executor(stack: ExitStack, client: Client, load: Load, stores: Stores) -> Executor:
-    """Return the client's workers, at work on stores until the end."""
-    return stack.enter_context(searching(client, stores, load))
+def _executor(
+    stack: ExitStack, workers: RemoteWorkers, size: SearchSize, paths: WorkerPaths
+) -> Executor:
+    """Return an executor on workers, which are at work on stores until the end."""
+    return stack.enter_context(searching(workers, paths, size))
 
 
 def _scores(scores: NDArray[np.floating[Any]] | None) -> NDArray[Any]:

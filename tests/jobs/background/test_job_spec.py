@@ -15,9 +15,12 @@ from mercore.jobs.background.job_spec import (
     words_of,
     written_by,
 )
-from mercore.jobs.cli import check, compare, encode, export, ingest, main, search
+from mercore.jobs.cli import main
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 
+check, compare, encode, export, ingest, search = (
+    main.commands[name] for name in ("check", "compare", "encode", "export", "ingest", "search")
+)
 VERBS = {"encode": encode, "search": search, "compare": compare}
 
 
@@ -149,9 +152,7 @@ def test_no_job_is_named_by_a_number_that_is_not_finite() -> None:
         context.set_parameter_source("gamma", ParameterSource.COMMANDLINE)
         with pytest.raises(InputError) as error:
             given_options(context, Path("/data"))
-        message = (
-            f"--gamma is {text}: expected a finite number. Fix: correct it, or leave --gamma out."
-        )
+        message = f"gamma is {text}: expected a finite number. Fix: correct it, or leave gamma out."
         assert str(error.value) == message
 
 

@@ -16,7 +16,7 @@ from mercore.jobs.background import submit
 from mercore.jobs.background.registry import DONE, FAILED, Job
 from mercore.jobs.background.state_folder import FOLDER, open_state
 from mercore.jobs.cli import main
-from mercore.jobs.verbs.registry import open_task
+from mercore.jobs.face.declaring import Call
 from mercore.stores.codes import open_code_store
 from tests.support.running import histograms, invoke, names_in, succeed
 
@@ -135,8 +135,8 @@ REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
     ),
     "codes onto a file": (
         ("encode", "base", "q.npy", *ASKA),
-        "q.npy exists and is no store of mercore: expected a new path. Fix: name another, or "
-        "remove it.",
+        "q.npy exists and is no code store: expected one that is begun, or a new path. Fix: name "
+        "another.",
     ),
     "codes onto those of another job": (
         ("encode", "base", "aska", *PQ),
@@ -274,7 +274,7 @@ def test_what_a_job_before_it_writes_may_be_missing_but_nothing_else(folder: Pat
         ),
         (
             ("encode", "new", "q.npy", *ASKA),
-            "q.npy exists and holds no codes: expected codes that are begun, or a new",
+            "q.npy exists and is no code store: expected one that is begun, or a new",
         ),
         (
             ("encode", "new", "x", *CHI2, "--landmarks", 4),
@@ -393,14 +393,16 @@ def test_a_job_that_ends_while_another_is_submitted_is_seen(
     words = ("search", "aska", "q.npy", "--out", "h.npz")
     first = succeed("submit", *words, "-k", 3).strip()
 
-    def look_and_let_the_first_end(*given: Any) -> Any:
-        task = open_task(*given)
+    opened = Call.task
+
+    def look_and_let_the_first_end(call: Call[Any]) -> Any:
+        task = opened(call)
         if not Path("h.npz").exists():
             shutil.copy("hits.npz", "h.npz")
             ended(first, DONE)
         return task
 
-    monkeypatch.setattr("mercore.jobs.verbs.registry.open_task", look_and_let_the_first_end)
+    monkeypatch.setattr(Call, "task", look_and_let_the_first_end)
     outcome = invoke("submit", *words, "-k", 4)
     assert (outcome.code, outcome.out, outcome.err) == (
         2,

@@ -1,10 +1,13 @@
-"""What specs refuse, with the mend; and what they take, to the ends of the ranges."""
+"""The encoders that a comparison refuses, with the mend; and those it takes, to the ends of the
+ranges."""
 
-from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.hashing.kpca_lsh import KpcaLshSpec
@@ -16,247 +19,111 @@ from mercore.pipeline.encoders.pq import PqSpec
 from mercore.pipeline.kernels import make_kernel
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
-from tests.jobs.test_encoder_options import refused
-from tests.support.cases import in_case
-from tests.support.making import Rows, histograms
+from tests.support.making import Rows, histograms, make_vectors
+from tests.support.running import invoke
 
 ROWS, DIMS = 60, 20
-SMALL: dict[str, Any] = {"n_landmarks": 40, "n_components": 12}
-TOO_MANY = f"expected 1 to {ROWS}, the rows of the store. Fix: --landmarks {ROWS}"
-REFUSED: list[tuple[Any, str]] = [
-    (KpcaSpec(n_landmarks=0), f"landmarks is out of range: found 0, {TOO_MANY}"),
-    (KpcaSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
-    (
-        KpcaSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaSpec(n_landmarks=40, n_components=0),
-        "components is out of range: found 0, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaSpec(**SMALL, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-    (
-        KpcaAskaSpec(**SMALL),
-        "atoms is out of range: found 8192, expected 1 to 60 rows in the store. Fix: --atoms 60",
-    ),
-    (KpcaAskaSpec(n_atoms=9, n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
-    (
-        KpcaAskaSpec(n_atoms=9, n_nonzero_coefs=10, **SMALL),
-        "sparsity is out of range: found 10, expected 1 to 9. Fix: --sparsity 8",
-    ),
-    (
-        KpcaAskaSpec(n_atoms=9, weights="int4", **SMALL),
-        "unknown weights: found 'int4', expected one of int8, float16, float32. Fix: --weights "
-        "int8",
-    ),
-    (
-        KpcaAskaSpec(n_atoms=9, pursuit="mp", **SMALL),
-        "unknown pursuit: found 'mp', expected one of ormp, omp. Fix: --pursuit ormp",
-    ),
-    (
-        KpcaAskaSpec(n_atoms=9, **SMALL, random_state=-2),
-        "random_state must not be negative: found -2. Fix: --random-state 0",
-    ),
-    (KpcaPqSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
-    (
-        KpcaPqSpec(n_landmarks=40, n_components=50),
-        "components is out of range: found 50, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaPqSpec(n_landmarks=40, n_components=20, n_subquantizers=3),
-        "subquantizers share coordinates out evenly: found 3 for 20 coordinates. Fix: "
-        "--components 18.",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=13),
-        "subquantizers is out of range: found 13, expected 1 to 12. Fix: --subquantizers 12",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=0),
-        "subquantizers is out of range: found 0, expected 1 to 12. Fix: --subquantizers 12",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave "
-        "--training-rows out.",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=4, n_training=(1 << 24) + 1),
-        "training rows is out of range: found 16777217, expected 1 to 16777216. Fix: leave "
-        "--training-rows out.",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=4, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric "
-        "out.",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=4, preprocessing="pca"),
-        "unknown preprocessing: found 'pca', expected one of balanced, permutation, "
-        "rotation, none. Fix: leave --preprocessing out.",
-    ),
-    (
-        KpcaPqSpec(**SMALL, n_subquantizers=4, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-    (KpcaLshSpec(n_bits=0), "bits is out of range: found 0, expected 1 to 4096. Fix: --bits 256"),
-    (
-        KpcaLshSpec(n_bits=4097),
-        "bits is out of range: found 4097, expected 1 to 4096. Fix: --bits 256",
-    ),
-    (KpcaLshSpec(n_landmarks=61, n_bits=8), f"landmarks is out of range: found 61, {TOO_MANY}"),
-    (
-        KpcaLshSpec(n_landmarks=40, n_components=41, n_bits=8),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaLshSpec(**SMALL, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-    (
-        KpcaJlSpec(**SMALL, n_projections=0),
-        "projections is out of range: found 0, expected 1 to 4096. Fix: --projections 32",
-    ),
-    (
-        KpcaJlSpec(**SMALL, n_projections=4097),
-        "projections is out of range: found 4097, expected 1 to 4096. Fix: --projections 32",
-    ),
-    (
-        KpcaJlSpec(**SMALL, metric="cosine"),
-        "unknown metric: found 'cosine', expected one of distance, product. Fix: leave --metric "
-        "out.",
-    ),
-    (KpcaJlSpec(), f"landmarks is out of range: found 8192, {TOO_MANY}"),
-    (
-        KpcaJlSpec(n_landmarks=40),
-        "components is out of range: found 128, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaJlSpec(**SMALL, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-    (KpcaBoundSpec(n_landmarks=61), f"landmarks is out of range: found 61, {TOO_MANY}"),
-    (
-        KpcaBoundSpec(n_landmarks=40, n_components=41),
-        "components is out of range: found 41, expected 1 to 40, the landmarks. Fix: "
-        "--components 40",
-    ),
-    (
-        KpcaBoundSpec(**SMALL, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-    (
-        BinBoundSpec(),
-        "groups is out of range: found 64, expected 1 to 20, the bins. Fix: --groups 20",
-    ),
-    (
-        BinBoundSpec(n_groups=0),
-        "groups is out of range: found 0, expected 1 to 20, the bins. Fix: --groups 20",
-    ),
-    (
-        BinBoundSpec(n_groups=9, n_training=1),
-        "training rows is out of range: found 1, expected 2 to 1048576. Fix: leave "
-        "--training-rows out.",
-    ),
-    (
-        BinBoundSpec(n_groups=9, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
-]
-REFUSED_OF_KERNELS: list[tuple[str, Any, str]] = [
-    (
-        "chi2",
-        PqSpec(n_subquantizers=4),
-        "encoder pq ranks rows by their Euclidean distance: found kernel chi2, expected one of "
-        "cosine, hellinger, rbf, euclidean, inner_product. "
-        "Fix: --encoder kpca-pq",
-    ),
-    (
-        "rbf",
-        PqSpec(metric="product"),
-        "kernel rbf is a function of the distance: found metric product. Fix: --metric distance",
-    ),
-    (
-        "cosine",
-        PqSpec(n_subquantizers=8),
-        "subquantizers share coordinates out evenly: found 8 for 20 coordinates. Fix: "
-        "--subquantizers 10.",
-    ),
-    (
-        "cosine",
-        PqSpec(n_subquantizers=21),
-        "subquantizers is out of range: found 21, expected 1 to 20. Fix: --subquantizers 10",
-    ),
-    (
-        "hellinger",
-        PqSpec(n_subquantizers=4, metric="l1"),
-        "unknown metric: found 'l1', expected one of distance, product. Fix: leave --metric out.",
-    ),
-    (
-        "cosine",
-        PqSpec(n_subquantizers=4, n_training=0),
-        "training rows is out of range: found 0, expected 1 to 16777216. Fix: leave "
-        "--training-rows out.",
-    ),
-    (
-        "cosine",
-        PqSpec(n_subquantizers=4, random_state=-1),
-        "random_state must not be negative: found -1. Fix: --random-state 0",
-    ),
+OPTIONS_OF_KPCA = "expected option=value with an option of kpca: landmarks, components. "
+UNREAD = {
+    "asca:atoms=3": "unknown encoder 'asca', expected one of "
+    f"{', '.join(ENCODERS)}. Fix: --encoder aska",
+    "kpca:atom=3": f"found 'atom=3', {OPTIONS_OF_KPCA}Fix: leave it out.",
+    "kpca:bits=8": f"found 'bits=8', {OPTIONS_OF_KPCA}Fix: leave it out.",
+    "kpca:landmarks": f"found 'landmarks', {OPTIONS_OF_KPCA}Fix: leave it out.",
+    "kpca:components=x": "components is 'x', expected a whole number. Fix: leave it out.",
+    "aska:pursuit=mp": "pursuit is 'mp', expected one of ormp, omp. Fix: leave it out.",
+    "kpca:components=8,components=9": "components is given twice. Fix: leave one out.",
+    "kpca:random-state=3": "--seeds sets random-state. Fix: leave one of them out.",
+}
+OF_ROWS = f"expected 1 to {ROWS}, the rows of the store. Fix: --landmarks {ROWS}"
+OF_LANDMARKS = "expected 1 to 40, the landmarks. Fix: --components 40"
+SHARED_OUT = "subquantizers share coordinates out evenly: found"
+OF_TRAINING = "expected 1 to 16777216. Fix: leave --training-rows out."
+UNFIT = {
+    "kpca:landmarks=0": f"landmarks is out of range: found 0, {OF_ROWS}",
+    "kpca:landmarks=61": f"landmarks is out of range: found 61, {OF_ROWS}",
+    "kpca:landmarks=40,components=0": f"components is out of range: found 0, {OF_LANDMARKS}",
+    "kpca:landmarks=40,components=41": f"components is out of range: found 41, {OF_LANDMARKS}",
+    "kpca-aska:atoms=9,landmarks=61": f"landmarks is out of range: found 61, {OF_ROWS}",
+    "kpca-aska:atoms=61": "atoms is out of range: found 61, expected 1 to 60 rows in the store. "
+    "Fix: --atoms 60",
+    "kpca-aska:atoms=9,sparsity=10": "sparsity is out of range: found 10, expected 1 to 9. Fix: "
+    "--sparsity 8",
+    "kpca-aska:atoms=9,weights=int4": "unknown weights: found 'int4', expected one of int8, "
+    "float16, float32. Fix: --weights int8",
+    "kpca-pq:landmarks=61": f"landmarks is out of range: found 61, {OF_ROWS}",
+    "kpca-pq:landmarks=40,components=50": f"components is out of range: found 50, {OF_LANDMARKS}",
+    "kpca-pq:components=20,subquantizers=3": f"{SHARED_OUT} 3 for 20 coordinates. Fix: "
+    "--components 18.",
+    "kpca-pq:components=12,subquantizers=13": "subquantizers is out of range: found 13, expected 1 "
+    "to 12. Fix: --subquantizers 12",
+    "kpca-pq:components=12,subquantizers=4,training-rows=0": "training rows is out of range: found "
+    f"0, {OF_TRAINING}",
+    "kpca-pq:components=12,subquantizers=4,training-rows=16777217": "training rows is out of range: "
+    f"found 16777217, {OF_TRAINING}",
+    "kpca-lsh:bits=0": "bits is out of range: found 0, expected 1 to 4096. Fix: --bits 256",
+    "kpca-lsh:bits=4097": "bits is out of range: found 4097, expected 1 to 4096. Fix: --bits 256",
+    "kpca-lsh:landmarks=61": f"landmarks is out of range: found 61, {OF_ROWS}",
+    "kpca-jl:projections=4097": "projections is out of range: found 4097, expected 1 to 4096. Fix: "
+    "--projections 32",
+    "kpca-jl:landmarks=40,components=41": f"components is out of range: found 41, {OF_LANDMARKS}",
+    "kpca-bound:landmarks=61": f"landmarks is out of range: found 61, {OF_ROWS}",
+    "bin-bound:groups=0": "groups is out of range: found 0, expected 1 to 20, the bins. Fix: "
+    "--groups 20",
+    "bin-bound:groups=9,training-rows=1": "training rows is out of range: found 1, expected 2 to "
+    "1048576. Fix: leave --training-rows out.",
+    "pq:subquantizers=4": "encoder pq ranks rows by their Euclidean distance: found kernel chi2, "
+    "expected one of cosine, hellinger, rbf, euclidean, inner_product. Fix: --encoder kpca-pq",
+}
+UNFIT_OF_KERNELS = {
+    ("rbf", "pq:metric=product"): "kernel rbf is a function of the distance: found metric product. "
+    "Fix: --metric distance",
+    ("cosine", "pq:subquantizers=8"): f"{SHARED_OUT} 8 for 20 coordinates. Fix: --subquantizers "
+    "10.",
+    ("cosine", "pq:subquantizers=21"): "subquantizers is out of range: found 21, expected 1 to 20. "
+    "Fix: --subquantizers 10",
+    ("cosine", "bin-bound:groups=4"): "bin-bound needs a sum over bins: found kernel cosine, "
+    "expected hellinger, chi2, intersection, jensen_shannon, or a transform. Fix: --encoder "
+    "kpca-bound",
+}
+REFUSED = [
+    *(("chi2", text, text, problem) for text, problem in UNREAD.items()),
+    *(("chi2", text, text.partition(":")[0], problem) for text, problem in UNFIT.items()),
     *(
-        (
-            name,
-            BinBoundSpec(n_groups=4),
-            f"bin-bound needs a sum over bins: found kernel {name}, expected hellinger, chi2, "
-            "intersection, "
-            "jensen_shannon, or a transform. Fix: --encoder kpca-bound",
-        )
-        for name in ("cosine", "rbf")
+        (kernel, text, text.partition(":")[0], problem)
+        for (kernel, text), problem in UNFIT_OF_KERNELS.items()
     ),
 ]
 
 
-ALL_REFUSED = [*(("chi2", *case) for case in REFUSED), *REFUSED_OF_KERNELS]
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("refused")
+    make_vectors(folder / "base", histograms(ROWS, DIMS))
+    np.save(folder / "queries.npy", histograms(3, DIMS, seed=1))
+    return folder
 
 
-@pytest.mark.parametrize("name", sorted({spec.name for _, spec, _ in ALL_REFUSED}))
-def test_parameters_that_no_code_can_be_made_with_are_refused(name: str) -> None:
-    vectors = SourceVectors(Rows(histograms(ROWS, DIMS)))
-    for kernel, spec, message in (case for case in ALL_REFUSED if case[1].name == name):
-        checked = partial(
-            spec.check, vectors, make_kernel(kernel, gamma=1.0 if kernel == "rbf" else None)
-        )
-        with in_case(spec=spec):
-            refused(checked, message)
+@pytest.mark.parametrize(("kernel", "text", "label", "problem"), REFUSED)
+def test_encoders_that_make_no_codes_are_refused(
+    kernel: str, text: str, label: str, problem: str, data: Path
+) -> None:
+    options = ("--kernel", kernel, "--encoder", text, *(("--gamma", 1) * (kernel == "rbf")))
+    outcome = invoke("compare", data / "base", data / "queries.npy", *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[-1] == f"mercore: --encoder {label}: {problem}"
 
 
-@pytest.mark.parametrize(
-    ("landmarks", "message"),
-    [
-        (
-            32769,
-            "landmarks is out of range: found 32769, expected 1 to 32768. Fix: --landmarks 1024",
-        ),
-        (0, "landmarks is out of range: found 0, expected 1 to 32768. Fix: --landmarks 1024"),
-    ],
-)
-def test_landmarks_are_bounded_however_large_the_store(landmarks: int, message: str) -> None:
-    refused(lambda: KpcaSpec(n_landmarks=landmarks).check_landmarks(10**6), message)
+def test_landmarks_are_bounded_however_large_the_store() -> None:
+    with pytest.raises(InputError, match="landmarks is out of range: found 32769, expected 1 to "):
+        KpcaSpec(n_landmarks=32769).check_landmarks(10**6)
 
 
 def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
     KpcaSpec(n_landmarks=1 << 15, n_components=1 << 15).check_landmarks(1 << 15)
     KpcaSpec(n_landmarks=1, n_components=1).check_landmarks(1)
     vectors, chi2 = SourceVectors(Rows(histograms(ROWS, DIMS))), make_kernel("chi2")
-    for spec in (
+    specs: list[Any] = [
         KpcaLshSpec(n_landmarks=60, n_bits=4096),
         KpcaLshSpec(n_landmarks=1, n_bits=1),
         KpcaJlSpec(n_landmarks=1, n_components=1, n_projections=4096),
@@ -267,7 +134,8 @@ def test_parameters_at_the_ends_of_their_ranges_are_taken() -> None:
         KpcaBoundSpec(n_landmarks=1, n_components=1),
         BinBoundSpec(n_groups=20, n_training=2),
         BinBoundSpec(n_groups=1, n_training=1 << 20),
-    ):
+    ]
+    for spec in specs:
         spec.check(vectors, make_kernel("cosine") if isinstance(spec, PqSpec) else chi2)
 
 

@@ -97,33 +97,27 @@ def test_images_and_hits_become_a_page(folder: Path, tmp_path: Path) -> None:
     assert succeed(*words, "--out", page, "--force").strip() == str(page)
 
 
-def test_pictures_keep_their_shape(folder: Path) -> None:
-    made(folder, folder / "ids.npy")
-    first = re.findall(r'src="data:image/\w+;base64,([^"]+)"', page_of(folder))[1]
-    with Image.open(io.BytesIO(base64.b64decode(first))) as picture:
-        assert picture.size == (64, 48)
-
-
 def test_ids_without_scores_and_without_truth(folder: Path) -> None:
     report = made(folder, folder / "ids.npy")
     assert "recall" not in report
     assert report["queries_shown"] == QUERIES  # all, as there are fewer than 24
     page = page_of(folder)
     assert len(re.findall("<img ", page)) == QUERIES * (1 + 3)
-    assert re.findall(r"<figcaption>(row \d+)<", page) == [
-        f"row {row}" for row in np.load(folder / "ids.npy").ravel()
-    ]
+    shown = [f"row {row}" for row in np.load(folder / "ids.npy").ravel()]
+    assert re.findall(r"<figcaption>(row \d+)<", page) == shown
     assert not re.search(r"true|<table", page.partition("</style>")[2])
+    first = re.findall(r'src="data:image/\w+;base64,([^"]+)"', page)[1]
+    with Image.open(io.BytesIO(base64.b64decode(first))) as picture:
+        assert picture.size == (64, 48)  # pictures keep their shape
 
 
-def test_an_absent_hit_is_left_out(folder: Path) -> None:
+def test_a_single_true_neighbour(folder: Path) -> None:
     ids = np.load(folder / "ids.npy")
-    ids[2, 1:] = -1
-    made(folder, ids, ids[:, :1], truth=np.load(folder / "ids.npy")[:, :1])
+    made(folder, ids, ids[:, :1], truth=ids[:, :1])
     page = page_of(folder)
-    assert len(re.findall("<img ", page)) == QUERIES * (1 + 3 + 1) - 2
     assert re.findall(r"<b>(hits \d)</b> 1 of 1<", page) == ["hits 1", "hits 2"] * QUERIES
-    assert "A gold frame marks the true nearest image" in page
+    assert "★ the true nearest neighbour" in page
+    assert "✓ another of" not in page
 
 
 def test_tiny_images_are_shown_to_the_bit(folder: Path) -> None:
@@ -181,18 +175,20 @@ def test_hits_of_other_images_are_refused(
     [
         ({"shown": 0}, InputError, "^shown is out of range: found 0, expected 1 to 1000. Fix: "),
         ({"shown": 2.5}, InputError, "^shown is 2.5: expected a whole number"),
-        (
-            {"out": "page.png"},
-            InputError,
-            r"found the suffix '\.png', expected \.html.*page\.html",
-        ),
+        ({"out": "page.png"}, InputError, r"found the suffix '\.png', expected \.html.*page\.html"),
         ({"out": "s3://bucket/page.html"}, InputError, "page"),
         ({"out": "none/page.html"}, NotFoundError, "there is no folder none. Fix: create it"),
+        ({"out": "folder.html", "force": True}, ExistsError, "is a folder: expected a file to"),
         ({"format": "fvecs"}, InputError, "^format is 'fvecs': expected tinyimages, or none"),
         ({"format": "tinyimages"}, InputError, "^format has no use here: both IMAGES and"),
+        ({"images": "empty"}, NotFoundError, "found no images, expected files that end in .jpg"),
+        ({"images": "none"}, MercoreError, "none"),
+        ({"images": "ids.npy"}, InputError, "^ids.npy is a file: expected a folder of images. Fix"),
+        ({"images": "base.zarr"}, NotFoundError, "found no images"),
+        ({"images": "damaged", "hits": "ids.npy"}, MercoreError, "0.png: the image cannot be deco"),
     ],
 )
-def test_options_are_refused_before_hits_are_read(
+def test_what_cannot_be_shown_is_refused(
     folder: Path,
     options: dict[str, Any],
     kind: type[MercoreError],
@@ -200,33 +196,14 @@ def test_options_are_refused_before_hits_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
+    for name in ("empty", "damaged", "folder.html"):
+        Path(name).mkdir(exist_ok=True)
+    for row in range(ROWS):
+        Path(f"damaged/{row}.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    given = {"images": "images", "hits": "none.npz", "out": "new.html", **options}
     with pytest.raises(kind, match=message):
-        mercore.gallery("images", "queries", "none.npz", **{"out": "new.html", **options})
-
-
-def test_what_holds_no_images_is_refused(folder: Path, tmp_path: Path) -> None:
-    hits, out = folder / "ids.npy", tmp_path / "page.html"
-    (tmp_path / "empty").mkdir()
-    np.save(tmp_path / "rows.npy", np.zeros((ROWS, 3), np.float32))
-    refusals = {
-        tmp_path / "empty": "found no images, expected files that end in .jpg",
-        tmp_path / "none": "none",
-        tmp_path / "rows.npy": "rows.npy is a file: expected a folder of images. Fix: ",
-        folder / "base.zarr": "found no images",
-    }
-    for images, message in refusals.items():
-        with pytest.raises(MercoreError, match=re.escape(message)):
-            mercore.gallery(images, folder / "queries", hits, out=out)
-    (tmp_path / "page.html").mkdir()
-    with pytest.raises(ExistsError, match="is a folder: expected a file to write"):
-        mercore.gallery(folder / "images", folder / "queries", hits, out=out, force=True)
-
-
-def test_a_damaged_image_is_named(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
-    with pytest.raises(MercoreError, match=r"0\.png: the image cannot be decoded"):
-        mercore.gallery(folder / "images", tmp_path, [[1, 2]], out=tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
+        mercore.gallery(given.pop("images"), "queries", given.pop("hits"), **given)
+    assert not Path("new.html").exists()
 
 
 def test_hits_are_called_by_the_names_of_their_files() -> None:

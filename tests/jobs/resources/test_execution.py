@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from mercore.jobs.resources.execution import Execution, Stores, available_cores
+from mercore.jobs.resources.execution import Execution, WorkerPaths, available_cores
 from mercore.jobs.resources.limits import INTERPRETER_BYTES, check_budget, taken_at
 from mercore.stores.errors import BudgetError, InputError
+from mercore.stores.wording import option as marked
 
 SCHEDULER = "tcp://127.0.0.1:1"
 
@@ -15,14 +16,6 @@ def test_threads_are_the_cores_if_none_are_named() -> None:
     assert Execution().thread_count == available_cores()
     assert Execution(threads=3).thread_count == 3
     assert not Execution(threads=3).remote
-
-
-def test_the_options_of_a_command_are_read_by_name() -> None:
-    named = Execution.from_values(
-        {"threads": 3, "processes": None, "scheduler": None, "memory": 5, "k": 7}
-    )
-    assert named == Execution(threads=3, memory=5)
-    assert Execution.from_values({"workers": 3}) == Execution(threads=3, threads_option="workers")
 
 
 def test_a_remote_worker_has_one_thread() -> None:
@@ -45,10 +38,10 @@ def test_two_places_are_refused(options: dict[str, Any], option: str, refused: s
     because = (
         "an existing cluster has its own workers"
         if "scheduler" in options
-        else "--processes is the number of workers, and each has one thread"
+        else "processes is the number of workers, and each has one thread"
     )
     with pytest.raises(
-        InputError, match=f"^--{refused} has no use here: {because}. Fix: leave --{refused} out.$"
+        InputError, match=f"^{refused} has no use here: {because}. Fix: leave {refused} out.$"
     ):
         Execution(**options, threads_option=option).check()
 
@@ -59,16 +52,16 @@ def test_processes_count_with_their_interpreters() -> None:
     check_budget("searching", taken_at(Execution(scheduler=SCHEDULER), one), most // 3, "less")
     with pytest.raises(BudgetError, match=r"^searching would take .* Fix: less\.$"):
         check_budget("searching", taken_at(Execution(processes=2), one), most - 1, "less")
-    assert Execution(processes=2).or_fewer == ", or fewer --processes"
+    assert Execution(processes=2).or_fewer == f", or fewer {marked('processes')}"
     assert Execution(scheduler=SCHEDULER).or_fewer == ""
 
 
 def test_workers_are_told_whole_paths(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    told = Stores(
+    told = WorkerPaths(
         kernel={"name": "chi2"}, codes="codes", vectors="../vectors", linear_map="map.npy"
     ).resolved()
-    assert told == Stores(
+    assert told == WorkerPaths(
         kernel={"name": "chi2"},
         codes=str(tmp_path / "codes"),
         vectors=str(tmp_path.parent / "vectors"),

@@ -174,8 +174,7 @@ class TestRefusedBeforeAnyChoice:
         outcome = encode(folder, tmp_path / "notes", "chi2")
         assert (outcome.code, outcome.out) == (2, "")
         assert (
-            "exists and holds no codes: expected bounds that are begun, or a new path"
-            in outcome.err
+            "exists and is no code store: expected one that is begun, or a new path" in outcome.err
         )
         assert (tmp_path / "notes").read_text() == "kept"
 
@@ -197,7 +196,7 @@ class TestRefusedBeforeAnyChoice:
                 folder / "vectors",
                 (),
                 2,
-                "exists and holds no codes: expected bounds that are begun, or a new path",
+                "exists and is no code store: expected one that is begun, or a new path",
             ),
             (
                 tmp_path / "kpca",

@@ -96,7 +96,7 @@ class TestRefusedBeforeAnyChoice:
         plain, new = tmp_path / "plain", tmp_path / "new"
         succeed("encode", folder / "vectors", plain, "--kernel", "chi2", *ENCODER, *PARTS)
         cases: list[tuple[Path, tuple[object, ...], str]] = [
-            (folder / "vectors", (), "exists and holds no codes: expected codes that are begun"),
+            (folder / "vectors", (), "exists and is no code store: expected one that is begun"),
             (
                 plain,
                 (),
@@ -133,7 +133,9 @@ class TestRefusedBeforeAnyChoice:
         )
 
     def test_memory_that_does_not_suffice(self, folder: Path, tmp_path: Path) -> None:
-        with pytest.raises(BudgetError, match=r"^choosing a transform would take .* Fix: --trans"):
+        with pytest.raises(
+            BudgetError, match=r"^choosing a transform would take .* Fix: transform=1"
+        ):
             api.encode(
                 folder / "vectors",
                 tmp_path / "codes",

@@ -17,7 +17,7 @@ from tests.independent import measures as slow_forms
 from tests.independent import reference
 from tests.support.cases import in_case, loop_over
 from tests.support.making import histograms, make_codes, make_vectors
-from tests.support.running import invoke
+from tests.support.running import invoke, on_command_line
 
 ROWS, QUERIES, DIMS, BITS, K = histograms(90, 12), histograms(7, 12, seed=1), 12, 16, 40
 LABELS = np.arange(len(ROWS)) % 4 - 1
@@ -197,7 +197,7 @@ BAD: list[tuple[dict[str, Any], type[MercoreError], str]] = [
     (
         {"labels": LABELS, "query_labels": QUERY_LABELS, "neighbours": 2.5},
         InputError,
-        "neighbours is 2.5: expected a whole number. Fix: neighbours=10.",
+        "neighbours is 2.5: expected a whole number. Fix: --neighbours 10.",
     ),
     (
         {"labels": LABELS, "query_labels": QUERY_LABELS, "ranks": [10, 20]},
@@ -232,7 +232,7 @@ def test_bad_options_are_refused(
 ) -> None:
     with pytest.raises(error) as raised:
         evaluate(folder, **options)
-    assert str(raised.value) == message
+    assert on_command_line(raised.value) == message
 
 
 @loop_over(
@@ -259,7 +259,7 @@ def test_an_overlap_that_cannot_be_is_refused(
         given["codes"] = folder / given["codes"]
     with pytest.raises(InputError) as raised:
         evaluate(folder, **given)
-    assert message in str(raised.value)
+    assert message in on_command_line(raised.value)
 
 
 def test_hits_and_truth_without_the_scores_of_an_overlap_are_refused(folder: Path) -> None:

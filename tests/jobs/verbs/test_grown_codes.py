@@ -2,23 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from distributed import Client, Worker
 from numpy.typing import NDArray
 
 import mercore
 from mercore.jobs import api
-from mercore.jobs.cluster import client as cluster
-from mercore.jobs.cluster import encode_parts as encoding
-from mercore.jobs.cluster.encode_parts import EncoderPlugin, Sources
-from mercore.pipeline.encode import encode_part
+from mercore.jobs.resources import execution
 from mercore.stores import vector_writer
 from mercore.stores.codes import CodeStore, open_code_store
 from mercore.stores.errors import ExistsError, InputError
@@ -36,31 +31,12 @@ PART_ROWS = 20
 TWO_COLUMNS = ENCODERS["bound"]
 
 
-def in_this_thread(
-    client: Client,
-    codes: str,
-    sources: Sources,
-    parts: Sequence[int],
-    advance: Callable[[int], None],
-) -> None:
-    """Encode parts one by one, so that a kill ends all work."""
-    plugin = EncoderPlugin(codes, sources)
-    plugin.setup(cast("Worker", None))
-    store = plugin.code_store.store
-    for part in parts:
-        start, stop = store.bounds(part)
-        store.write_part(part, encode_part(plugin.encoder, plugin.vector_store, start, stop))
-        advance(stop - start)
-    plugin.teardown(cast("Worker", None))
-
-
 @pytest.fixture(autouse=True)
 def small_and_serial() -> Iterator[None]:
-    """Vectors in parts of eight rows, no cluster, and no waits for the disk."""
+    """Vectors in parts of eight rows, one thread, and no waits for the disk."""
     with (
         patch.object(vector_writer, "CHUNK_BYTES", 8 * DIMS * 4),
-        patch.object(cluster, "connect", lambda _: nullcontext()),
-        patch.object(encoding, "encode_parts", in_this_thread),
+        patch.object(execution, "available_cores", lambda: 1),
         patch.object(os, "fsync"),
     ):
         yield
@@ -198,21 +174,17 @@ def test_sorted_orders_of_grown_codes_are_made_anew(
 ) -> None:
     codes, orders = vectors.with_name("codes"), vectors.with_name("orders")
     encode(vectors, codes, ENCODERS["klsh"])
-    with patch.object(cluster, "connect", CONNECT):
+    api.index(codes, orders, orders=2)
+    append(vectors, rows[OLD:])
+    encode(vectors, codes, ENCODERS["klsh"])
+    capsys.readouterr()
+    mercore.search(orders, rows[:3], k=2)
+    assert capsys.readouterr().err.count("newer rows are not searched") == 1
+    with pytest.raises(ExistsError, match=r"sorted orders cannot grow\. Fix: mercore index"):
         api.index(codes, orders, orders=2)
-        append(vectors, rows[OLD:])
-        encode(vectors, codes, ENCODERS["klsh"])
-        capsys.readouterr()
-        mercore.search(orders, rows[:3], k=2)
-        assert capsys.readouterr().err.count("newer rows are not searched") == 1
-        with pytest.raises(ExistsError, match=r"sorted orders cannot grow\. Fix: mercore index"):
-            api.index(codes, orders, orders=2)
-        api.index(codes, vectors.with_name("new"), orders=2)
-        _, hits = mercore.search(vectors.with_name("new"), rows[60:63], k=1)
+    api.index(codes, vectors.with_name("new"), orders=2)
+    _, hits = mercore.search(vectors.with_name("new"), rows[60:63], k=1)
     np.testing.assert_array_equal(hits.ids[:, 0], [60, 61, 62])
-
-
-CONNECT = cluster.connect
 
 
 def test_a_kill_at_any_moment_leaves_old_codes_or_new_ones(
@@ -274,16 +246,25 @@ def test_vectors_that_grow_again_after_a_kill_have_the_same_codes(
         assert files_of(store) in ends
 
 
-def test_a_damaged_model_of_grown_codes_is_fitted_again(
-    vectors: Path, rows: NDArray[np.float32]
+@pytest.mark.parametrize(
+    ("files", "old"),
+    [("model/**/c/0*", False), ("receipts/c/1/0", False), ("receipts/c/1/0", True)],
+)
+def test_damaged_files_of_grown_codes_are_written_again(
+    files: str, old: bool, vectors: Path, rows: NDArray[np.float32]
 ) -> None:
+    """The model, or the receipt of the part that grew; ``old`` is the receipt of before."""
     codes = vectors.with_name("codes")
     encode(vectors, codes)
+    before = files_of(codes)
     append(vectors, rows[OLD:])
     encode(vectors, codes)
     whole = files_of(codes)
-    for file in sorted((codes / "model").rglob("c/0*")):
+    for file in sorted(codes.glob(files)):
         if file.is_file():
-            file.write_bytes(b"damaged")
+            file.write_bytes(before[str(file.relative_to(codes))] if old else b"damaged")
+    assert files_of(codes) != whole
     encode(vectors, codes)
+    assert mercore.check(codes)["faults"] == []
+    encode(vectors, codes)  # drops the old state from a receipt that describes both
     assert files_of(codes) == whole

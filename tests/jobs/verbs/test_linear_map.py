@@ -267,7 +267,7 @@ def test_the_option_is_refused_where_it_has_no_use(folder: Path) -> None:
         "Fix: leave --linear-map out.\n"
     )
     hits = np.zeros((NQ, 1), np.int64)
-    with pytest.raises(InputError, match="--linear-map has no use here: it says how to re-score"):
+    with pytest.raises(InputError, match="linear_map has no use here: it says how to re-score"):
         api.evaluate(hits, hits, linear_map=folder / "map.npy")
 
 

@@ -188,7 +188,7 @@ def test_an_interrupted_verb_says_what_it_keeps(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mercore.jobs.cli._run", interrupted)
+    monkeypatch.setattr("mercore.jobs.face.commands.call_of", interrupted)
     words = {"encode": ("base", "x", *CHI2), "search": ("base", "q.npy"), "info": ("base",)}
     outcome = invoke(verb, *words[verb])
     assert outcome.code == 130

@@ -15,8 +15,8 @@ from tests.support.making import make_vectors
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (EncodeOptions(kernel=KernelOptions(name="chi2")), "codes"),
-        (IndexOptions(), "sorted orders"),
+        (EncodeOptions(kernel=KernelOptions(name="chi2")), "code store"),
+        (IndexOptions(), "store of orders"),
     ],
 )
 def test_a_target_is_new_or_of_the_same_kind(
@@ -24,7 +24,7 @@ def test_a_target_is_new_or_of_the_same_kind(
 ) -> None:
     make_vectors(tmp_path / "vectors", np.ones((20, 3), np.uint8))
     options.check_path(str(tmp_path / "new"))
-    with pytest.raises(ExistsError, match=f"vectors exists and holds no {what}: expected {what}"):
+    with pytest.raises(ExistsError, match=f"vectors exists and is no {what}: expected one"):
         options.check_path(str(tmp_path / "vectors"))
     with pytest.raises(NotFoundError):
         options.check_path(str(tmp_path / "missing" / "new"))

@@ -32,22 +32,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "codes",
             {"gamma": 2.0},
-            "{folder}/codes has gamma none: found --gamma 2.0.",
+            "{folder}/codes has gamma none: found gamma=2.0.",
         ),
         (
             "codes",
             {"transform": 2.0},
-            "{folder}/codes has transform none: found --transform 2.0.",
+            "{folder}/codes has transform none: found transform=2.0.",
         ),
         (
             "codes",
             {"vectors": "x"},
-            "--vectors has no use here: the vectors are only read to --rerank.",
+            "vectors has no use here: the vectors are only read to rerank.",
         ),
         (
             "vectors",
             {"kernel": "chi2", "vectors": "x"},
-            "--vectors has no use here: {folder}/vectors is the vectors.",
+            "vectors has no use here: {folder}/vectors is the vectors.",
         ),
     ],
 )
@@ -55,14 +55,14 @@ def test_search(folder: Path, store: str, options: dict[str, Any], because: str)
     with pytest.raises(InputError) as error:
         api.search(str(folder / store), str(folder / "queries.npy"), k=2, **options)
     name = next(reversed(options))
-    assert str(error.value) == because.format(folder=folder) + f" Fix: leave --{name} out."
+    assert str(error.value) == because.format(folder=folder) + f" Fix: leave {name} out."
 
 
 @pytest.mark.parametrize("option", ["queries", "kernel"])
 def test_evaluate(folder: Path, option: str) -> None:
     hits = str(folder / "hits.npz")
     with pytest.raises(
-        InputError, match=f"--{option} has no use here: it says how to re-score the hits"
+        InputError, match=f"{option} has no use here: it says how to re-score the hits"
     ):
         api.evaluate(hits, hits, **{option: "chi2"})  # type: ignore[arg-type]
 
@@ -70,8 +70,8 @@ def test_evaluate(folder: Path, option: str) -> None:
 @pytest.mark.parametrize(
     ("option", "because"),
     [
-        ({"neighbours": 3}, "--neighbours has no use here: it says how many hits vote on a label."),
-        ({"codes": "x"}, "--codes has no use here: it gives the bits of codes for --overlap."),
+        ({"neighbours": 3}, "neighbours has no use here: it says how many hits vote on a label."),
+        ({"codes": "x"}, "codes has no use here: it gives the bits of codes for overlap."),
     ],
 )
 def test_evaluate_without_labels_or_overlap(
@@ -80,13 +80,13 @@ def test_evaluate_without_labels_or_overlap(
     hits = str(folder / "hits.npz")
     with pytest.raises(InputError) as error:
         api.evaluate(hits, hits, **option)
-    assert str(error.value) == f"{because} Fix: leave --{next(iter(option))} out."
+    assert str(error.value) == f"{because} Fix: leave {next(iter(option))} out."
 
 
 def test_encode_on_a_cluster_takes_no_workers(folder: Path) -> None:
     vectors, new = str(folder / "vectors"), str(folder / "new")
     with pytest.raises(
-        InputError, match="--workers has no use here: an existing cluster has its own workers"
+        InputError, match="workers has no use here: an existing cluster has its own workers"
     ):
         api.encode(
             vectors,

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from mercore.jobs.cluster.encode_parts import EncoderPlugin, Sources
+from mercore.jobs.cluster.connect import ThreadsHere
+from mercore.jobs.cluster.encode_parts import Sources, encode_parts
+from mercore.jobs.cluster.workers import Work
 from mercore.jobs.custom_kernel import load_custom
 from mercore.pipeline.encoders import ENCODERS
 from mercore.pipeline.kernels import CustomKernel, Kernel, is_custom, kernel_from_spec, make_kernel
@@ -196,13 +198,14 @@ def test_it_takes_no_gamma(loaded: dict[str, CustomKernel]) -> None:
 
 
 def test_workers_are_told_paths_alone() -> None:
-    plugin = EncoderPlugin("/codes", Sources("/vectors", "/mine.py"))
-    again = pickle.loads(pickle.dumps(plugin))  # noqa: S301 - as Dask sends it
-    assert vars(again) == {
-        "name": "mercore-encoder /codes",
-        "codes": "/codes",
-        "sources": Sources("/vectors", "/mine.py"),
-    }
+    sources, sent = Sources("/vectors", "/mine.py"), []
+
+    class Recording(ThreadsHere):
+        def run(self, work: Work, *_: object) -> None:
+            sent.append(pickle.loads(pickle.dumps(work)))  # noqa: S301 - as Dask sends it
+
+    encode_parts(Recording(1), "/codes", sources, [0])
+    assert [work.open.args for work in sent] == [("/codes", sources)]
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

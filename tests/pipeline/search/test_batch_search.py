@@ -22,6 +22,8 @@ from mercore.pipeline.scanners.sparse import float32_weights
 from mercore.pipeline.search import exhaustive
 from mercore.pipeline.search.batch_search import (
     SearchSettings,
+    check_queries,
+    check_source,
     search_code_store,
     search_vector_store,
 )
@@ -30,7 +32,7 @@ from mercore.pipeline.search.rerank import true_scores
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
 from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, open_code_store
-from mercore.stores.errors import InputError, IntegrityError, ShapeError
+from mercore.stores.errors import InputError, IntegrityError, MercoreError, ShapeError
 from mercore.stores.part_store.part_reader import PartCache
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_rows
@@ -474,9 +476,7 @@ def test_the_vectors_must_be_those_that_were_encoded(
 ) -> None:
     other = make_vectors(tmp_path / "other", one_ulp_apart(rows, seed=0), part_rows=32)
     refused(
-        lambda: search_code_store(
-            codes, Rows(queries), SearchSettings(k=1, rerank=2), vectors=other
-        ),
+        lambda: check_source(other, codes),
         InputError,
         f"{tmp_path}/other is not what {codes.where} encodes: found vectors {other.fingerprint}, "
         f"expected {vectors.fingerprint}. Fix: name the right vector store with --vectors, or "
@@ -566,58 +566,38 @@ def refused(call: Callable[[], object], kind: type[Exception], message: str) -> 
         ),
     ],
 )
-def test_counts_that_no_search_can_serve_are_refused(
-    codes: CodeStore,
-    vectors: VectorStore,
-    queries: NDArray[Any],
-    options: dict[str, Any],
-    message: str,
-) -> None:
-    settings = SearchSettings(**options)
-    refused(
-        lambda: search_code_store(codes, Rows(queries), settings, vectors=vectors),
-        InputError,
-        message,
-    )
-    refused(
-        lambda: search_vector_store(vectors, kernel_of("chi2"), Rows(queries), settings),
-        InputError,
-        message,
-    )
+def test_counts_that_no_search_can_serve_are_refused(options: dict[str, Any], message: str) -> None:
+    refused(lambda: SearchSettings(**options).check(150), InputError, message)
 
 
-def test_queries_that_fit_no_row_are_refused_before_the_first_scan(
-    codes: CodeStore, vectors: VectorStore
-) -> None:
-    def search(queries: NDArray[Any]) -> list[Callable[[], object]]:
-        source, options = Rows(queries, "q.npy"), SearchSettings(k=1)
-        return [
-            lambda: search_code_store(codes, source, options),
-            lambda: search_vector_store(vectors, kernel_of("chi2"), source, options),
-        ]
-
-    for call, where in zip(
-        search(np.ones((2, 11), np.float32)), (codes.where, vectors.where), strict=True
-    ):
-        message = (
-            f"q.npy has d = 11: expected 12, the dimension of {where}. Fix: name queries "
-            "of the same kind."
-        )
-        refused(call, ShapeError, message)
-    for call in search(np.ones((0, 12), np.float32)):
-        refused(
-            call, ShapeError, "q.npy holds no query: expected at least one. Fix: check the file."
-        )
-    bad = np.ones((5000, 12), np.float32)
-    bad[4999, 0] = -1
-    for call in search(bad):
-        refused(
-            call,
+@pytest.mark.parametrize(
+    ("queries", "kind", "message"),
+    [
+        (
+            np.ones((2, 11), np.float32),
+            ShapeError,
+            "q.npy has d = 11: expected 12, the dimension of codes. Fix: name queries of the same "
+            "kind.",
+        ),
+        (
+            np.ones((0, 12), np.float32),
+            ShapeError,
+            "q.npy holds no query: expected at least one. Fix: check the file.",
+        ),
+        (
+            np.vstack([np.ones((4999, 12)), -np.ones((1, 12))]).astype(np.float32),
             InputError,
-            "query 4999 has a negative value: found [-1.,  1.,  1.,  1., …], but kernel chi2 is "
-            "defined for "
-            "values ≥ 0. Fix: use cosine or rbf, or shift the data.",
-        )
+            "query 4999 has a negative value: found [-1., -1., -1., -1., …], but kernel chi2 is "
+            "defined for values ≥ 0. Fix: use cosine or rbf, or shift the data.",
+        ),
+    ],
+)
+def test_queries_that_fit_no_row_are_refused(
+    queries: NDArray[Any], kind: type[MercoreError], message: str
+) -> None:
+    refused(
+        lambda: check_queries(Rows(queries, "q.npy"), kernel_of("chi2"), 12, "codes"), kind, message
+    )
 
 
 def test_progress_adds_up_to_the_queries(

@@ -156,7 +156,7 @@ def test_only_the_blocks_that_are_read_are_computed() -> None:
             pandas.DataFrame({"a": pandas.array([1, 2, None], "Int64"), "b": [1.0, 2.0, 3.0]}),
             r"the table: a number is missing \(null\) in row 2, expected numbers",
         ),
-        (pandas.Series([np.eye(2)]), "the table holds values that are no column of Arrow"),
+        (pandas.Series([np.eye(2)]), "the table: it holds values that are no column of Arrow"),
         (pyarrow.array([1.0, 2.0]), "rows are a column of double, expected two dimensions"),
         (scipy.sparse.csc_array(ROWS), "a sparse csc_array, expected CSR. Fix: rows.tocsr()"),
         ({"a": 1}, "rows are of type dict, expected a path"),

@@ -206,6 +206,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
     table = columns(ROWS).append_column("id", pa.array(["a"] * 100))
     pq.write_table(table, tmp_path / "a.parquet")
     np.savez(tmp_path / "a.npz", one=ROWS, two=ROWS[:3])
+    np.savez(tmp_path / "none.npz")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["train"], file["deep/test"], file["names"] = ROWS, ROWS[:4], np.zeros(3)
     for member, expected in [
@@ -221,6 +222,7 @@ def test_a_member_is_named(tmp_path: Path) -> None:
         ("a.parquet::c9", "0 columns 'c9', expected one of c0, c1"),
         ("a.parquet::c0,id", "column id is of string, expected numbers"),
         ("a.npz", "expected one of two dimensions. Fix: name one, as "),
+        ("none.npz", "arrays none, expected one of two dimensions"),
         ("a.npz::three", "no array 'three', expected one of one, two"),
         ("a.h5", "2 datasets of two dimensions (deep/test, train), expected one"),
         ("a.h5::nothing", "no dataset 'nothing', expected one of: deep/test, names, train"),
@@ -249,6 +251,14 @@ def test_lists_that_are_no_matrix_are_refused(
     write(table, tmp_path / name)
     with pytest.raises(FormatError, match=told):
         open_source(str(tmp_path / name)).read(0, 3)
+
+
+def test_a_damaged_page_is_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(fixed(ROWS), path)
+    path.write_bytes(path.read_bytes()[:4] + bytes(40) + path.read_bytes()[44:])
+    with pytest.raises(FormatError, match=r"the rows from 0 on cannot be decoded .* Fix: fetch or"):
+        open_source(str(path)).read(0, 3)
 
 
 def test_the_process_of_hdf5_ends_with_its_source(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mercore.stores.errors import FormatError, InputError, MercoreError, NotFoundError
 from mercore.stores.formats.linear_map import read_linear_map
+from tests.support.cases import loop_over
 
 MATRIX = np.random.default_rng(0).standard_normal((3, 5))
 
@@ -29,73 +30,45 @@ def changed(value: float) -> NDArray[Any]:
     return matrix
 
 
-BAD: dict[str, tuple[NDArray[Any], type[MercoreError], str]] = {
-    "one dimension": (
-        MATRIX[0],
-        FormatError,
-        "an array of shape (5,), expected a matrix of two dimensions, (d', d). Fix: reshape it.",
-    ),
-    "three dimensions": (
-        MATRIX[None],
-        FormatError,
-        "an array of shape (1, 3, 5), expected a matrix of two dimensions, (d', d). Fix: reshape "
-        "it.",
-    ),
-    "integers": (
-        MATRIX.astype(np.int32),
-        FormatError,
-        "the numbers are int32, expected float32 or float64. Fix: numpy.save(path, "
-        "matrix.astype(numpy.float32)).",
-    ),
-    "half precision": (
-        MATRIX.astype(np.float16),
-        FormatError,
-        "the numbers are float16, expected float32 or float64. Fix: numpy.save(path, "
-        "matrix.astype(numpy.float32)).",
-    ),
-    "no row": (
-        MATRIX[:0],
-        FormatError,
-        "a matrix of shape (0, 5), expected at least one row. Fix: save it again.",
-    ),
-    "NaN": (
-        changed(np.nan),
-        InputError,
-        "row 1, column 4 holds nan, expected a finite float32. Fix: correct the matrix.",
-    ),
-    "infinity": (
-        changed(-np.inf),
-        InputError,
-        "row 1, column 4 holds -inf, expected a finite float32. Fix: correct the matrix.",
-    ),
-    "beyond float32": (
-        changed(1e39),
-        InputError,
-        "row 1, column 4 holds 1e+39, expected a finite float32. Fix: correct the matrix.",
-    ),
-}
+TWO_DIMS = "an array of shape {}, expected a matrix of two dimensions, (d', d). Fix: reshape it."
+FLOATS = (
+    "the numbers are {}, expected float32 or float64. Fix: numpy.save(path, "
+    "matrix.astype(numpy.float32))."
+)
+FINITE = "row 1, column 4 holds {}, expected a finite float32. Fix: correct the matrix."
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_no_matrix_is_refused(tmp_path: Path, name: str) -> None:
-    array, error, message = BAD[name]
+@loop_over(
+    ("array", "error", "message"),
+    [
+        (MATRIX[0], FormatError, TWO_DIMS.format("(5,)")),
+        (MATRIX[None], FormatError, TWO_DIMS.format("(1, 3, 5)")),
+        (MATRIX.astype(np.int32), FormatError, FLOATS.format("int32")),
+        (MATRIX.astype(np.float16), FormatError, FLOATS.format("float16")),
+        (
+            MATRIX[:0],
+            FormatError,
+            "a matrix of shape (0, 5), expected at least one row. Fix: save it again.",
+        ),
+        (changed(np.nan), InputError, FINITE.format("nan")),
+        (changed(-np.inf), InputError, FINITE.format("-inf")),
+        (changed(1e39), InputError, FINITE.format("1e+39")),
+    ],
+)
+def test_what_is_no_matrix_is_refused(
+    tmp_path: Path, array: NDArray[Any], error: type[MercoreError], message: str
+) -> None:
     path = tmp_path / "map.npy"
     np.save(path, array)
     with pytest.raises(error, match=f"^{re.escape(f'{path}: {message}')}$"):
         read_linear_map(str(path))
 
 
-def test_files_that_are_missing_cut_or_of_another_format_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_missing_or_cut_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "map.npy"
     with pytest.raises(NotFoundError, match=re.escape(str(path))):
-        read_linear_map(str(path))
-    path.write_bytes(b"1 0\n0 1\n")
-    with pytest.raises(FormatError, match=r"no \.npy header of version 1\.0 or 2\.0"):
         read_linear_map(str(path))
     np.save(path, MATRIX)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(FormatError, match=r"247 bytes, expected 248 for the header's \(3, 5\)"):
-        read_linear_map(str(path))
-    np.save(path, np.array([[{}]]), allow_pickle=True)
-    with pytest.raises(FormatError, match="the header says Python objects"):
         read_linear_map(str(path))

@@ -64,7 +64,7 @@ def test_a_range_of_a_stream(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("span", ["5", "5:5", "9:2", "-3:", "a:b", "1:2:3", "²:"])
 def test_a_range_that_is_none(tmp_path: Path, span: str) -> None:
-    with pytest.raises(InputError, match=r"expected first:last.* Fix: --rows 0:1000"):
+    with pytest.raises(InputError, match=r'expected first:last.* Fix: rows="0:1000"'):
         open_source(written(tmp_path, "a.fbin", bigann(ROWS)), rows=span)
 
 
@@ -75,7 +75,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch, members: int) -> None:
     for form, sent in (("fvecs", data), ("fvecs.gz", b"".join(map(gzip.compress, cut)))):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sent)))
         np.testing.assert_array_equal(all_of(open_source("-", form=form, ingesting=True)), ROWS)
-    with pytest.raises(InputError, match=r"stdin has no suffix.* Fix: --format fvecs"):
+    with pytest.raises(InputError, match=r'stdin has no suffix.* Fix: format="fvecs"'):
         open_source("-", ingesting=True)
     with pytest.raises(FormatError, match="parquet cannot be read as a stream"):
         open_source("-", form="parquet", ingesting=True)
@@ -83,7 +83,7 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch, members: int) -> None:
 
 def test_rows_are_read_in_order_only(tmp_path: Path) -> None:
     path = compressed(tmp_path, "a.fbin", bigann(ROWS))
-    with pytest.raises(InputError, match=r"a stream is read forward once. Fix: mercore ingest"):
+    with pytest.raises(InputError, match=r"a stream is read forward once. Fix: mercore\.ingest\("):
         open_source(path)
     source = open_source(path, ingesting=True)
     source.read(0, 10)

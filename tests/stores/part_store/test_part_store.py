@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import zarr
 from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.aska import AskaSpec
@@ -29,7 +28,6 @@ from mercore.stores.errors import (
     NotFoundError,
     StorageError,
 )
-from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.scratch import scratch_folder
 from mercore.stores.part_store.column import encode_chunk, payload_checksum
 from mercore.stores.part_store.header import (
@@ -48,7 +46,6 @@ from mercore.stores.part_store.receipts import (
     receipt_bytes,
     receipts_column,
 )
-from mercore.stores.part_store.skeleton import root_metadata
 from mercore.stores.vectors import VectorStore
 from tests.support.cases import loop_over
 from tests.support.making import histograms, make_codes, make_vectors, plan_encode
@@ -184,7 +181,7 @@ def flip(at: int) -> Callable[[bytes], bytes]:
 
 def other_chunk(column: str) -> bytes:
     """The chunk of part 1 with zeros for values: whole, its own checksum right."""
-    return encode_chunk(LAYOUT.column(column), 1, np.zeros_like(values_of(1)[column]))
+    return encode_chunk(LAYOUT.column(column), np.zeros_like(values_of(1)[column]))
 
 
 @pytest.mark.parametrize("column", ["atoms", "scale"])
@@ -293,7 +290,7 @@ def test_receipts_are_json_text_in_an_array_of_bytes(store: PartStore) -> None:
     assert parse_receipt(receipt_bytes(known, 3), "here") == known
     for text in (b"no json", b"[]", b"\xff"):
         row = np.frombuffer(text.ljust(RECEIPT_BYTES), np.uint8)[None]
-        data = encode_chunk(receipts_column(3), 0, row)
+        data = encode_chunk(receipts_column(3), row)
         if text == b"[]":
             with pytest.raises(
                 FormatError, match=r"^here: found \[\], expected the fields of mercore-receipt\."
@@ -353,11 +350,6 @@ def test_metadata_in_other_words_is_no_fault(store: PartStore) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
     assert store.check() == []
     assert store.restore(MODEL) == []
-
-
-def test_the_metadata_of_the_root_is_json_that_needs_no_array(store: PartStore) -> None:
-    with patch.object(zarr, "create_array", side_effect=AssertionError):
-        assert root_metadata(store.header) == (store.location / ROOT).read()
 
 
 def test_a_check_counts_its_parts(store: PartStore) -> None:
@@ -560,21 +552,13 @@ def test_something_else_at_the_path_is_refused(vectors: VectorStore, tmp_path: P
     plan = plan_encode(vectors, make_kernel("chi2"), SPEC)
     (tmp_path / "file").write_bytes(b"precious")
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / "file", tmp_path / "folder"):
+    for path in (tmp_path / "file", tmp_path / "folder", Path(vectors.where)):
         message = (
-            f"{path} exists and is no store of mercore: expected a new path. Fix: name "
-            "another, or remove it."
+            f"{path} exists and is no code store: expected one that is begun, or a new path. "
+            "Fix: name another."
         )
         refused(
             partial(create_or_resume, path, plan.spec, plan.layout, plan.model, source_path=path),
             ExistsError,
             message,
         )
-    refused(
-        lambda: create_or_resume(
-            Path(vectors.where), plan.spec, plan.layout, plan.model, source_path=tmp_path
-        ),
-        ExistsError,
-        f"{vectors.where} is another store: it differs in kind (vectors, not codes). "
-        "Fix: give the options it was made with, or name another path.",
-    )

@@ -100,8 +100,7 @@ BAD = [
     (
         {"about": np.array("{")},
         "about is no JSON (Expecting property name enclosed in double quotes: line 1 column 2 "
-        "(char 1)). "
-        "Fix: fetch or write the file again.",
+        "(char 1)). Fix: fetch or write the file again.",
     ),
     ({"about": np.array("[1]")}, "about is [1], expected a JSON mapping. Fix: name a certificate."),
 ]

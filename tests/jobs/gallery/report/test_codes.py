@@ -11,9 +11,8 @@ from PIL import Image
 
 import mercore
 from mercore.jobs.gallery.report import sample as sampling
-from mercore.jobs.gallery.report.code_figures import CodeFigures
 from mercore.jobs.gallery.report.codes import CodesReportTask
-from mercore.jobs.gallery.report.figures import themed
+from mercore.jobs.gallery.report.measure import CodeFigures
 from mercore.jobs.gallery.report.report import ReportOptions, open_report
 from mercore.jobs.gallery.report.sample import SampledVectors, draw_queries
 from mercore.pipeline.encoders.encoder import draw_rows
@@ -28,6 +27,7 @@ from mercore.stores.errors import (
 )
 from mercore.stores.results.hits import Hits
 from mercore.stores.rows import open_vectors
+from tests.independent import reference
 from tests.support.pages import ParsedPage, check_rules
 from tests.support.running import histograms
 
@@ -53,23 +53,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found: dict[str, Any] = {"kernel": "chi2", "k": K, "exact": True, "out": folder / "truth.npz"}
     mercore.search(folder / "base", folder / "queries.npy", **found)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures take longest: ``test_figures`` looks at them, and ``tests/commands`` at whole
-    pages."""
-    empty = themed(b'<svg><style type="text/css"></style></svg>')
-    made_by = {
-        "code_sections.draw_each": [empty],
-        "score_sections.draw_calibration": empty,
-        "score_sections.draw_histograms": empty,
-    }
-    for name, made in made_by.items():
-        monkeypatch.setattr(
-            f"mercore.jobs.gallery.report.{name}",
-            lambda *_, made=made, **__: made,
-        )
 
 
 def reported(folder: Path, store: str, **options: Any) -> tuple[dict[str, Any], ParsedPage]:
@@ -103,24 +86,18 @@ def stored_rows() -> NDArray[np.int64]:
 
 
 def true_neighbours(queries: NDArray[np.int64], among: NDArray[np.int64], k: int) -> Any:
-    """The ids of the k rows with the greatest chi2, computed plainly, without the query itself."""
-    rows = histograms(ROWS, DIMS, seed=1).astype(np.float64)
-    rows /= rows.sum(axis=1, keepdims=True)
-    found = []
-    for query in queries:
-        x, y = rows[query], rows[among]
-        both = x + y
-        scores = (2 * x * y / np.where(both == 0, 1, both)).sum(axis=1)
-        scores[among == query] = -1
-        found.append(among[np.argsort(-scores, kind="stable")[:k]])
-    return np.array(found)
+    """The ids of the k nearest rows by the reference, without the query itself."""
+    rows = reference.prepare("chi2", histograms(ROWS, DIMS, seed=1))
+    scores = reference.kernel("chi2", rows[queries], rows[among])
+    scores[queries[:, None] == among] = -1
+    return among[reference.top_k(scores, k)[1]]
 
 
 def measured_of(store: Path) -> CodeFigures:
     """What a report measures."""
     task = open_report(str(store), ReportOptions(out=str(store) + "-new.html"))
     assert isinstance(task, CodesReportTask)
-    measured = task._measured()
+    measured = task.measure()
     assert measured is not None
     return measured
 
@@ -144,7 +121,7 @@ def test_a_row_does_not_find_itself(folder: Path) -> None:
 def test_a_sample_of_parts_is_searched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = SPECS["aska"]
     mercore.encode(folder / "base", folder / "parted", kernel="chi2", encoder=spec, part_rows=16)
-    monkeypatch.setattr(sampling, "MOST_ROWS", 100)
+    monkeypatch.setattr(sampling, "MAX_ROWS", 100)
     report, page = reported(folder, "parted")
     assert report["rows_searched"] == report["queries"] == 16 * 6
     assert "A sample of 96 of 399 rows was searched" in page.text
@@ -270,13 +247,11 @@ def test_images_become_a_gallery(tmp_path: Path) -> None:
     ("store", "options", "error", "message"),
     [
         ("base", {}, FormatError, "found a store of vectors, expected a store of codes, or a folder "
-         "that mercore compare --out wrote. Fix: mercore encode "),
+         "that mercore compare wrote. Fix: "),
         ("queries.npy", {}, FormatError, "found neither, expected a store of codes"),
         ("none", {}, NotFoundError, "none does not exist"),
-        ("aska", {"out": "page.txt"}, InputError, "found the suffix '.txt', expected .html"),
         ("aska", {"out": "there.html"}, ExistsError, "there.html exists: expected a new path. Fix: "
          "name another, or replace it with force=True."),
-        ("aska", {"out": "no/page.html"}, NotFoundError, "no"),
         ("aska", {"truth": "truth.npz"}, InputError, "found no queries. Fix: name the queries with "
          "queries, or leave truth out."),
         ("aska", {"queries": "queries.npy", "truth": "few.npy"}, ShapeError,
@@ -292,7 +267,7 @@ def test_images_become_a_gallery(tmp_path: Path) -> None:
          "found the certificate of kernel .*chi2.*, expected .*hellinger"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_before_any_work(
+def test_what_does_not_fit_is_refused(
     store: str,
     options: dict[str, Any],
     error: type[MercoreError],
@@ -301,9 +276,6 @@ def test_what_does_not_fit_is_refused_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(
-        "mercore.jobs.gallery.report.codes.CodesReportTask._measured", lambda task: 1 / 0
-    )
     Path("there.html").touch()
     np.save("few.npy", np.zeros((2, 5), np.int64))
     np.save("beyond.npy", np.tile([1, 400], (30, 1)))
@@ -313,6 +285,13 @@ def test_what_does_not_fit_is_refused_before_any_work(
     with pytest.raises(error, match=message):
         mercore.report(store, **{"out": "new.html", **options})
     assert not Path("new.html").exists()
+
+
+def test_equal_rows_are_a_page(tmp_path: Path) -> None:
+    mercore.ingest(np.ones((30, DIMS), np.float32), tmp_path / "base")
+    mercore.encode(tmp_path / "base", tmp_path / "codes", kernel="chi2", encoder="aska:atoms=2")
+    _, page = reported(tmp_path, "codes")
+    assert "The correlation of both scores is 0.000." in page.text
 
 
 def test_hits_in_memory_are_true_neighbours(folder: Path) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import mercore
-from mercore.jobs.printing import encoder_label
 from mercore.stores.errors import FormatError, InputError, NotFoundError
 from tests.support.pages import ParsedPage, check_rules, texts_outside
 from tests.support.running import histograms
@@ -63,14 +62,11 @@ def test_figures_are_those_of_the_comparison(
         times = [entry["search_ns_per_row_and_query"], entry["encode_us_per_row"]]
         expected = [str(entry["bytes_per_row"]), *recalls, *(f"{each:.2f}" for each in times), "2"]
         assert page.row(label) == expected
-    samples, pictures = page.svgs()[:4], page.svgs()[4:]
-    assert len(pictures) == 3
-    assert [texts_outside(svg) for svg in [*samples, *pictures]] == [[]] * 7
-    for entry in comparison["summary"]:
-        label = encoder_label(entry) + f" ({entry['bytes_per_row']} bytes)"
-        assert page.text.count(label) == (entry["reranked"] != 20)  # in the legend, once
-    assert "queries per second" in page.all("img")[5]["alt"]
-    assert "A curve goes from codes alone (filled) to 20, 60 hits reranked." in page.text
+    (picture,) = page.svgs()
+    assert texts_outside(picture) == []
+    for axis in ("rank R", "queries per second", "bytes per row"):
+        assert f"<!-- {axis} -->" in picture
+    assert "goes from codes alone (filled) to 20, 60 hits reranked." in page.text
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -88,7 +84,7 @@ def test_runs_of_several_data_have_sections_of_their_own(
     report, page = page_of(tmp_path, tmp_path / "page.html")
     assert page.titles() == ["chi2", "chi2"]
     assert [row[1] for row in page.rows if row[0] == "rows"] == ["300", "not recorded"]
-    assert len(page.svgs()) == (4 + 3) + (4 + 2)
+    assert ["queries per second" in svg for svg in page.svgs()] == [True, False]
     shown = [row[0] for row in page.rows if row[0].startswith("aska")][6:]
     assert shown == [each + way for each in OPTIONS for way in ("", ", 20 reranked")]
     assert report["runs"] == 8
@@ -103,7 +99,7 @@ def test_runs_of_several_data_have_sections_of_their_own(
             '{"name": "mercore-compare", "version": 1, "runs": []}',
             {},
             NotFoundError,
-            "found no finished run, expected at least one. Fix: run mercore compare with --out ",
+            "found no finished run, expected at least one. Fix: run mercore compare with out=",
         ),
         ("[]", {"threads": 1}, InputError, "threads has no use here: .* is a comparison"),
         ("[]", {"vectors": "base"}, InputError, "vectors has no use here"),

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from mercore.stores.errors import ExistsError, FormatError, IntegrityError, NotFoundError
 from mercore.stores.location.protocol import ROOT
 from mercore.stores.location.resolve import Where, beside, relative_path
-from mercore.stores.part_store.growth import grown_layout, is_growing_to_another, undo_growth
+from mercore.stores.part_store.group_metadata import root_metadata
+from mercore.stores.part_store.growth import begin_growth
 from mercore.stores.part_store.header import Header, Layout, model_entries, open_header
 from mercore.stores.part_store.part_store import PartStore, create
 from mercore.stores.part_store.receipts import Receipt
-from mercore.stores.part_store.skeleton import publish_model, root_metadata
 from mercore.stores.spec import in_words, to_json
 from mercore.stores.vectors import dropped_name, dropped_rows
 
@@ -23,7 +23,7 @@ LINEAR_MAP = "linear_map"  # name of a model array
 UNSET = "unset"  # a field that the spec leaves out, which then has its default meaning
 
 
-class DerivedStore:
+class PartBackedStore:
     """An open store with a model, finished or not.
 
     A subclass states the ``kind`` in its header, and how messages call it.
@@ -58,48 +58,71 @@ class DerivedStore:
         ExistsError
             If something else lies at ``path``; the message names what differs.
         """
-        store = cls.resume(path, spec, layout)
+        store = cls.begun(path)
         if store is not None:
-            return store
-        notes = _source_notes(path, source_path)
-        header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
+            return store.resumed(spec, layout)
         try:
-            return cls(create(path, header, model))
+            return cls.create(path, spec, layout, model, source_path=source_path)
         except ExistsError:  # another process has made a store there
-            store = cls.resume(path, spec, layout)
+            store = cls.begun(path)
             assert store is not None
-            return store
+            return store.resumed(spec, layout)
 
     @classmethod
-    def resume(cls, path: Where, spec: object, layout: Layout) -> Self | None:
-        """Open the store of this spec and layout, but any model; None if nothing is at ``path``.
+    def create(
+        cls,
+        path: Where,
+        spec: object,
+        layout: Layout,
+        model: dict[str, NDArray[Any]],
+        *,
+        source_path: Where,
+    ) -> Self:
+        """Create the store of this spec and layout at ``path``, where nothing may be."""
+        notes = _source_notes(path, source_path)
+        header = Header(kind=cls.kind, spec=to_json(spec), layout=layout, notes=notes)
+        return cls(create(path, header, model))
+
+    @classmethod
+    def begun(cls, path: Where) -> Self | None:
+        """Open the store at ``path``, finished or not; None if nothing is there.
 
         Raises
         ------
         ExistsError
-            If something else lies at ``path``; the message names what differs.
+            If something else is there.
         """
         try:
-            stored = open_header(path)
+            return cls.open(path)
         except NotFoundError:
             return None
         except FormatError:
             raise ExistsError(
-                f"{path} exists and is no store of mercore: expected a new path. Fix: name "
-                "another, or remove it."
+                f"{path} exists and is no {cls.called}: expected one that is begun, or a new path. "
+                "Fix: name another."
             ) from None
+
+    def resumed(self, spec: object, layout: Layout) -> Self:
+        """Return this store if it has this spec and layout, with any model.
+
+        Raises
+        ------
+        ExistsError
+            If it has others; the message names what differs.
+        """
+        stored = self.store.header
         layout = replace(layout, model=stored.layout.model, grown_from=stored.layout.grown_from)
-        wanted = Header(kind=cls.kind, spec=to_json(spec), layout=layout)
+        wanted = Header(kind=self.kind, spec=to_json(spec), layout=layout)
         if stored.spec_digest != wanted.spec_digest:
             raise ExistsError(
-                f"{path} is another store: it differs in {_difference(stored, wanted)}. "
+                f"{self.where} is another store: it differs in {_difference(stored, wanted)}. "
                 "Fix: give the options it was made with, or name another path."
             )
-        return cls(PartStore(path, stored))
+        return self
 
     @classmethod
     def open(cls, path: Where) -> Self:
-        """Open a store that the verb wrote.
+        """Open a store of this kind.
 
         Raises
         ------
@@ -127,7 +150,7 @@ class DerivedStore:
 
     @property
     def _states(self) -> int:
-        """Number of states that the store has had, with its present one."""
+        """Number of states of the store: the earlier ones and the present one."""
         return len(self.store.layout.grown_from) + 1
 
     @property
@@ -170,7 +193,7 @@ class DerivedStore:
         """Record the path of the vectors, if it is a new one; needs the lease of the store."""
         header, found = self.store.header, _source_notes(self.where, source_path)
         if found != {key: header.notes.get(key) for key in found}:
-            header = replace(header, notes={**header.notes, **found})
+            header = replace(header, notes={**header.notes, **found}, text=None)
             (self.store.location / ROOT).publish(root_metadata(header))
             self.store = PartStore(self.store.location, header)
 
@@ -179,15 +202,15 @@ class DerivedStore:
         _ = self.receipts
 
     def undone_parts(self, first: int = 0) -> dict[int, str]:
-        """Check the parts from ``first`` on; return those to do, with their faults.
+        """Check the parts from ``first`` on; return the parts to do, each with its fault.
 
-        The fault of a part that was not done is "".
+        The fault of a part that has no receipt is "".
         """
-        reasons = self.store.each_part(self._why_undone, first)
-        return {part: reason for part, reason in enumerate(reasons, first) if reason is not None}
+        faults = self.store.each_part(self.store.check_part, first)
+        return {part: fault for part, fault in enumerate(faults, first) if fault is not None}
 
     def grown_to(self, spec: object, rows: int, model: dict[str, NDArray[Any]]) -> Self:
-        """Return the next state of the store, with more rows, for the writing of its parts.
+        """Open the next state of the store, which has more rows, to write its parts.
 
         Readers see the old state until ``publish_growth``.
 
@@ -195,13 +218,8 @@ class DerivedStore:
         ----------
         model : the arrays that the model of the next state has beyond the old one
         """
-        old = self.store
-        layout = grown_layout(old.header, rows, model_entries(model))
-        header = Header(kind=self.kind, spec=to_json(spec), layout=layout, notes=old.header.notes)
-        if is_growing_to_another(old, header):
-            undo_growth(old)
-        publish_model(old.location, header, model)
-        return type(self)(PartStore(old.location, header))
+        header = begin_growth(self.store, spec, rows, model)
+        return type(self)(PartStore(self.store.location, header))
 
     def restore(self, fit: Callable[[], dict[str, NDArray[Any]]]) -> list[str]:
         """Write missing and damaged metadata and model files again; return their keys.
@@ -226,16 +244,9 @@ class DerivedStore:
                     "expected those of its header. Fix: restore the model from a copy, or "
                     "write the store to a new path."
                 ) from error
-        written = self.store.restore(model)
+        written = self.store.restore(model, self.store.header.text)
         self.__dict__.pop("model", None)
         return written
-
-    def _why_undone(self, part: int) -> str | None:
-        try:
-            receipt = self.store.receipt(part)
-        except (IntegrityError, FormatError) as error:
-            return str(error)
-        return "" if receipt is None else self.store.check_part(part)
 
 
 def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
@@ -246,8 +257,6 @@ def _source_notes(path: Where, source_path: Where) -> dict[str, Any]:
 
 def _difference(stored: Header, wanted: Header) -> str:
     """Name the fields in which two headers differ, with both values."""
-    if stored.kind != wanted.kind:
-        return f"kind ({stored.kind}, not {wanted.kind})"
     ours, theirs = _parameters(wanted), _parameters(stored)
     differing = [
         key for key in {**ours, **theirs} if ours.get(key, UNSET) != theirs.get(key, UNSET)
@@ -260,7 +269,7 @@ def _difference(stored: Header, wanted: Header) -> str:
 
 
 def _parameters(header: Header) -> dict[str, Any]:
-    """Return what decides a store: the fields of its spec, those of its encoder, and counts."""
+    """Return the fields that decide a store: of its spec, of its encoder, and counts."""
     spec = dict(header.spec)
     encoder = spec.pop("encoder", {})
     first: dict[str, Any] = {key: spec.pop(key) for key in ("source", "kernel") if key in spec}

@@ -1,0 +1,129 @@
+"""The commands of verbs, made from their declarations."""
+
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Any, get_args
+
+import click
+
+from mercore.jobs.encoder_options import encoder_params
+from mercore.jobs.face.declaring import (
+    Call,
+    Verb,
+    flag_of,
+    given,
+    is_shown,
+    on_command_line,
+    option_of,
+)
+from mercore.jobs.face.group import ANSWER_IS_NO
+from mercore.jobs.help import BlockOption, VerbCommand
+from mercore.jobs.notices import announce_first_use
+from mercore.jobs.options import FINITE, JSON, echo_json
+
+ENCODER = "encoder"  # of encode: on the command line each option of an encoder is one of its own
+
+
+def command_of(verb: Verb) -> click.Command:
+    """Return the command of a verb."""
+    parameters = verb.parameters
+    made = [
+        each
+        for name, parameter in parameters.items()
+        if not option_of(parameter).in_python_only
+        for each in _params(verb, name, parameter)
+    ]
+    printing = EXTRA.get(verb.name, ())
+
+    def run(*, json: bool, **values: object) -> None:
+        shown = {each.name: values.pop(str(each.name)) for each in printing}
+        run_verb(verb, values, json=json, **shown)
+
+    return VerbCommand(
+        verb.name,
+        callback=run,
+        params=[*made, *printing, JSON],
+        help=on_command_line(verb.description, parameters),
+        section=verb.section,
+        examples=verb.examples,
+    )
+
+
+# Options of what is printed, which a function has no use for.
+EXTRA: dict[str, tuple[click.Option, ...]] = {
+    "verify": (
+        click.Option(["--all", "every"], is_flag=True, help="Print the proved queries too."),
+    ),
+}
+
+
+def call_of(verb: Verb, values: Mapping[str, object]) -> Call[Any]:
+    """Return the call of a verb with the values of its command line."""
+    named = given(values, verb.parameters)
+    if verb.name == "encode":
+        from mercore.jobs.verbs.encode import encoder_from_values
+
+        name = str(values.get(ENCODER) or verb.parameters[ENCODER].default)
+        named[ENCODER] = encoder_from_values(name, values)
+    return verb.call(**named)
+
+
+def run_verb(verb: Verb, values: Mapping[str, object], *, json: bool, **shown: object) -> None:
+    """Run a verb with the values of its command line, and print its result."""
+    from mercore.jobs import printing
+
+    if verb.compiles:
+        announce_first_use()
+    result = call_of(verb, values).run()
+    report, hits = result if isinstance(result, tuple) else (result, None)
+    if json:
+        written = hits is None or "written" in report
+        echo_json(report if written else report | printing.hits_json(hits))
+    elif hits is not None:
+        printing.print_search(report, hits)
+    else:
+        getattr(printing, verb.printer)(report, **shown)
+    if verb.negative and report[verb.negative]:
+        click.get_current_context().exit(ANSWER_IS_NO)
+
+
+def _params(verb: Verb, name: str, parameter: Parameter) -> list[click.Parameter]:
+    """Return the arguments or options of a command that a parameter becomes."""
+    if verb.name == "encode" and name == ENCODER:
+        return encoder_params()
+    option = option_of(parameter)
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        many = -1 if option.several else 1
+        return [
+            click.Argument(
+                [name], type=option.type, nargs=many, required=True, metavar=option.metavar
+            )
+        ]
+    (annotated, *_), default = get_args(parameter.annotation), parameter.default
+    flag = annotated is bool
+    kinds = {"is_flag": True} if flag else {"type": option.type or _type_of(annotated)}
+    text = on_command_line(option.help, verb.parameters)
+    text += " May be given several times." * option.several
+    if option.default:
+        text += f" [default: {on_command_line(option.default, verb.parameters)}]"
+    return [
+        BlockOption(
+            [flag_of(parameter), name],
+            **kinds,
+            help=text,
+            metavar=option.metavar,
+            multiple=option.several,
+            required=default in (Parameter.empty, ()),
+            **({"default": default, "show_default": True} if is_shown(default) else {}),
+            values=option.values,
+            shell_complete=option.complete,
+        )
+    ]
+
+
+def _type_of(annotation: object) -> "click.ParamType[Any]":
+    """Return the type of an option's values: a whole number, a finite one, or a text."""
+    kinds = get_args(annotation) or (annotation,)
+    if float in kinds:
+        return FINITE
+    return click.INT if int in kinds else click.STRING

@@ -1,0 +1,223 @@
+"""The declaration of a verb: one Python function, from which its command is made too.
+
+    K = Annotated[int | None, Param("Neighbours per query.")]
+
+    @verb(section=SEARCH)
+    def search(store: Store, queries: Queries, *, k: K = None) -> Call[Hits]:
+        '''Find the k nearest rows of each query.'''
+        return Call(open_search, (store, queries), SearchOptions(k=k))
+
+Python users call ``search``, which opens the call and runs it; ``commands.py`` makes the command of
+the same parameters. Double backticks in a text name a parameter, or hold a value: a docstring shows
+them as they are, the help of a command shows ``k`` as -k.
+"""
+
+import re
+import textwrap
+from ast import literal_eval
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, cleandoc, signature
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, get_args
+
+import click
+
+from mercore.jobs.notices import flag
+from mercore.stores.extras import naming_extras
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+BEGINS_ANEW = "run the same command again, which begins anew"
+MARKED = re.compile(r"``(.+?)``")
+SECTION = re.compile(r"^(Raises|Examples|Notes|Parameters)\n-+$", re.MULTILINE)
+WIDTH = 100
+
+
+class Task(Protocol[Result_co]):
+    """A verb with everything open and checked, and nothing computed."""
+
+    def check_limits(self) -> None:
+        """Refuse work that exceeds the memory or the disk."""
+
+    def run(self) -> Result_co:
+        """Do the work."""
+
+
+class Checked(Protocol):
+    """The options of a verb."""
+
+    def check(self) -> None:
+        """Refuse options without opening a source."""
+
+    def check_path(self, target: str) -> None:
+        """Refuse a path that the verb could not write."""
+
+
+@dataclass(frozen=True)
+class Call(Generic[Result]):
+    """A verb with its arguments and its options, which nothing has read or checked yet."""
+
+    open: Callable[..., Task[Result]]
+    arguments: Sequence[object]
+    options: Checked | None = None
+
+    def task(self) -> Task[Result]:
+        """Open the inputs, and check them and the options."""
+        return self.open(*self.arguments, *([self.options] if self.options else []))
+
+    def run(self) -> Result:
+        """Open the verb and do its work."""
+        with naming_extras():
+            return self.task().run()
+
+
+@dataclass(frozen=True)
+class Param:
+    """How a parameter is described, and how the command line shows it.
+
+    ``help`` has whole sentences. ``default`` describes a default of None. ``several`` lets it be
+    given more than once. ``values`` are the title and the rows of a block of the help about its
+    values.
+    """
+
+    help: str
+    default: str = ""
+    type: "click.ParamType[Any] | None" = None
+    metavar: str | None = None
+    several: bool = False
+    values: tuple[str, Sequence[tuple[str, str]]] | None = None
+    complete: Callable[..., Any] | None = None
+    in_python_only: bool = False
+
+    def text(self, default: object) -> str:
+        """Return the help as a docstring shows it."""
+        shown = f"``{default!r}``".replace("'", '"')
+        said = self.default or (shown if is_shown(default) else "")
+        return f"{self.help} By default {said}." if said else self.help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A verb: its call, and everything that its front ends know of it.
+
+    ``compiles`` tells whether it runs jitted functions for long, ``queued`` whether it can be
+    submitted as a job, ``planned`` whether ``plan`` predicts it, ``writes_once`` whether it refuses
+    what its own finished run has written, ``replaces`` whether it has an option that lets it.
+    ``again`` is what to do after an interrupt, ``printer`` the name of the function that prints its
+    result, ``negative`` the entry of the report that, if it is not empty, is the answer no.
+    """
+
+    call: Callable[..., Call[Any]]
+    section: str
+    examples: tuple[str, ...] = ()
+    compiles: bool = False
+    queued: bool = True
+    planned: bool = False
+    writes_once: bool = False
+    replaces: bool = False
+    again: str = BEGINS_ANEW
+    printer: str = "print_report"
+    negative: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the verb."""
+        return self.call.__name__
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The parameters of the function, by name."""
+        return signature(self.call).parameters
+
+    @property
+    def description(self) -> str:
+        """The text of the docstring before its sections."""
+        return SECTION.split(cleandoc(self.call.__doc__ or ""))[0].strip()
+
+
+VERBS: dict[str, Verb] = {}
+
+
+def verb(
+    **traits: Any,  # noqa: ANN401 - the fields of Verb
+) -> Callable[[Callable[Parameters, Call[Result]]], Callable[Parameters, Result]]:
+    """Declare a verb with the traits of ``Verb``; the function that it becomes runs the verb."""
+
+    def declare(call: Callable[Parameters, Call[Result]]) -> Callable[Parameters, Result]:
+        VERBS[call.__name__] = Verb(call=call, **traits)
+
+        @wraps(call)
+        def run(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+            return call(*arguments, **keywords).run()
+
+        run.__signature__ = plain_signature(call)  # type: ignore[attr-defined]
+        run.__doc__ = documented(call)
+        return run
+
+    return declare
+
+
+def plain_signature(call: Callable[..., Call[Any]]) -> Signature:
+    """Return the signature of the function that a call becomes, with types alone."""
+    shown = signature(call)
+    (result,) = get_args(shown.return_annotation)
+    plain = [
+        each.replace(annotation=get_args(each.annotation)[0]) for each in shown.parameters.values()
+    ]
+    return shown.replace(parameters=plain, return_annotation=result)
+
+
+def option_of(parameter: Parameter) -> Param:
+    """Return how a parameter is declared."""
+    (option,) = [each for each in get_args(parameter.annotation) if isinstance(each, Param)]
+    return option
+
+
+def documented(function: Callable[..., object]) -> str:
+    """Return the docstring of a function, with a section that describes its parameters."""
+    lines = [
+        textwrap.fill(
+            f"{name} : {option_of(parameter).text(parameter.default)}",
+            WIDTH - 4,
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        for name, parameter in signature(function).parameters.items()
+        if name != "self"
+    ]
+    said = cleandoc(function.__doc__ or "")
+    section = SECTION.search(said)
+    before, after = (said[: section.start()], said[section.start() :]) if section else (said, "")
+    return "\n".join([f"{before.rstrip()}\n\nParameters\n----------", *lines, "", after])
+
+
+def on_command_line(text: str, parameters: Mapping[str, Parameter]) -> str:
+    """Return a text of a declaration as a command's help shows it: ``k`` is -k."""
+
+    def shown(found: re.Match[str]) -> str:
+        name, equals, value = found[1].partition("=")
+        if name in parameters:
+            return f"{flag_of(parameters[name])}{f' {literal_eval(value)}' if equals else ''}"
+        return found[1].strip('"')
+
+    return MARKED.sub(shown, text)
+
+
+def is_shown(default: object) -> bool:
+    """Return whether a default says more than that the option is not given."""
+    return default not in (None, (), Parameter.empty) and default is not False
+
+
+def flag_of(parameter: Parameter) -> str:
+    """Return a parameter as the command line names it: an option, or an argument in capitals."""
+    if parameter.kind is not Parameter.KEYWORD_ONLY:
+        return option_of(parameter).metavar or parameter.name.upper()
+    return flag(parameter.name)
+
+
+def given(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    """Return those of the values that are given: not None, nor several of none."""
+    return {name: values[name] for name in names if values.get(name) not in (None, ())}
