@@ -2,6 +2,7 @@
 machine's folders."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,14 @@ def test_a_section_measured_later_says_so() -> None:
         "`python -m tests.benchmarks scan base.bvecs`" in text
     )
     assert text.count("Measured on") == 1
+
+
+def test_a_section_without_a_benchmark_keeps_its_figures_and_says_which_commit_has_it() -> None:
+    report = replace(REPORT, sections=[replace(REPORT.sections[0], measure=None)])
+    text = render(report, record(("Xeon", 2.0)), PATH)
+    said = f"Measured on 2026-01-02 at commit abc1234: `{RUN['command']}`"
+    assert f"How to read it.\n\n{said}\n\n![A caption](speed-one.svg)" in text
+    assert report.chosen(()) == []
 
 
 def test_a_later_run_renews_its_sections_alone(tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def _pair(name: str, text: str) -> Callable[[Verb], Verb]:
 )
 @_pair("--gist", "Other data, for the sections on metrics and on drawn rows.")
 @_pair("--bow", "Counts of visual words, scipy's sparse .npz, for the same sections.")
-@click.option("--bigann", metavar="BASE", help="Another base for the table of preprocessing.")
 @report_options
 def recall(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
     """Recall of ASKA codes by every definition, and of encoders side by side."""
@@ -80,7 +79,7 @@ def encode(*, tiny: bool, only: tuple[str, ...], path: Path | None, **options: A
     from tests.benchmarks.encode import REPORT, Sizes
     from tests.benchmarks.encode import Setup as EncodeSetup
 
-    sizes = Sizes((32,), (256,), 512, (512, 1024), (256, 512)) if tiny else Sizes()
+    sizes = Sizes((32,), (256,), 512, (512, 1024)) if tiny else Sizes()
     with TemporaryDirectory() as folder:
         produce(REPORT, EncodeSetup(folder=Path(folder), sizes=sizes, **options), only, path)
 
@@ -105,10 +104,9 @@ def billion(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None
 @click.argument("queries")
 @_number("--rows", 10_000_000, "Jittered rows that are scanned.")
 @click.option("--codes", metavar="STORE", help="ASKA codes to scan. [default: made first, chi2]")
-@_words("--compressors", "none,zstd,zstd:9,blosc,lz4,gzip", "Compressors")
 @report_options
 def scan(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
-    """Speed of scanning codes beside faiss and scipy, from disk, and by compressor."""
+    """Speed of scanning codes beside faiss and scipy, and from disk."""
     from tests.benchmarks.scan import REPORT
     from tests.benchmarks.scan import Setup as ScanSetup
 
@@ -127,9 +125,6 @@ def scan(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
 @_number("--truth-queries", 200, "Queries of each file beside the independent truth.")
 @_number("--made-rows", 500, "Rows of each adversarial set.")
 @_number("--made-queries", 100, "Queries of each adversarial set.")
-@_number("--flat-rows", 50_000, "Near-uniform rows beside faiss; 0 leaves the section out.")
-@_number("--flat-queries", 2000, "Queries beside faiss.")
-@_number("--tied-rows", 60_000, "Rows that all tie; 0 leaves the section out.")
 @report_options
 def exact(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
     """Exact search: rows scored, time, and wrong ids against an independent truth."""
@@ -157,12 +152,9 @@ def exact(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
 @_number("--workers", 2, "Threads, and processes.")
 @_number("--batch", 250, "Queries per batch, of threads beside processes.")
 @_number("--repeats", 3, "Repeats, of threads beside processes.")
-@_words("--budgets", "512MB,1GB,4GB", "Values of --memory")
-@_number("--kills", 10, "Trials in which a worker, the scheduler and the runner are killed.")
-@_number("--races", 10, "Trials in which submitters and runners race for one store.")
 @report_options
 def cluster(*, only: tuple[str, ...], path: Path | None, **options: Any) -> None:
-    """Threads beside processes, plans, memory budgets, and survival of jobs."""
+    """Threads beside processes, and plans beside measurements."""
     from tests.benchmarks.cluster import REPORT
     from tests.benchmarks.cluster import Setup as ClusterSetup
 

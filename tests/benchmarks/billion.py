@@ -6,13 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from mercore.jobs import api
-from tests.benchmarks.measurements import batches, billion, many_cores
-from tests.benchmarks.measurements.jitter import write_jittered
+from tests.benchmarks.measurements import billion
+from tests.benchmarks.measurements.jitter import ingest_jittered
 from tests.benchmarks.reporting.tables import Report, Section, Table, timed_table
 
 SMALL = ("kpca-pq", "--components", 64, "--subquantizers", 8, "--proof", "none")
 PROVING = ("kpca-pq",)
-FAR_ROWS, LISTED_ROWS = 2_300_000_000, 10_000_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,31 +27,14 @@ class Setup:
     @cached_property
     def vectors(self) -> Path:
         """A vector store of jittered rows."""
-        return self._jittered("vectors", self.rows)
+        ingest_jittered(self.base, self.folder / "vectors", self.rows)
+        return self.folder / "vectors"
 
     @cached_property
     def few_vectors(self) -> Path:
         """A vector store of a tenth of the rows."""
-        return self._jittered("few-vectors", self.rows // 10)
-
-    def _jittered(self, name: str, rows: int) -> Path:
-        """Make a vector store of jittered rows."""
-        source = self.folder / "jittered.bvecs"
-        write_jittered(self.base, source, rows)
-        api.ingest(source, self.folder / name)
-        source.unlink()
-        return self.folder / name
-
-    @cached_property
-    def real(self) -> Path:
-        """A vector store of the base as it is."""
-        api.ingest(self.base, self.folder / "real")
-        return self.folder / "real"
-
-    def real_codes(self, name: str, encoder: str) -> Path:
-        """The codes of the base by an encoder."""
-        api.encode(self.real, self.folder / name, kernel="chi2", encoder=encoder)
-        return self.folder / name
+        ingest_jittered(self.base, self.folder / "few-vectors", self.rows // 10)
+        return self.folder / "few-vectors"
 
     def encoded(self, name: str, encoder: tuple[object, ...]) -> Path:
         """The codes of an encoder, made on first use."""
@@ -86,66 +68,6 @@ def _scan(setup: Setup) -> list[Table]:
     shutil.rmtree(store)
     title = f"{setup.codes:,} codes of 8 bytes, two threads, --memory 1GB"
     return [timed_table(title, rows, "command")]
-
-
-def _large(setup: Setup) -> list[Table]:
-    codes = setup.encoded("proving", PROVING)
-    rows = billion.large(setup.vectors, codes, setup.query_file, setup.folder, setup.codes)
-    for name in ("large-vectors", "large-codes"):
-        shutil.rmtree(setup.folder / name)
-    title = f"{setup.codes:,} vectors of 128 bytes and their codes, two threads, --memory 1GB"
-    return [timed_table(title, rows, "command")]
-
-
-def _aska(setup: Setup) -> list[Table]:
-    codes = setup.folder / "few-aska"
-    api.encode(setup.few_vectors, codes, kernel="chi2", encoder="aska")
-    rows = billion.repeated_searches(codes, setup.query_file, setup.folder, setup.codes)
-    shutil.rmtree(setup.folder / "repeated")
-    title = f"{setup.codes:,} codes of aska, two threads, --memory 1GB, in memory"
-    return [timed_table(title, rows, "queries", fixed=("bytes", "parts"))]
-
-
-def _ids(setup: Setup) -> list[Table]:
-    codes = setup.encoded("small", SMALL)
-    rows = billion.far_ids(codes, setup.query_file, setup.folder, FAR_ROWS)
-    for name in ("far", "near"):
-        shutil.rmtree(setup.folder / name)
-    fixed = ("parts", "hits", "hits beyond 2³¹", "wrong")
-    return [timed_table("32 queries, codes of 8 bytes, two threads", rows, "rows", fixed=fixed)]
-
-
-def _threads(setup: Setup) -> list[Table]:
-    file = setup.query_file
-    small = setup.real_codes("real-small", "kpca-pq:components=64,subquantizers=8,proof=none")
-    aska, proving = (
-        setup.real_codes("real-aska", "aska"),
-        setup.real_codes("real-proving", "kpca-pq"),
-    )
-    rows = [
-        batches.whole_batches(small, file, 1024, 4, 100),
-        batches.whole_batches(aska, file, 128, 4, 10),
-        batches.whole_batches(setup.encoded("small", SMALL), file, 1024, 2, 100),
-        batches.whole_exact_batches(setup.real, proving, file, 100, 8),
-        batches.whole_exact_batches(setup.real, proving, file, 1024, 4),
-    ]
-    return [timed_table("two threads, codes in memory", rows, "search")]
-
-
-def _lists(setup: Setup) -> list[Table]:
-    rows = batches.long_lists(setup.encoded("small", SMALL), setup.query_file, LISTED_ROWS)
-    title = f"{LISTED_ROWS:,} codes of 8 bytes in memory, two threads"
-    return [timed_table(title, rows, "queries")]
-
-
-def _parts(setup: Setup) -> list[Table]:
-    stores = [setup.encoded("small", SMALL), setup.encoded("proving", PROVING)]
-    rows = [many_cores.part_costs(setup.vectors, store) for store in stores]
-    keys = ("nodes × threads", "work per part, s")
-    return [
-        timed_table("one part of an encode, one thread", rows, "codes"),
-        timed_table("stand-in work on Dask", many_cores.clusters(), *keys, fixed=("parts",)),
-    ]
 
 
 def _exact(setup: Setup) -> list[Table]:
@@ -200,16 +122,6 @@ each command they are a billion rows in as many parts, and every byte is read an
 disk holds them once, so the system's memory does too. Every neighbour is there fifty times, and all
 of those tie.
 """,
-            measure=_large,
-        ),
-        Section(
-            name="aska",
-            title="A billion codes of ASKA",
-            text="""
-The codes are those of two million rows, repeated as above: the disk holds them once, so what was
-timed is the scan and the checks, not the disk.
-""",
-            measure=_aska,
         ),
         Section(
             name="ids",
@@ -218,7 +130,6 @@ timed is the scan and the checks, not the disk.
 Codes repeated as above. The hits must be those of the codes before they were repeated, each as
 often as it is repeated, lower ids first; *wrong* counts the others.
 """,
-            measure=_ids,
         ),
         Section(
             name="threads",
@@ -227,7 +138,6 @@ often as it is repeated, lower ids first; *wrong* counts the others.
 Where there are several batches, each thread takes a whole one; before, the threads shared the parts
 of one batch after another. The ids are the same. On real SIFT, and on jittered rows for millions.
 """,
-            measure=_threads,
         ),
         Section(
             name="lists",
@@ -235,7 +145,6 @@ of one batch after another. The ids are the same. On real SIFT, and on jittered 
             text="""
 One batch, without the start of the process.
 """,
-            measure=_lists,
         ),
         Section(
             name="parts",
@@ -246,7 +155,6 @@ waiting for the disk. The clusters have the scheduler, the network protocol and 
 submitting of an encode; instead of encoding, a part sleeps. All nodes live in one process on two
 cores, which the scheduler shares with them.
 """,
-            measure=_parts,
         ),
     ],
 )

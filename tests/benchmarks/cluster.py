@@ -1,4 +1,4 @@
-"""The report on executions: threads and processes, plans, memory, and survival."""
+"""The report on executions: threads beside processes, and plans beside measurements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 from mercore.jobs import api
 from mercore.stores.rows import open_rows
-from tests.benchmarks.measurements import cluster, memory, plans, survival
+from tests.benchmarks.measurements import cluster, plans
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.reporting.plots import Bars, draw_bars
 from tests.benchmarks.reporting.tables import Plot, Report, Section, Table, timed_table
@@ -26,9 +26,6 @@ class Setup:
     workers: int
     batch: int
     repeats: int
-    budgets: tuple[str, ...]
-    kills: int
-    races: int
 
     @cached_property
     def store(self) -> str:
@@ -58,8 +55,8 @@ class Setup:
 
 
 def _workers(setup: Setup) -> list[Table]:
-    stores = cluster.made(setup.store, None, None, setup.made_folder("cluster"))
-    setting = cluster.Setting(setup.workers, setup.batch, 1 << 20, setup.repeats)
+    stores = cluster.made(setup.store, setup.made_folder("cluster"))
+    setting = cluster.Setting(setup.workers, setup.batch, setup.repeats)
     rows, start = cluster.measure(setup.some_queries, stores, setting)
     workers = f"{setup.workers} threads, {setup.workers} processes"
     title = f"{workers}, {setup.title}, batches of {setup.batch}, k = {cluster.K}"
@@ -76,18 +73,6 @@ def _plans(setup: Setup) -> list[Table]:
     )
     fixed = ("planned, bytes", "written, bytes", "bytes, planned / written")
     return [timed_table(setup.title, rows, "job", fixed=fixed)]
-
-
-def _memory(setup: Setup) -> list[Table]:
-    options = ("--kernel", "chi2", "--encoder", "kpca-bound")
-    folder = setup.made_folder("memory")
-    rows = memory.measure(setup.store, setup.some_queries, setup.budgets, options, folder)
-    return [timed_table(f"{setup.title}, kpca-bound", rows, "command", "--memory")]
-
-
-def _survival(setup: Setup) -> list[Table]:
-    rows = survival.measure(setup.kills, setup.races, setup.made_folder("survival"))
-    return [Table(title="jobs of 100 parts", rows=rows, keys=("trial",))]
 
 
 def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
@@ -139,7 +124,6 @@ Written bytes are those of all files.
 Each command runs in a process of its own with `--memory`. *Peak* is the greatest resident memory of
 the process. *Made smaller* is what the command reduced to keep to the budget.
 """,
-            measure=_memory,
         ),
         Section(
             name="survival",
@@ -149,7 +133,6 @@ A trial encodes 100 parts and is disturbed at random moments. It counts if the j
 every file of the store has the bytes of an undisturbed run; in a race without a kill no part is
 done twice. The first trial that fails ends the benchmark, and its section is not written.
 """,
-            measure=_survival,
         ),
     ],
 )

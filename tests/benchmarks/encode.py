@@ -1,4 +1,4 @@
-"""The report on encoding: kernels, peers, blocks, kpca-pq, and the whole command."""
+"""The report on encoding: kernels, peers, and the whole command."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,23 +10,22 @@ from typing import NamedTuple
 from mercore.jobs import api
 from mercore.jobs.resources.execution import available_cores
 from mercore.stores.rows import open_rows
-from tests.benchmarks.measurements import blocks, encode, kpca
-from tests.benchmarks.measurements.jitter import write_jittered
+from tests.benchmarks.measurements import encode
+from tests.benchmarks.measurements.jitter import ingest_jittered
 from tests.benchmarks.reporting.plots import Bars, draw_bars
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
 
-PEER_ATOMS, WARMING_ROWS = 8192, 4096
+WARMING_ROWS = 4096
 PAPER_ROWS, PAPER_CORES = 79_000_000, 4
 
 
 class Sizes(NamedTuple):
-    """The sizes of made data: d, m, rows per repeat, rows beside SPAMS, rows of linearity."""
+    """The sizes of made data: d, m, rows per repeat, rows beside SPAMS."""
 
     dims: tuple[int, ...] = (128, 384)
     atoms: tuple[int, ...] = (1024, 8192)
     rows: int = 2048
     peers: tuple[int, int] = (2048, 12_000)
-    linearity: tuple[int, ...] = (2048, 4096, 8192)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,10 +46,8 @@ class Setup:
     def jittered(self, rows: int) -> str:
         """Make a store of jittered rows of the base; return its path."""
         assert self.base is not None
-        suffix = "bvecs" if open_rows(self.base).dtype.itemsize == 1 else "npy"
-        path, store = self.folder / f"{rows}.{suffix}", self.folder / f"vectors-{rows}"
-        write_jittered(self.base, path, rows)
-        api.ingest(path, store)
+        store = self.folder / f"vectors-{rows}"
+        ingest_jittered(self.base, store, rows)
         return str(store)
 
 
@@ -68,24 +65,6 @@ def _peers(setup: Setup) -> list[Table]:
         f"one thread, hellinger, m = {atoms:,}, α = 8; {few:,} rows with set-up, {many:,} in all"
     )
     return [timed_table(title, rows, "contestant", "d", fixed=(encode.RESIDUAL,))]
-
-
-def _linearity(setup: Setup) -> list[Table]:
-    atoms = max(setup.sizes.atoms)
-    rows = encode.linearity(atoms, setup.sizes.linearity)
-    return [timed_table(f"one thread, chi2, d = 128, m = {atoms:,}, α = 8", rows, "rows")]
-
-
-def _blocks(setup: Setup) -> list[Table]:
-    title = f"one thread, blocks of {blocks.ROWS} × {blocks.COLUMNS:,} scores"
-    return [timed_table(title, blocks.measure(setup.sizes.dims), "kernel", "d", "rows")]
-
-
-def _kpca(setup: Setup) -> list[Table]:
-    if setup.base is None:
-        return []
-    title = f"one thread, chi2, {min(kpca.ROWS, open_rows(setup.base).shape[0]):,} rows"
-    return [timed_table(title, kpca.measure(setup.base), "M, E, D", fixed=("equal bytes",))]
 
 
 def _end_to_end(setup: Setup) -> list[Table]:
@@ -176,7 +155,6 @@ values mean equal work. scikit-learn encodes two rows only; its Gram matrix is m
             name="linearity",
             title="Cost against the number of rows",
             text="The time per row stays the same if encoding is linear in the number of rows.",
-            measure=_linearity,
         ),
         Section(
             name="blocks",
@@ -189,7 +167,6 @@ of scikit-learn's function for the same kernel. The header says which loops BLAS
 are narrower than the processor, one more column compares with wide ones. The sparse rows have as
 many zeros as ImageNet's bags of words.
 """,
-            measure=_blocks,
         ),
         Section(
             name="kpca-pq",
@@ -201,7 +178,6 @@ part of the whole. *scikit-learn + faiss* computes the same codes from the same 
 once for all blocks, and folds permutation or rotation into the projection, which is one product.
 *Equal bytes* is the share of equal code bytes.
 """,
-            measure=_kpca,
         ),
         Section(
             name="end-to-end",

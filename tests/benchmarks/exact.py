@@ -4,17 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from mercore.jobs import api
 from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements import exact, exactness
-from tests.benchmarks.measurements.jitter import write_jittered
-from tests.benchmarks.measurements.reranked import reranked
+from tests.benchmarks.measurements.jitter import ingest_jittered
 from tests.benchmarks.reporting.plots import Bars, draw_bars
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
-from tests.support.adversarial import Adversary, D
-from tests.support.peaks import measured as measured_command
+from tests.support.adversarial import Adversary
 
 KERNELS = {
     "SIFT": ("chi2", "intersection", "euclidean"),
@@ -41,12 +37,10 @@ LARGE = {  # of the searches of many rows
     "chi2": ("kpca-bound, E = 128", "kpca-pq, E = 96, D = 48", "kpca-pq, E = 128, D = 64"),
     "euclidean": ("pca-bound, E = 64", "pca-pq, E = 96, D = 48"),
 }
-RERANKED = {"chi2": "kpca-pq, E = 128, D = 64", "euclidean": "pca-pq, E = 96, D = 48"}
 LARGE_REPEATS = 3
 FEWER_QUERIES = 100  # of the jittered rows
 MANY_QUERIES = 2000  # at once, from which on faiss' flat index multiplies matrices
-SHARE, TIMES = "median %", "× every row"
-HOUR = 3600.0
+TIMES = "× every row"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,9 +53,6 @@ class Setup:
     queries: int
     sizes: exactness.Sizes
     truth_kernels: tuple[str, ...]
-    flat_rows: int
-    flat_queries: int
-    tied_rows: int
     made: dict[str, "list[Case]"] = field(default_factory=dict)
 
     def cases(self) -> "list[Case]":
@@ -79,10 +70,8 @@ class Setup:
         folder = self.folder / name.replace(", ", "-")
         folder.mkdir()
         if jittered:
-            path = folder / "jittered.bvecs"
-            write_jittered(base, path, self.rows)
-            api.ingest(path, folder / "vectors")
-            rows = open_rows(str(path)).read(0, exactness.SAMPLE)
+            ingest_jittered(base, folder / "vectors", self.rows)
+            rows = open_rows(str(folder / "vectors")).read(0, exactness.SAMPLE)
             some = Adversary(name, rows, exactness.read_rows(asked, ALL))
             store, queries = str(folder / "vectors"), asked
         else:
@@ -158,31 +147,13 @@ def _codes(setup: Setup) -> list[Table]:
     return [timed_table(title, rows, *keys, fixed=fixed)] if rows else []
 
 
-def _reranked(setup: Setup) -> list[Table]:
-    """Return a table of exact, reranked and approximate searches of the same codes."""
-    if "SIFT" not in setup.files:
-        return []
-    base, asked = setup.files["SIFT"]
-    store, queries = str(setup.folder / "searched"), exact.spread_queries(asked, MANY_QUERIES)
-    api.ingest(base, store)
-    rows = [
-        {"kernel": kernel, "codes": name} | line
-        for kernel, name in RERANKED.items()
-        for line in reranked(store, f"{store}-{kernel}", PROVING[kernel][name], kernel, queries)
-    ]
-    title = f"10 nearest of {_rows(store):,} SIFT rows, one thread, CPU time per query"
-    return [timed_table(title, rows, "kernel", "codes", "search", fixed=("found",))]
-
-
 def _large(setup: Setup) -> list[Table]:
     """Return a table of codes that prove beside bounds, on many rows."""
     if not setup.rows or "SIFT" not in setup.files:
         return []
     base, asked = setup.files["SIFT"]
-    file, store = setup.folder / "large.bvecs", setup.folder / "large"
-    write_jittered(base, file, setup.rows)
-    api.ingest(file, store)
-    file.unlink()
+    store = setup.folder / "large"
+    ingest_jittered(base, store, setup.rows)
     queries, lines = exact.spread_queries(asked, exact.BATCH), []
     for kernel, names in LARGE.items():
         folder = setup.folder / f"large-{kernel}"
@@ -201,15 +172,6 @@ def _timed(case: "Case") -> exact.Queries:
     return case.queries[:: max(1, len(case.queries) // exact.BATCH)][: exact.BATCH]
 
 
-def _flat(setup: Setup) -> list[Table]:
-    if not setup.flat_rows:
-        return []
-    rows = exactness.flat_indexes(setup.flat_rows, setup.flat_queries)
-    title = f"{setup.flat_rows:,} near-uniform rows, d = 384, {setup.flat_queries:,} queries"
-    wrong = [column for column in rows[0] if column not in ("index", "queries per batch")]
-    return [Table(title=title, rows=rows, keys=("index", "queries per batch"), timed=wrong)]
-
-
 def _wrong(setup: Setup) -> list[Table]:
     """Return two tables of wrong ids, a row per set and a column per kernel."""
     found = exactness.wrong_ids(setup.files, setup.truth_kernels, setup.sizes)
@@ -223,27 +185,6 @@ def _wrong(setup: Setup) -> list[Table]:
         title = f"wrong ids of the {exactness.K} nearest, {how}"
         tables.append(Table(title=title, rows=list(rows.values()), keys=keys))
     return tables
-
-
-def _ties(setup: Setup) -> list[Table]:
-    if not setup.tied_rows:
-        return []
-    queries = max(1, setup.tied_rows // 200)
-    lines = [_tied(setup.folder, n, queries) for n in (setup.tied_rows // 10, setup.tied_rows)]
-    return [timed_table("all rows tie, chi2, k = 10", lines, "rows", "queries")]
-
-
-def _tied(parent: Path, n: int, nq: int) -> Row:
-    """Search n rows that all tie with every query, by the real command."""
-    folder = parent / f"ties-{n}"
-    folder.mkdir()
-    np.save(folder / "queries.npy", np.random.default_rng(0).random((nq, D), np.float32))
-    api.ingest(np.ones((n, D), np.float32), folder / "vectors")
-    bound = f"bin-bound:groups={D}"
-    api.encode(folder / "vectors", folder / "bounds", kernel="chi2", encoder=bound)
-    words = ("search", folder / "bounds", folder / "queries.npy", "-k", 10, "--exact")
-    ran = measured_command(*words, "--out", folder / "hits.npz", seconds=HOUR)
-    return {"rows": n, "queries": nq, "seconds": ran.seconds, "peak, MB": ran.peak / 1e6}
 
 
 def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
@@ -336,7 +277,6 @@ its answer. *every row* is the search of an open store of the vectors. *found* i
 true ten that a search finds. Times are processor time per query, by the number of queries at once.
 A search takes at most 1,024 queries per pass.
 """,
-            measure=_reranked,
         ),
         Section(
             name="large",
@@ -357,7 +297,6 @@ first neighbour is wrong, and queries whose set of ten is wrong: against the exa
 against the index's own metric. The last columns count queries whose answer depends on the number of
 queries per batch. The flat indexes add in float32, and their sums depend on the processor.
 """,
-            measure=_flat,
         ),
         Section(
             name="wrong-ids",
@@ -380,7 +319,6 @@ All rows are equal, so that every query ties with every row, and each query is a
 longer list. Time and peak memory are those of the whole command: how both grow with the number of
 rows that tie is seen by comparing the lines.
 """,
-            measure=_ties,
         ),
     ],
 )

@@ -11,25 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.jobs import api
-from mercore.jobs.encoder_options import spec_of_text
 from mercore.jobs.resources.execution import available_cores
-from mercore.pipeline.kernels import make_kernel
-from mercore.pipeline.measures.coverage import coverage
 from mercore.pipeline.measures.recognition import Classifier, recognition_rate
 from tests.benchmarks.measurements import exactness, hashing
 from tests.benchmarks.measurements.exact import spread_queries
 from tests.benchmarks.measurements.hashing import Named
-from tests.benchmarks.measurements.jitter import write_jittered
+from tests.benchmarks.measurements.jitter import ingest_jittered
 from tests.benchmarks.reporting.plots import Lines, draw_lines
-from tests.benchmarks.reporting.tables import (
-    Plot,
-    Report,
-    Row,
-    Section,
-    Table,
-    timed_table,
-)
-from tests.independent.normality import hyperplane_normality
+from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
 
 JIANG = "landmarks=1000,subset=50,bits=256"  # Jiang, Que & Kulis 2014, §5
 RANKS = (16, 32, 64, 128, 256, 512)
@@ -184,83 +173,11 @@ def _bits(setup: Setup) -> list[Table]:
     return tables
 
 
-def _centring(setup: Setup) -> list[Table]:
-    tables = []
-    for name in list(setup.files)[:1]:
-        base, queries = (exactness.read_rows(file, ALL) for file in setup.files[name])
-        drawn = np.random.default_rng(0).permutation(len(base))[:30_000]
-        asked = queries[np.linspace(0, len(queries) - 1, 500).astype(int)]
-        rows: list[Row] = []
-        for bits in (64, 128, 256):
-            found = hashing.recall_of_signs(base[drawn], asked, bits, setup.fewer_seeds)
-            rows.append({"bits": bits, **{key: _spread(each) for key, each in found.items()}})
-        title = f"R@{RANK}, {name}, chi2, 30 000 rows, 500 queries, {setup.fewer_seeds} seeds"
-        tables.append(Table(title=title, rows=rows, keys=("bits",)))
-    return tables
-
-
-def _normality(setup: Setup) -> list[Table]:
-    name, data = next(iter(setup.sets.items()))
-    rows = exactness.read_rows(setup.files[name][0], 90_000)
-    lines = []
-    for p in (50, 100, 150, 200, 300, 400):
-        line: Row = {"p": p}
-        for kind, planes in hashing.hyperplanes(rows, p, draws=50, each=20).items():
-            found = hyperplane_normality(planes)
-            line[f"{kind}, %"] = 100 * found.success_rate
-        lines.append(line)
-    title = (
-        f"share of 1 000 hyperplanes that pass as Gaussian at α = 0.05, {data.name}, linear kernel"
-    )
-    return [Table(title=title, rows=lines, keys=("p",))]
-
-
-def _fourier(setup: Setup) -> list[Table]:
-    tables = []
-    for name in setup.sets:
-        drawn_from = exactness.read_rows(setup.files[name][0], ALL)
-        rows = []
-        for bits in (8, 16, 24, 32, 48, 64):
-            line: Row = {"bits": bits}
-            for encoder in ("klsh:landmarks=300,subset=30", "rff:"):
-                text = f"{encoder},bits={bits}".replace(":,", ":")
-                found = [
-                    hashing.near_overlap(drawn_from, text, seed)
-                    for seed in range(setup.fewer_seeds)
-                ]
-                label = encoder.partition(":")[0]
-                line[f"{label}, overlap"] = _spread([each.value for each in found])
-                line[f"{label}, pairs"] = int(np.mean([each.pairs for each in found]))
-            rows.append(line)
-        title = f"rbf, {name}: 1 000 rows, 3 000 queries, {setup.fewer_seeds} seeds"
-        tables.append(Table(title=title, rows=rows, keys=("bits",)))
-    return tables
-
-
 def _spread(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "no pair"
     return f"{np.mean(known):.3f} ± {np.std(known):.3f}"
-
-
-def _coverage(setup: Setup) -> list[Table]:
-    tables = []
-    depths = (10, 20, 30, 50, 100, 200, 500, 1000)
-    for data in setup.sets.values():
-        gamma = hashing.inverse_distance(exactness.read_rows(setup.files[data.name][0], 1000))
-        kernel: Row = {"kernel": "rbf", "gamma": gamma}
-        _, truth = api.search(data.store, data.queries, k=max(depths), **kernel)
-        with TemporaryDirectory() as folder:
-            hits, _ = hashing.searched(data, kernel, "klsh", Path(folder), 30)
-        rows = [
-            {"hash neighbours": first}
-            | {f"first {depth}": coverage(hits.ids, truth.ids, first, depth) for depth in depths}
-            for first in (10, 20, 30)
-        ]
-        title = f"share of hash neighbours among the first true neighbours, {data.name}, {data.rows:,} rows, rbf"
-        tables.append(Table(title=title, rows=rows, keys=("hash neighbours",)))
-    return tables
 
 
 def _labelled(setup: Setup) -> list[Table]:
@@ -309,9 +226,7 @@ def _order_table(setup: Setup, count: int) -> Table:
     base, asked = next(iter(setup.files.values()))
     with TemporaryDirectory(dir=setup.folder) as path:
         folder = Path(path)
-        write_jittered(base, folder / "rows.bvecs", count)
-        api.ingest(folder / "rows.bvecs", folder / "vectors")
-        (folder / "rows.bvecs").unlink()
+        ingest_jittered(base, folder / "vectors", count)
         queries = spread_queries(asked, ORDER_QUERIES)
         np.save(folder / "queries.npy", queries)
         np.save(folder / "some.npy", queries[::ORDER_STEP])
@@ -335,26 +250,6 @@ def _order_table(setup: Setup, count: int) -> Table:
     )
     fixed = ("rows scored", "share, %", "R@1", "reranked by the scan", "R@1 of the scan")
     return timed_table(title, rows, "neighbours", fixed=fixed)
-
-
-def _cost(setup: Setup) -> list[Table]:
-    tables = []
-    texts = (
-        "klsh",
-        "klsh:rank=64",
-        "rmmh:landmarks=300,bits=300",
-        "kpca-lsh:landmarks=300,bits=300",
-    )
-    for name, data in setup.sets.items():
-        specs = {text: spec_of_text(text) for text in texts}
-        rows = [
-            row
-            for kernel in setup.kernels
-            for row in hashing.encode_cost(data.store, make_kernel(kernel), specs, 16384)
-        ]
-        title = f"µs per row on one thread, 300 bits, p = 300, {name}"
-        tables.append(timed_table(title, rows, "encoder", "kernel"))
-    return tables
 
 
 def _lines(unit: str, key: str, *, first: str) -> Callable[[Mapping[str, Sequence[Table]]], bytes]:
@@ -429,7 +324,6 @@ in the first one, which is positive for every row, so that rows share many signs
 coordinates are those of the same projections after the mean of the rows is taken away.
 `klsh` centres its landmarks; `kpca-lsh` and `nystrom-lsh` do not.
 """,
-            measure=_centring,
         ),
         Section(
             name="normality",
@@ -440,7 +334,6 @@ the linear kernel, whose feature space is known. KLSH draws p rows and sums t = 
 *Random weights* sums p rows with Gaussian weights. *Gaussian* is what passes by definition. There are
 1 000 hyperplanes per p: 20 from each of 50 draws of the p rows.
 """,
-            measure=_normality,
         ),
         Section(
             name="fourier",
@@ -451,7 +344,6 @@ share that are true neighbours (*overlap*). A true neighbour is as near as the 5
 average. *Pairs* is how many there are: longer codes leave fewer. The kernel is Gaussian; γ is one
 over the mean squared distance of rows.
 """,
-            measure=_fourier,
         ),
         Section(
             name="coverage",
@@ -460,7 +352,6 @@ over the mean squared distance of rows.
 Fig. 6 of Kulis & Grauman: the share of the first 10, 20 or 30 hash neighbours (klsh, 300 bits, p = 300,
 t = 30) that are among the first true neighbours.
 """,
-            measure=_coverage,
         ),
         Section(
             name="labelled",
@@ -489,7 +380,6 @@ true kernel the orders compute.
             text="""
 Encoding beside its block of kernel values: the row against the landmarks.
 """,
-            measure=_cost,
         ),
     ],
 )

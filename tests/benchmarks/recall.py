@@ -25,13 +25,6 @@ DEFINITIONS = {
     "ASKA Recall": ("aska", (1, 10, 100)),
     "tie-aware": ("tie-aware", (100,)),
 }
-RANKS = (1, 10, 100, 1000)
-PREPROCESSING = {"none": ":preprocessing=none", "rotation": ":preprocessing=rotation"}
-PAPER = {
-    "none": "0.17 / 0.42 / 0.75 / 0.96",
-    "rotation": "0.15 / 0.39 / 0.74 / 0.97",
-    "permutation": "0.19 / 0.51 / 0.85 / 0.99",
-}  # Bourrier et al. 2015, Table 2
 DRAWING: dict[str, tuple[str, dict[str, int]]] = {  # encoders that draw rows of the store
     "aska": ("aska:atoms={atoms}", {}),
     "aska, --metric distance": ("aska:atoms={atoms},metric=distance", {}),
@@ -61,7 +54,6 @@ class Setup:
     first: int
     gist: tuple[str, str] | None
     bow: tuple[str, str] | None
-    bigann: str | None
 
     @cached_property
     def data(self) -> recall.Data:
@@ -94,18 +86,6 @@ class Setup:
         """A file of evenly drawn queries, for the comparison of encoders."""
         return self._queries("some", spread_queries(self.query_file, self.queries))
 
-    @cached_property
-    def split(self) -> tuple[str, str] | None:
-        """A store and a file of queries: every tenth row of the second base is a query."""
-        if self.bigann is None:
-            return None
-        source = open_rows(self.bigann)
-        rows = source.read(0, source.shape[0])
-        asked = np.arange(len(rows)) % 10 == 0
-        kept, store = self._queries("kept", rows[~asked]), str(self.folder / "split")
-        api.ingest(kept, store)
-        return store, self._queries("asked", rows[asked])
-
     def _queries(self, name: str, rows: np.ndarray[Any, Any]) -> str:
         path = str(self.folder / f"{name}.npy")
         np.save(path, rows)
@@ -117,11 +97,7 @@ class Setup:
         store = str(folder / "vectors")
         api.ingest(base, store)
         return recall.Data(
-            store=store,
-            queries=queries,
-            folder=folder,
-            atoms=self.atoms,
-            sparsity=self.sparsity,
+            store=store, queries=queries, folder=folder, atoms=self.atoms, sparsity=self.sparsity
         )
 
 
@@ -236,35 +212,6 @@ def _short(setup: Setup) -> list[Table]:
     return _encoder_tables(setup, found, "at most 8 bytes per row")
 
 
-def _preprocessing(setup: Setup) -> list[Table]:
-    columns = {"main data": (setup.data.store, setup.some_queries), "BIGANN slice": setup.split}
-    labels = {f"kpca-pq{PREPROCESSING.get(name, '')}": name for name in PAPER}
-    rows: dict[str, Row] = {name: {"preprocessing": name} for name in PAPER}
-    titles = []
-    for column, data in columns.items():
-        if data is not None:
-            found = api.compare(
-                *data,
-                kernels="chi2",
-                encoders=list(labels),
-                seeds=setup.seeds,
-                ranks=RANKS,
-                workers=available_cores(),
-                threads=available_cores(),
-                out=setup.folder / "compared",
-            )
-            titles.append(f"{column} {found['rows']:,} rows and {found['query_count']:,} queries")
-            for entry in found["summary"]:
-                row = rows[labels[entry["encoder"]]]
-                row[column] = _means(entry, RANKS)
-                deviation = f"{max(entry['recall_std']):.3f}" if entry["seeds"] > 1 else None
-                row[f"{column}, greatest deviation"] = deviation
-    for name, row in rows.items():
-        row["the paper, SIFT1M"] = PAPER[name]
-    title = f"R@1 / R@10 / R@100 / R@1000, chi2; {'; '.join(titles)}; {_seeds(setup.seeds)}"
-    return [Table(title=title, rows=list(rows.values()), keys=("preprocessing",))]
-
-
 def _compared(
     setup: Setup,
     encoders: Sequence[str],
@@ -324,10 +271,6 @@ def _encoder_tables(setup: Setup, found: Sequence[Row], protocol: str) -> list[T
 def _means(entry: Row, ranks: Sequence[int]) -> str:
     means = dict(zip(entry["ranks"], entry["recall_mean"], strict=True))
     return " / ".join(f"{means[rank]:.3f}" if rank in means else "–" for rank in ranks)
-
-
-def _seeds(count: int) -> str:
-    return "one seed" if count == 1 else f"means of {count} seeds"
 
 
 def _draw(measured: Mapping[str, Sequence[Table]]) -> bytes:
@@ -454,7 +397,6 @@ recall. In the BIGANN slice every tenth row is a query, and the base does not co
 landmarks are 0.3 % of the main data and 11 % of the slice; k-means learns from 10 % and from all of
 the rows.
 """,
-            measure=_preprocessing,
         ),
     ],
 )

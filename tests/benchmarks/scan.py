@@ -1,6 +1,5 @@
-"""The report on scanning codes: beside faiss and scipy, from disk, and by compressor."""
+"""The report on scanning codes: beside faiss and scipy, and from disk."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,8 +8,7 @@ from pathlib import Path
 import faiss
 
 from mercore.jobs import api
-from mercore.stores.rows import open_rows
-from tests.benchmarks.measurements import compressors, hamming, open_store, pq, scan
+from tests.benchmarks.measurements import hamming, pq, scan
 from tests.benchmarks.measurements.jitter import write_jittered
 from tests.benchmarks.reporting.plots import Lines, draw_lines
 from tests.benchmarks.reporting.tables import Plot, Report, Row, Section, Table, timed_table
@@ -27,7 +25,6 @@ class Setup:
     folder: Path
     rows: int
     codes: str | None
-    compressors: tuple[str, ...]
 
     @cached_property
     def jittered(self) -> str:
@@ -61,15 +58,6 @@ def _aska(setup: Setup) -> list[Table]:
     ]
 
 
-def _rescored(setup: Setup) -> list[Table]:
-    rows = scan.rescored(setup.contest)
-    return [Table(title=f"rows scored in float32, {setup.title}", rows=rows, keys=("rows",))]
-
-
-def _threads(setup: Setup) -> list[Table]:
-    return [timed_table(setup.title, scan.threads(setup.contest), "work")]
-
-
 def _disk(setup: Setup) -> list[Table]:
     return [timed_table(setup.title, scan.streaming(setup.contest), "work")]
 
@@ -99,18 +87,6 @@ def _pq(setup: Setup) -> list[Table]:
     ]
 
 
-def _open(setup: Setup) -> list[Table]:
-    vectors, codes = setup.folder / "open-vectors", setup.folder / "open-codes"
-    api.ingest(setup.jittered, vectors)
-    rows = []
-    for width in (8, 32):
-        api.encode(vectors, codes, kernel="euclidean", encoder=f"pq:subquantizers={width}")
-        row = open_store.one_at_a_time(str(codes), setup.queries, repeats=25)
-        rows.append({"bytes per row": width, **row})
-        shutil.rmtree(codes)
-    return [Table(title="pq codes, k = 100, one thread", rows=rows, keys=("bytes per row",))]
-
-
 def _binary(setup: Setup) -> list[Table]:
     faiss.omp_set_num_threads(1)
     rows = [hamming.hamming(bits, setup.rows) for bits in hamming.BITS]
@@ -122,16 +98,6 @@ def _float(setup: Setup) -> list[Table]:
     row = hamming.dense(min(setup.rows, hamming.DENSE_ROWS))
     title = f"{NS}, one thread, d = {hamming.DENSE_DIMENSIONS}, k = {hamming.K}"
     return [timed_table(title, [row], "rows")]
-
-
-def _compressors(setup: Setup) -> list[Table]:
-    folder = setup.folder / "compressors"
-    folder.mkdir()
-    rows = compressors.measure(setup.base, setup.queries, setup.compressors, folder)
-    sizes = ("vectors, bytes per row", "codes, bytes per row")
-    n, nq = (open_rows(path).shape[0] for path in (setup.base, setup.queries))
-    title = f"one thread, {n:,} rows, search of {nq:,} queries, k = {compressors.FOUND}, chi2"
-    return [timed_table(title, rows, "compressor", fixed=sizes)]
 
 
 def _draw_aska(measured: Mapping[str, Sequence[Table]]) -> bytes:
@@ -207,7 +173,6 @@ columns compare with batches of 64 of faiss.
 The number of rows per query that are scored in float32. It follows from the proven error of the
 filter, and from the rows that enter the list of the best on the way, about k ln(n / 8192).
 """,
-            measure=_rescored,
         ),
         Section(
             name="threads",
@@ -216,7 +181,6 @@ filter, and from the rows that enter the list of the best on the way, about k ln
 Throughput of two threads as a multiple of one, and of two processes that scan at once as a multiple
 of one process: the second is what the machine gives.
 """,
-            measure=_threads,
         ),
         Section(
             name="disk",
@@ -243,15 +207,6 @@ query that are scored exactly. Hits that faiss does not have must tie with its l
             plot=Plot("Nanoseconds per row and query of product-quantisation codes", _draw_pq),
         ),
         Section(
-            name="open",
-            title="An open store, one query at a time",
-            text="""
-`mercore.open` beside the loop of the scanner alone, on the same codes in memory. The open store also
-prepares the query and its tables, and returns hits. Times are medians over 25 searches.
-""",
-            measure=_open,
-        ),
-        Section(
             name="binary",
             title="Binary codes",
             text="""
@@ -276,7 +231,6 @@ none* is that time as a multiple of the time without compression. Codes are near
 to the bytes per row. lz4, bz2 and lzma are codecs of numcodecs, which other Zarr libraries may
 lack.
 """,
-            measure=_compressors,
         ),
     ],
 )

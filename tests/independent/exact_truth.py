@@ -18,16 +18,7 @@ Ids = NDArray[np.int64]
 Numbers = tuple[int, ...]
 
 RAW = ("euclidean", "inner_product")  # of rows as they are, by −‖x − y‖² and ⟨x, y⟩
-KERNELS = (
-    "cosine",
-    "hellinger",
-    "chi2",
-    "intersection",
-    "jensen_shannon",
-    "exp_chi2",
-    "rbf",
-    *RAW,
-)
+KERNELS = ("cosine", "hellinger", "chi2", "intersection", "jensen_shannon", "exp_chi2", "rbf", *RAW)
 ORDERED_AS = {
     "exp_chi2": "chi2"
 }  # exp(−γ (2 − 2 chi2)) of rows that sum to one: it ascends with chi2

@@ -11,13 +11,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.encode import (
-    EncodePlan,
-    check_every_row,
-    encode_part,
-    encoder_of,
-    lay_out,
-)
+from mercore.pipeline.encode import EncodePlan, check_every_row, encode_part, encoder_of, lay_out
 from mercore.pipeline.encoders import EncoderSpec
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.ingest import Drop, ingest

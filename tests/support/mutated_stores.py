@@ -32,11 +32,11 @@ def make_stores(folder: Path, *names: str) -> None:
     """Make small stores of vectors, which were appended to, and of their codes by these encoders."""
     np.save(folder / "rows.npy", histograms(60, 8, seed=1))
     np.save(folder / "queries.npy", histograms(3, 8, seed=2))
-    succeed("ingest", folder / "rows.npy", folder / "vectors")
+    succeed(f"ingest {folder}/rows.npy {folder}/vectors")
     np.save(folder / "more.npy", histograms(20, 8, seed=3))
-    succeed("append", folder / "more.npy", folder / "vectors")
+    succeed(f"append {folder}/more.npy {folder}/vectors")
     for name in names:
-        succeed("encode", folder / "vectors", folder / name, "--kernel", "chi2", *CODES[name])
+        succeed(f"encode {folder}/vectors {folder}/{name} --kernel chi2", *CODES[name])
 
 
 def cases(folder: Path) -> list[Case]:
@@ -68,7 +68,7 @@ def run_case(folder: Path, case: Case) -> None:
     shutil.copytree(folder / store, bad)
     _write(bad, header, receipt)
     kernel = ("--kernel", "chi2") if store == "vectors" else ()
-    search = ["search", bad, folder / "queries.npy", "-k", 3, *kernel]
+    search = [f"search {bad} {folder}/queries.npy -k 3", *kernel]
     exact = [[*search, "--exact"]] if store == "kpca-bound" else []
     for words in (["info", bad], ["check", bad], search, *exact):
         outcome = invoke(*words)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from tests.support.running import Outcome, finish, start_words
+from tests.support.running import Outcome, finish, split_words, start_words
 
 # The command in a process that writes its own peak down: a parent's peak would count for a forked
 # child.
@@ -34,7 +34,7 @@ def measured(*words: object, seconds: float = 600) -> Measured:
         note = Path(folder) / "status"
         began = time.perf_counter()
         outcome = finish(
-            start_words([sys.executable, "-c", LAUNCH, str(note), *map(str, words)]), seconds
+            start_words([sys.executable, "-c", LAUNCH, str(note), *split_words(words)]), seconds
         )
         taken = time.perf_counter() - began
         assert outcome.code == 0, outcome.err

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from mercore.jobs.background.state_folder import FOLDER, StateFolder
-from tests.support.running import Outcome, run
+from tests.support.running import Outcome, run, split_words
 
 
 def until(true: Callable[[], Any], seconds: float = 120) -> Any:
@@ -43,7 +43,7 @@ class Queue:
 
     def submit(self, *words: object) -> str:
         """Submit a job and return its id."""
-        return self.succeed("submit", *words).strip()
+        return self.succeed("submit", *split_words(words)).strip()
 
     def status(self, job: str) -> dict[str, Any]:
         """Return the status of a job."""

@@ -39,12 +39,18 @@ class Outcome:
     err: str
 
 
+def split_words(words: tuple[object, ...]) -> list[str]:
+    """Return the words of a command: the first may be a line of them, which is split at its spaces;
+    a word with a space in it is one of the others."""
+    return [*" ".join(map(str, words[:1])).split(), *map(str, words[1:])]
+
+
 def invoke(*words: object) -> Outcome:
-    """Run the command line in this process; an exception that is no exit of it goes through."""
+    """Run a command in this process; an exception that is no exit of it goes through."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            main([str(word) for word in words], prog_name="mercore")
+            main(split_words(words), prog_name="mercore")
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return Outcome(code=code, out=out.getvalue(), err=_without_notice(err.getvalue()))
@@ -57,7 +63,8 @@ def on_command_line(error: BaseException) -> str:
 
 
 def succeed(*words: object) -> str:
-    """Run the command line in this process and return its stdout; it must succeed."""
+    """Run a command such as ``search b.zarr q.npy -k 3`` in this process and return its stdout; it
+    must succeed."""
     outcome = invoke(*words)
     assert outcome.code == 0, outcome.err
     return outcome.out
@@ -67,7 +74,7 @@ def command(*words: object) -> list[str]:
     """Return the words of the real command, the one installed beside this interpreter."""
     script = shutil.which("mercore", path=str(Path(sys.executable).parent))
     assert script is not None, "mercore is not installed beside this interpreter: pip install -e ."
-    return [script, *map(str, words)]
+    return [script, *split_words(words)]
 
 
 def run(*words: object, **options: Any) -> Outcome:

@@ -52,11 +52,10 @@ class Both(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What is measured: workers of either kind, queries a batch, parts encoded, and how often."""
+    """What is measured: workers of either kind, queries per batch, and how often."""
 
     workers: int
     batch: int
-    parts: int
     repeats: int
 
 
@@ -69,12 +68,12 @@ class Made(NamedTuple):
     folder: Path
 
 
-def made(vectors: str, codes: str | None, bounds: str | None, folder: Path) -> Made:
-    """Return the stores; codes and bounds that are not named are made in ``folder``."""
-    for name, path in (("aska", codes), ("bound", bounds)):
-        if path is None:
-            api.encode(vectors, str(folder / name), kernel=KERNEL, encoder=name)
-    return Made(vectors, codes or str(folder / "aska"), bounds or str(folder / "bound"), folder)
+def made(vectors: str, folder: Path) -> Made:
+    """Make codes and bounds in ``folder``; return the stores."""
+    codes, bounds = (str(folder / name) for name in ("aska", "bound"))
+    api.encode(vectors, codes, kernel=KERNEL, encoder="aska")
+    api.encode(vectors, bounds, kernel=KERNEL, encoder="bound", force=True)  # of few rows too
+    return Made(vectors, codes, bounds, folder)
 
 
 def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], float]:
@@ -98,7 +97,7 @@ def measure(queries: str, made: Made, setting: Setting) -> tuple[list[Row], floa
             "exact search by bounds": _exact(executor, made, queries, setting),
             "search of every row by the true kernel": _exhaustive(executor, made, queries, setting),
             "encode, aska, all parts": Both(
-                *(partial(_encode, at, made, setting.parts) for at in (here, workers))
+                *(partial(_encode, at, made) for at in (here, workers))
             ),
         }
         for name, both in work.items():
@@ -119,17 +118,15 @@ def _compare(both: Both, repeats: int) -> Row:
     }
 
 
-def _encode(workers: Workers, made: Made, parts: int) -> Answer:
-    """Encode the first ``parts`` parts; return their checksums."""
+def _encode(workers: Workers, made: Made) -> Answer:
+    """Encode all parts; return their checksums."""
     path, like = made.folder / "encoded", open_code_store(Path(made.codes))
     shutil.rmtree(path, ignore_errors=True)
     store = create_or_resume(
         path, like.spec, like.store.layout, like.model, source_path=Path(made.vectors)
     )
-    some = range(min(parts, store.parts))
-    encode_parts(workers, str(path), Sources(made.vectors), some)
-    receipts = [store.store.receipt(part) for part in some]
-    return {"receipts": np.array([str(receipt.chunks) for receipt in receipts if receipt])}
+    encode_parts(workers, str(path), Sources(made.vectors), range(store.parts))
+    return {"receipts": np.array([str(receipt.chunks) for receipt in store.receipts])}
 
 
 def _codes(executor: Callable[..., Executor], made: Made, queries: str, setting: Setting) -> Both:

@@ -48,18 +48,6 @@ def peers(dims: Sequence[int], m: int, sizes: tuple[int, int]) -> list[Row]:
         return [row for d in dims for row in _peers(d, m, sizes)]
 
 
-def linearity(m: int, sizes: Sequence[int]) -> list[Row]:
-    """Return the time per row of ever more rows: chi2, d = 128, α = 8."""
-    encoder, values = _encoder("chi2", 128, m), histograms(max(sizes), 128, seed=2)
-    tasks = {str(n): partial(_encode, encoder, values[:n]) for n in sizes}
-    with threadpool_limits(1):
-        seconds = interleaved(tasks, repeats=3)
-    return [
-        {"rows": n, "seconds": seconds[str(n)], "µs per row": seconds[str(n)] / n * 1e6}
-        for n in sizes
-    ]
-
-
 def _costs(kernel: str, d: int, m: int, rows: int) -> list[Row]:
     """Return a line for each α: the whole of encoding with either pursuit, the kernel alone, a
     matrix product alone."""

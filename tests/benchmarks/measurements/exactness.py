@@ -1,5 +1,4 @@
-"""Wrong ids of the exact search, against a truth apart from it; and those of faiss' flat indexes
-beside it."""
+"""Wrong ids of the exact search, against a truth apart from it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -23,10 +21,7 @@ from tests.support.adversarial import Adversary as Data
 Ids = NDArray[np.int64]
 
 K = 10
-BATCHES = (1, 50, 2000)
-PANORAMA_LEVELS = 8
 SAMPLE = 512  # rows and queries whose median squared distance is 1 / γ of rbf
-CHANGES = "first id changes with the batch", "ten first change"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,32 +60,6 @@ def wrong_ids(
         with TemporaryDirectory() as folder:
             paths = ingested(data, Path(folder))
             lines += [_line(data, kernel_options(kernel, data), paths) for kernel in kernels]
-    return lines
-
-
-def flat_indexes(n: int, nq: int) -> list[Row]:
-    """Return a line an index and batch on near-uniform rows: for how many queries the first or ten
-    first are wrong.
-
-    Truth is the cosine of the rows; and, so that no index is blamed for its metric, that metric of
-    the same rows.
-    """
-    data = adversarial.adversary("near-uniform", n, nq)
-    true = exact_truth.nearest("cosine", data.rows, data.queries, K)
-    custom = {
-        "L2": exact_truth.nearest("rbf", data.rows, data.queries, K),
-        "IP": _nearest_by_product(data),
-    }
-    with TemporaryDirectory() as folder:
-        ids = exact_ids(*ingested(data, Path(folder)), {"kernel": "cosine"}, K)
-    lines = [_errors("mercore, --exact", nq, ids, (true, true)) | dict.fromkeys(CHANGES, 0)]
-    for name, index in _indexes(data.rows).items():
-        metric = custom["IP" if "IP" in name else "L2"]
-        answers = [
-            (batch, _searched(index, data.queries, batch)) for batch in BATCHES if batch <= nq
-        ]
-        changes = _changes([ids for _, ids in answers])
-        lines += [_errors(name, batch, ids, (true, metric)) | changes for batch, ids in answers]
     return lines
 
 
@@ -155,62 +124,3 @@ def _line(data: Data, kernel: dict[str, Any], paths: tuple[str, str]) -> Row:
         "wrong": int(wrong.sum()),
         "wrong without --exact": int((unproved.ids != true).sum()),
     }
-
-
-def _nearest_by_product(data: Data) -> Ids:
-    """Return the rows of greatest inner product with each query, in float64."""
-    rows = data.rows.astype(np.float64).T
-    ids = np.empty((len(data.queries), K), np.int64)
-    for q, query in enumerate(data.queries.astype(np.float64)):
-        products = query @ rows
-        few = np.argpartition(-products, K)[:K]
-        ids[q] = few[np.argsort(-products[few])]
-    return ids
-
-
-def _indexes(rows: NDArray[np.float32]) -> dict[str, Any]:
-    """Return the flat indexes of faiss by name, filled."""
-    d = rows.shape[1]
-    indexes = {
-        "faiss IndexFlatIP": faiss.IndexFlatIP(d),
-        "faiss IndexFlatL2": faiss.IndexFlatL2(d),
-        "faiss IndexFlatL2Panorama": faiss.IndexFlatL2Panorama(d, PANORAMA_LEVELS),
-    }
-    for index in indexes.values():
-        index.add(rows)
-    return indexes
-
-
-def _searched(index: Any, queries: NDArray[np.float32], batch: int) -> Ids:
-    """Return what an index finds in batches of so many queries."""
-    parts = [index.search(queries[at : at + batch], K)[1] for at in range(0, len(queries), batch)]
-    return np.concatenate(parts)
-
-
-def _errors(name: str, batch: int, ids: Ids, truths: tuple[Ids, Ids]) -> Row:
-    """Return for how many queries the first id, and the set of the ten first, are not those of each
-    truth."""
-    line: Row = {"index": name, "queries per batch": batch}
-    for metric, true in zip(("cosine", "its own metric"), truths, strict=True):
-        line[f"first wrong, {metric}"] = _differing([ids[:, :1], true[:, :1]])
-        line[f"ten first wrong, {metric}"] = _differing([ids, true])
-    return line
-
-
-def _changes(answers: list[Ids]) -> Row:
-    """Return for how many queries the first id, and the set of the ten first, depend on the size of
-    the batch."""
-    return {
-        CHANGES[0]: _differing([ids[:, :1] for ids in answers]),
-        CHANGES[1]: _differing(answers),
-    }
-
-
-def _differing(answers: list[Ids]) -> int:
-    """Return for how many queries the answers are not all the same set."""
-    first, *others = (np.sort(ids, axis=1) for ids in answers)
-    return (
-        int(np.any([(first != other).any(axis=1) for other in others], axis=0).sum())
-        if others
-        else 0
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.jobs import api
 from mercore.stores.errors import InputError
 from mercore.stores.rows import open_rows
 
@@ -37,6 +38,15 @@ def write_jittered(base: str, out: Path, rows: int, *, seed: int = 0) -> None:
         raise InputError(
             f"{out} has the suffix {out.suffix!r}: expected .bvecs or .npy. Fix: name such a file."
         )
+
+
+def ingest_jittered(base: str, store: Path, rows: int) -> None:
+    """Make a vector store of jittered rows."""
+    suffix = "bvecs" if open_rows(base).dtype.itemsize == 1 else "npy"
+    file = store.with_name(f"{store.name}.{suffix}")
+    write_jittered(base, file, rows)
+    api.ingest(file, store)
+    file.unlink()
 
 
 def _jittered(

@@ -1,11 +1,9 @@
 """The scanner beside its peers: one run, interleaved, medians, the same rows and threads; and the
 machine's limits."""
 
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,9 @@ from mercore.pipeline.encode import encoder_of
 from mercore.pipeline.encoders.aska import Aska
 from mercore.pipeline.scanners.sparse import QueryGroup, SparseScanner, float32_weights
 from mercore.pipeline.search.scan import OpenCodes, scan_codes
-from mercore.pipeline.topk import TopK, merge
+from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore, open_code_store
+from mercore.stores.part_store.page_cache import chunk_files, forget
 from mercore.stores.rows import open_rows
 from tests.benchmarks.measurements import scan_numba
 from tests.benchmarks.measurements.timing import REPEATS, interleaved
@@ -33,7 +32,6 @@ PAPER_ROWS = 79_000_000  # of Davis, Balzer & Soatto 2014
 OURS, READ = "mercore", "only reading the bytes"
 INDEX_PQ, FAST_SCAN = "faiss IndexPQ, M = 8", "faiss IndexPQFastScan, 16 × 4 bits"
 SCIPY = "scipy CSR × dense, scores only"
-PASSES = 8  # of a scan that is over before two threads are awake
 SPARSE_ROWS = 200_000  # scipy writes all scores, and there would be 64 × 10⁷ of them
 
 
@@ -55,14 +53,13 @@ class Contest:
         self.one = encoder.scanner(self.queries[:1]).groups
         self.table = self.encoder.table(self.queries[:BATCH])
         self.plain_groups = [QueryGroup(slice(0, BATCH), self.table, alpha=8, int8=False)]
-        self.pool = ThreadPoolExecutor(2)
         self.exact, self.fast = faiss_indexes(self.n)
         self.points = np.random.default_rng(1).random((2 * BATCH, 64), dtype=np.float32)
         self.plain_one = [QueryGroup(slice(0, 1), self.table[:, :1], alpha=8, int8=False)]
 
-    def ours(self, groups: list[QueryGroup], *, threads: int = 1, passes: int = 1) -> TopK:
+    def ours(self, groups: list[QueryGroup]) -> TopK:
         """Scan the resident codes, selection and exact rescoring included."""
-        return scan_resident(self.columns, groups, threads, self.pool, passes=passes)
+        return scan_resident(self.columns, groups)
 
 
 def load(store: CodeStore, names: Sequence[str]) -> Columns:
@@ -74,33 +71,12 @@ def load(store: CodeStore, names: Sequence[str]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def scan_resident(
-    columns: Columns,
-    groups: list[QueryGroup],
-    threads: int,
-    pool: ThreadPoolExecutor,
-    *,
-    passes: int = 1,
-) -> TopK:
-    """Scan columns in memory ``passes`` times; each thread takes a contiguous share of the rows.
-
-    Columns with a residual are ranked by distance.
-    """
+def scan_resident(columns: Columns, groups: list[QueryGroup]) -> TopK:
+    """Scan columns in memory; those with a residual are ranked by distance."""
     metric = "distance" if "residual" in columns else "product"
-    n, nq = len(columns["atoms"]), groups[-1].queries.stop
-    edges = [n * share // threads // 8 * 8 for share in range(threads)] + [n]
-
-    def work(share: int) -> TopK:
-        first, last = edges[share], edges[share + 1]
-        for _ in range(passes):
-            best = TopK(nq, K, np.float32)
-            share_columns = {name: values[first:last] for name, values in columns.items()}
-            SparseScanner(groups, metric=metric).scan(share_columns, first, best)
-        return best
-
-    if threads == 1:
-        return work(0)
-    return merge(list(pool.map(work, range(threads))))
+    best = TopK(groups[-1].queries.stop, K, np.float32)
+    SparseScanner(groups, metric=metric).scan(columns, 0, best)
+    return best
 
 
 def faiss_indexes(n: int) -> tuple[faiss.IndexPQ, faiss.IndexPQFastScan]:
@@ -124,7 +100,7 @@ def one(contest: Contest) -> list[Row]:
     tasks: dict[str, Callable[[], object]] = {
         OURS: lambda: contest.ours(contest.one),
         f"{OURS}, float32 loop": lambda: contest.ours(contest.plain_one),
-        f"{OURS}, by distance": lambda: scan_resident(by_distance, contest.one, 1, contest.pool),
+        f"{OURS}, by distance": lambda: scan_resident(by_distance, contest.one),
         INDEX_PQ: lambda: contest.exact.search(contest.points[:1], K),
         READ: lambda: [scan_numba.read(_words(values)) for values in contest.columns.values()],
     }
@@ -154,9 +130,7 @@ def batches(contest: Contest) -> list[Row]:
             contest.encoder.scanner(contest.queries[:BATCH]).groups
         ),
         (f"{OURS}, float32 loop", BATCH): lambda: contest.ours(contest.plain_groups),
-        (f"{OURS}, by distance", BATCH): lambda: scan_resident(
-            by_distance, contest.groups, 1, contest.pool
-        ),
+        (f"{OURS}, by distance", BATCH): lambda: scan_resident(by_distance, contest.groups),
         (INDEX_PQ, BATCH): lambda: contest.exact.search(contest.points[:BATCH], K),
         (FAST_SCAN, BATCH): lambda: contest.fast.search(contest.points[:BATCH], K),
         (FAST_SCAN, 2 * BATCH): lambda: contest.fast.search(contest.points, K),
@@ -177,78 +151,10 @@ def batches(contest: Contest) -> list[Row]:
     ]
 
 
-def rescored(contest: Contest) -> list[Row]:
-    """Return how many rows a query the filter's bound could not rule out, at two sizes of the
-    store."""
-    rows = []
-    for n in sorted({min(1_000_000, contest.n), contest.n}):
-        columns = {name: values[:n] for name, values in contest.columns.items()}
-        single, batch = (
-            scan_resident(columns, groups, 1, contest.pool).rescored
-            for groups in (contest.one, contest.groups)
-        )
-        rows.append(
-            {
-                "rows": n,
-                "one query": int(single),
-                f"batch of {BATCH}, per query": int(batch) // BATCH,
-            }
-        )
-    return rows
-
-
-def threads(contest: Contest) -> list[Row]:
-    """Return how two threads compare with one, beside what the machine gives two processes."""
-    two_processes = _two_processes(contest)
-    rows = []
-    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
-        tasks = {
-            str(count): partial(contest.ours, groups, threads=count, passes=PASSES)
-            for count in (1, 2)
-        }
-        seconds = interleaved(tasks)
-        rows.append(
-            {
-                "work": name,
-                "two threads, × one": seconds["1"] / seconds["2"],
-                "two processes, × one": two_processes[name],
-            }
-        )
-    return rows
-
-
-def _two_processes(contest: Contest) -> dict[str, float]:
-    """Return the throughput of two forked processes that scan at once, against one."""
-    gains = {}
-    for name, groups in (("one query", contest.one), (f"batch of {BATCH}", contest.groups)):
-        contest.ours(groups)
-        ratios = []
-        for _ in range(REPEATS):
-            alone, together = _forked(contest, groups, 1), _forked(contest, groups, 2)
-            ratios.append(2 * alone / together)
-        gains[name] = statistics.median(ratios)
-    return gains
-
-
-def _forked(contest: Contest, groups: list[QueryGroup], processes: int) -> float:
-    """Return the seconds in which ``processes`` children each scan all columns PASSES times."""
-    began = time.perf_counter()
-    children = []
-    for _ in range(processes):
-        child = os.fork()
-        if child == 0:
-            contest.ours(groups, passes=PASSES)
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        os.waitpid(child, 0)
-    return time.perf_counter() - began
-
-
 def streaming(contest: Contest) -> list[Row]:
     """Return GB/s of a scan from disk, the page cache dropped before each, beside reading the same
     files."""
-    files = list(_files(contest.store))
+    files = chunk_files(contest.store.store, range(contest.store.parts))
     size = sum(path.stat().st_size for path in files)
     tasks: dict[str, Callable[[], object]] = {
         "readinto": lambda: _read_files(files, scan_numba.nothing),
@@ -266,7 +172,7 @@ def streaming(contest: Contest) -> list[Row]:
     cold: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(REPEATS):
         for name, task in tasks.items():
-            _drop(files)
+            forget(files)
             began = time.perf_counter()
             task()
             cold[name].append(time.perf_counter() - began)
@@ -279,22 +185,6 @@ def streaming(contest: Contest) -> list[Row]:
         }
         for name in tasks
     ]
-
-
-def _files(store: CodeStore) -> Iterator[Path]:
-    for receipt in store.receipts:
-        for column in store.store.layout.columns:  # the residuals too, for a search checks them
-            yield Path(
-                str(store.store.chunk_file(store.store.layout.column(column["name"]), receipt.part))
-            )
-
-
-def _drop(files: list[Path]) -> None:
-    """Take files out of the page cache."""
-    for path in files:
-        handle = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(handle)
 
 
 def _read_files(files: list[Path], use: Callable[[NDArray[np.uint8]], object]) -> None:

@@ -112,7 +112,8 @@ def _section(
     """Return the paragraphs of a section."""
     labelled = len(record.processors) > 1
     parts = [f"## {section.title}", section.text]
-    parts += _other_runs(measured, record, labelled=labelled)
+    always = section.measure is None  # the commit has the benchmark
+    parts += _other_runs(measured, record, labelled=labelled, always=always)
     if section.plot is not None:
         parts.append(f"![{section.plot.caption}]({_picture(path, section)})")
     titles = [table.title for each in measured.values() for table in each.tables if table.shown]
@@ -127,13 +128,15 @@ def _section(
     return parts
 
 
-def _other_runs(measured: Mapping[str, Measured], record: Record, *, labelled: bool) -> list[str]:
+def _other_runs(
+    measured: Mapping[str, Measured], record: Record, *, labelled: bool, always: bool
+) -> list[str]:
     """Return a line per processor whose run of this section is not the one in the header."""
     lines = []
     for name, label in record.labels.items():
         run = measured[label].run if label in measured else record.usual_run(name)
         usual = record.usual_run(name)
-        if run != usual:
+        if run != usual or (always and label in measured):
             where = f"On processor {label}: m" if labelled else "M"
             changed = f", {run['versions']}" if run["versions"] != usual["versions"] else ""
             lines.append(

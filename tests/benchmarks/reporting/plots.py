@@ -70,13 +70,7 @@ def _picture(count: int, draw: "Callable[[int, Axes], None]") -> bytes:
         height = rows * PANEL_INCHES[1] + lines * LEGEND_INCHES
         figure.set_size_inches(columns * PANEL_INCHES[0], height)
         if len(labels) > 1:
-            figure.legend(
-                handles,
-                labels,
-                loc="outside lower center",
-                ncols=abreast,
-                frameon=False,
-            )
+            figure.legend(handles, labels, loc="outside lower center", ncols=abreast, frameon=False)
         data = BytesIO()
         figure.savefig(data, format="svg", metadata={"Date": None})
     return data.getvalue()

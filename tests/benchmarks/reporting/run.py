@@ -43,12 +43,13 @@ def produce(report: Report[Setup], setup: Setup, only: Sequence[str], path: Path
     click.BadParameter
         If there is no such section.
     """
-    names = [section.name for section in report.sections]
+    names = [section.name for section in report.chosen(())]
     if unknown := set(only) - set(names):
         raise click.BadParameter(f"{', '.join(sorted(unknown))}: expected one of {names}")
     conditions = run_conditions(sys.argv[1:])
     for section in report.chosen(only):
         click.echo(f"{section.name}: {section.title}", err=True)
+        assert section.measure is not None
         tables = section.measure(setup)
         if not tables:
             click.echo(f"{section.name}: left out, its data are not named", err=True)

@@ -43,12 +43,15 @@ class Plot(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Section(Generic[Setup]):
-    """One measurement: its name for ``--only``, its text, and the function that measures it."""
+    """One measurement: its name for ``--only``, its text, and the function that measures it.
+
+    Without that function the section keeps the figures that were recorded.
+    """
 
     name: str
     title: str
     text: str
-    measure: Callable[[Setup], Sequence[Table]]
+    measure: Callable[[Setup], Sequence[Table]] | None = None
     plot: Plot | None = None
 
 
@@ -61,8 +64,9 @@ class Report(Generic[Setup]):
     sections: Sequence[Section[Setup]]
 
     def chosen(self, only: Sequence[str]) -> list[Section[Setup]]:
-        """Return the named sections, or all if none is named."""
-        return [section for section in self.sections if not only or section.name in only]
+        """Return the named sections, or all if none is named, of those that can be measured."""
+        chosen = [each for each in self.sections if not only or each.name in only]
+        return [section for section in chosen if section.measure is not None]
 
 
 def timed_table(title: str, rows: Sequence[Row], *keys: str, fixed: Sequence[str] = ()) -> Table:
