@@ -161,6 +161,7 @@ def test_where_nothing_can_be_written_code_is_made_each_time(made: Path) -> None
     assert run(made, full=True) == (111, 1)
 
 
+@pytest.mark.slow
 def test_code_that_two_processes_made_is_not_mixed_up(made: Path) -> None:
     """Two functions of one name, made in two processes, serve a third one side by side."""
     (made / "loops.py").write_text(FAMILY)
@@ -192,6 +193,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
     tmp_path: Path,
 ) -> None:

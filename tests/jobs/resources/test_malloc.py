@@ -34,6 +34,7 @@ def faults(**environment: str) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library is left as it is")
 def test_pages_are_asked_for_once() -> None:
     assert faults(NUMPY_MADVISE_HUGEPAGE="0") < 100
