@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.pq_numba import (
     NARROW,
+    PANEL,
     ROOM,
     WIDE,
     quantise,
@@ -19,8 +20,7 @@ from mercore.pipeline.scanners.pq_numba import (
     scan_one_by_words,
 )
 from mercore.pipeline.scanners.pq_one_numba import CODES, pays, scan_one_filtered
-from mercore.pipeline.scanners.sparse import panels
-from mercore.pipeline.simd.aligned import aligned
+from mercore.pipeline.simd.aligned import aligned, in_panels
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
 
@@ -178,7 +178,7 @@ class PqBatch(Group):
     def __init__(self, queries: slice, tables: Float32) -> None:
         super().__init__(queries, tables)
         self.count = tables.shape[2]
-        self.table = panels(tables.reshape(-1, self.count))
+        self.table = in_panels(tables.reshape(-1, self.count), PANEL)
 
     def quantised(self, inverses: Float64) -> Quantised:
         """Return the table as uint8[M · 256 · 64], or [M · 256 · 32] for at most 32 queries."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.scanner import Pairs, chosen, joined
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.collect import PairBudget, too_many

@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
-from mercore.pipeline.scanners.bounds.layout import PairBuffer
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS, PairBuffer
 from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
 from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
-FEW_ROWS = 64  # rows that fill lists, and that a query may always keep
 SCANNED_ROWS = 1 << 11  # rows bounded before the k-th bounds are raised
 ROOM = 8  # the buffer holds one in 8 pairs of a block
 ROUNDING = 5e-6  # error of a float32 bound: nine operations on values below 8, each off by 2⁻²⁴

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
-from mercore.pipeline.scanners.bounds.byte_bounds import FEW_ROWS, SCANNED_ROWS
+from mercore.pipeline.scanners.bounds.byte_bounds import SCANNED_ROWS
 from mercore.pipeline.scanners.bounds.grid_numba import (
     BIAS,
     FINE,
@@ -28,6 +28,7 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     list_near,
 )
 from mercore.pipeline.scanners.bounds.grid_one_numba import CODES, LookUps, list_near_one, pays
+from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.bounds.queries import pack_queries
 from mercore.pipeline.scanners.dense import float32_rows, take
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
