@@ -229,7 +229,8 @@ def _locked(file: int) -> bool:
 class _Stopwatch(event.Listener):
     """The time that this process compiles, or waits for compiled code; logged once it is long.
 
-    Functions whose code is ``kept`` on disk have one stopwatch, and others another.
+    Functions whose code is ``kept`` on disk have one stopwatch, and custom kernels another. Those
+    of numba itself have none: they are compiled while one of ours is.
     """
 
     def __init__(self, notice: str, *, kept: bool) -> None:
@@ -266,8 +267,9 @@ class _Stopwatch(event.Listener):
             self._spent += time.monotonic() - self._began
 
     def _times(self, compiling: Any) -> bool:
-        cache = getattr(compiling.data["dispatcher"], "_cache", None)
-        return isinstance(cache, JitCache) is self._kept
+        dispatcher = compiling.data["dispatcher"]
+        numbas = dispatcher.py_func.__module__.startswith("numba.")
+        return not numbas and isinstance(dispatcher._cache, JitCache) is self._kept
 
     def _log(self) -> None:
         self._logged = True

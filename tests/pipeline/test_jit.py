@@ -214,6 +214,22 @@ def test_a_command_says_once_that_it_compiles_and_nothing_when_all_is_on_disk(
     assert not list((tmp_path / "cache").rglob("*.lock"))
 
 
+TOLD = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+from mercore.stores import jit_cache
+jit_cache.MOMENT = 0
+from made.loops import total
+total(1)
+"""
+
+
+@pytest.mark.slow
+def test_what_numba_compiles_for_a_loop_is_no_custom_kernel(made: Path) -> None:
+    (made / "loops.py").write_text(LOOPS.replace("raised(x) + STEP", "max(raised(x), STEP)"))
+    assert start(made, code=TOLD).stderr == "compiling loops for this processor, once\n"
+
+
 @pytest.mark.slow
 def test_a_command_says_that_it_compiles_a_custom_kernel_for_itself_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
