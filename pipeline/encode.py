@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from mercore.pipeline.compiling.first_use import before_encoding
 from mercore.pipeline.encoders import Encoder, EncoderSpec, encoder_spec
 from mercore.pipeline.encoders.encoder import MAX_BLOCK_ROWS
-from mercore.pipeline.first_use import before_encoding
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.linear_map import MappedVectors
 from mercore.stores.codes import CodeSpec, CodeStore

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.simd.aligned import aligned
 from mercore.pipeline.simd.selection import greatest_of, least_of, where_attains, where_greater
 from mercore.pipeline.simd.vectors import FLOAT32, load_float32, multiply_add, splat_float32

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.elementary_numba import exponential, log2_vector
 from mercore.pipeline.kernels.panels import Panels
 from mercore.pipeline.kernels.terms_numba import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.blocks_numba import VECTOR
 from mercore.pipeline.kernels.terms_numba import with_terms
 from mercore.pipeline.simd.vectors import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.kernels.elementary_numba import log2_vector
 from mercore.pipeline.simd.vectors import (
     add,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.pq_numba import ENTRIES, limit_of
 from mercore.pipeline.simd.lookups import (
     ROW_OF_BYTE,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.sparse_layout import GROUP, ROUNDED, TINY
 from mercore.pipeline.scanners.sparse_numba import PANEL, half_square, widened
 from mercore.pipeline.simd.bytes import LANES, half_pair_products, pair_products, sum_eight_rows

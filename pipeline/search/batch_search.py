@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mercore.pipeline.compiling.first_use import before_scanning
 from mercore.pipeline.encode import encoder_of, spec_of
-from mercore.pipeline.first_use import before_scanning
 from mercore.pipeline.kernels import CustomKernel, Kernel, kernel_from_spec
 from mercore.pipeline.parallel import in_order
 from mercore.pipeline.search.executor import Executor, QueryBatch

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
+from mercore.pipeline.compiling.first_use import before_choosing_bound
 from mercore.pipeline.encoders.bounds.bin_bound import BinBoundSpec, grouping
 from mercore.pipeline.encoders.bounds.bin_groups import learn_groups, near_pairs
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec, Projected, landmark_scores
@@ -20,7 +21,6 @@ from mercore.pipeline.encoders.bounds.sample import (
     sample_shares,
 )
 from mercore.pipeline.encoders.encoder import EncoderSpec, Model, draw_rows
-from mercore.pipeline.first_use import before_choosing_bound
 from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
 from mercore.pipeline.search.costs import Search, by_bounds

@@ -6,7 +6,7 @@ The rows hold float32 values, so each product of two of them is an exact float64
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 Values = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 from mercore.pipeline.scanners.bounds.byte_sums_numba import V, narrow_sums, wide_sums
 from mercore.pipeline.scanners.bounds.layout import CHUNK_ROWS, LANES, PANEL, ROOM
 from mercore.pipeline.simd.dots import at_least, load_dots, splat_word

@@ -84,7 +84,7 @@ def _compile_beside(function: Callable[..., Any], rehearsal: str, **options: obj
 
     The process ends with this one: it reads a pipe whose other end this one holds.
     """
-    from mercore.pipeline.jit import is_kept
+    from mercore.pipeline.compiling.jit import is_kept
 
     if (
         multiprocessing.parent_process() is not None
@@ -96,7 +96,7 @@ def _compile_beside(function: Callable[..., Any], rehearsal: str, **options: obj
         sys.executable,
         "-P",
         "-m",
-        "mercore.pipeline.rehearsal",
+        "mercore.pipeline.compiling.rehearsal",
         rehearsal,
         json.dumps(options),
     ]

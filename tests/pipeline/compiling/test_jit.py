@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 LOOPS = """
 from made.helpers import STEP, raised
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 @jit
 def total(x):
@@ -26,7 +26,7 @@ def total(x):
 """
 HELPERS = """
 from made import far
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 STEP = 10
 
@@ -35,7 +35,7 @@ def raised(x):
     return x + far.MORE
 """
 FAMILY = """
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 def adding(step):
     @jit
@@ -270,7 +270,7 @@ def test_machine_code_that_others_can_write_is_not_used(made: Path) -> None:
 
 
 CHOICE = """
-from mercore.pipeline.jit import jit
+from mercore.pipeline.compiling.jit import jit
 
 @jit(constants=("double",))
 def inner(x, double):
@@ -304,7 +304,7 @@ def test_branches_on_constants_are_not_compiled(made: Path) -> None:
 def test_a_rehearsal_leaves_machine_code(
     tmp_path: Path, name: str, options: str, function: str
 ) -> None:
-    command = [sys.executable, "-m", "mercore.pipeline.rehearsal", name, options]
+    command = [sys.executable, "-m", "mercore.pipeline.compiling.rehearsal", name, options]
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE
@@ -316,7 +316,7 @@ def test_a_rehearsal_leaves_machine_code(
 
 
 def test_all_functions_are_compiled_so() -> None:
-    folder = Path(__file__).parents[2]
+    folder = Path(__file__).parents[3]
     sources = [
         path
         for package in ("stores", "pipeline", "jobs")
