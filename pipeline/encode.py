@@ -29,6 +29,7 @@ from mercore.stores.vectors import (
     blocks,
     dropped_name,
 )
+from mercore.stores.wording import command, option
 
 MIN_PART_ROWS, MAX_PART_ROWS = 1 << 12, 1 << 20
 
@@ -132,7 +133,7 @@ def lay_out(
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:
         raise InputError(
             f"part_rows is out of range: found {part_rows}, expected 1 to {MAX_PART_ROWS}. Fix: "
-            "leave --part-rows out."
+            f"leave {option('part_rows')} out."
         )
     check_domain(vectors, kernel)
     columns = encoder.columns(compressor)
@@ -167,7 +168,7 @@ def check_domain(vectors: Vectors, kernel: Kernel) -> None:
     for what, count in counts.items():
         if count and not _accepts(kernel, samples[what]):
             fix = (
-                "mercore ingest --drop-zero-rows"
+                command("ingest", drop_zero_rows=True)
                 if what == "all-zero"
                 else "clean the source and ingest it again"
             )

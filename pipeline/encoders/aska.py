@@ -21,8 +21,8 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
+    declared,
     draw_rows,
-    option,
     read_rows,
     shrunk,
 )
@@ -30,6 +30,7 @@ from mercore.pipeline.kernels import Kernel
 from mercore.pipeline.simd.aligned import CACHE_LINE, aligned
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.sparse import SparseScanner
@@ -53,15 +54,15 @@ class Dictionary(EncoderSpec):
     ``product``.
     """
 
-    n_atoms: int = field(default=Default(8192), metadata=option("atoms", "Dictionary size m."))
+    n_atoms: int = field(default=Default(8192), metadata=declared("atoms", "Dictionary size m."))
     n_nonzero_coefs: int = field(
-        default=Default(8), metadata=option("sparsity", "Non-zeros per row, α.")
+        default=Default(8), metadata=declared("sparsity", "Non-zeros per row, α.")
     )
     pursuit: str = field(
         default="ormp",
         metadata={
             ABSENT: "omp",
-            **option(
+            **declared(
                 "pursuit",
                 "Choice of the next atom: ormp takes the one that leaves the smallest residual, "
                 "omp the one "
@@ -72,7 +73,7 @@ class Dictionary(EncoderSpec):
     )
     weights: str = field(
         default="int8",
-        metadata=option("weights", "int8 (with a scale per row), float16 or float32."),
+        metadata=declared("weights", "int8 (with a scale per row), float16 or float32."),
     )
     metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
 
@@ -105,19 +106,19 @@ class Dictionary(EncoderSpec):
             )
             raise InputError(
                 f"atoms is out of range: found {self.n_atoms}, expected 1 to {limit}. Fix: "
-                f"--atoms {min(1024, rows)}"
+                f"{setting(atoms=min(1024, rows))}"
             )
         most = min(self.n_atoms, MAX_NONZERO_COEFS)
-        check_range("sparsity", self.n_nonzero_coefs, (1, most), f"--sparsity {min(8, most)}")
+        check_range("sparsity", self.n_nonzero_coefs, (1, most), setting(sparsity=min(8, most)))
         if self.weights not in WEIGHTS:
             raise InputError(
                 f"unknown weights: found {self.weights!r}, expected one of "
-                f"{', '.join(WEIGHTS)}. Fix: --weights int8"
+                f"{', '.join(WEIGHTS)}. Fix: {setting(weights='int8')}"
             )
         if self.pursuit not in PURSUITS:
             raise InputError(
                 f"unknown pursuit: found {self.pursuit!r}, expected one of "
-                f"{', '.join(PURSUITS)}. Fix: --pursuit ormp"
+                f"{', '.join(PURSUITS)}. Fix: {setting(pursuit='ormp')}"
             )
         check_choice("metric", self.metric, METRICS)
         check_random_state(self.random_state)

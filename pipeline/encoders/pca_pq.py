@@ -31,6 +31,7 @@ from mercore.pipeline.encoders.pq import (
     RowQuantizer,
 )
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import setting
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -67,7 +68,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         self.check_metric(kernel)
-        most = f"--components {min(64, vectors.dims)}"
+        most = setting(components=min(64, vectors.dims))
         check_range(
             "components", self.n_components, (1, vectors.dims), most, why=", the dimensions"
         )

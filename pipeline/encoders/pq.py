@@ -37,8 +37,8 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
+    declared,
     draw_rows,
-    option,
     read_rows,
 )
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
@@ -47,6 +47,7 @@ from mercore.pipeline.kernels.sums import Cosine
 from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.bounds.grid import GridBounds
@@ -57,7 +58,7 @@ MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
 FEWEST = 64  # components of codes whose size is chosen
-SUBQUANTIZERS = option(
+SUBQUANTIZERS = declared(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
 
@@ -80,7 +81,7 @@ class Quantizer(EncoderSpec):
         default="bounds",
         metadata={
             ABSENT: "none",
-            **option(
+            **declared(
                 "proof",
                 "Whether codes carry the numbers that an exact search needs.",
                 choices=PROOFS,
@@ -120,7 +121,7 @@ class Quantizer(EncoderSpec):
         InputError
             If a parameter is out of its range.
         """
-        works = f"--subquantizers {greatest_divisor(width)}"
+        works = setting(subquantizers=greatest_divisor(width))
         check_range(
             "subquantizers", self.n_subquantizers, (1, min(width, MAX_SUBQUANTIZERS)), works
         )
@@ -130,11 +131,13 @@ class Quantizer(EncoderSpec):
                 f"{width} coordinates. "
                 f"Fix: {fix}."
             )
-        check_range("training rows", self.n_training, (1, 1 << 24), "leave --training-rows out.")
+        check_range(
+            "training rows", self.n_training, (1, 1 << 24), f"leave {option('training_rows')} out."
+        )
         check_choice("metric", self.metric, METRICS)
         check_choice("proof", self.proof, PROOFS)
         if self.proves:
-            check_range("coordinates", width, (1, MOST_BYTES), "--proof none")
+            check_range("coordinates", width, (1, MOST_BYTES), setting(proof="none"))
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
@@ -197,7 +200,7 @@ class ComponentQuantizer(Quantizer):
     n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
     preprocessing: str = field(
         default="balanced",
-        metadata=option(
+        metadata=declared(
             "preprocessing",
             "Map of the coordinates before they are quantised.",
             choices=PREPROCESSING,
@@ -215,7 +218,7 @@ class ComponentQuantizer(Quantizer):
     def check_component_quantizer(self) -> None:
         """Refuse sub-quantizers that do not divide the components, and unknown words."""
         whole = self.n_components - self.n_components % max(1, self.n_subquantizers)
-        self.check_quantizer(self.n_components, fix=f"--components {whole}")
+        self.check_quantizer(self.n_components, fix=setting(components=whole))
         check_choice("preprocessing", self.preprocessing, PREPROCESSING)
 
     def size_fits(self, dims: int) -> bool:
@@ -268,13 +271,13 @@ class RowQuantizer(Quantizer):
             raise InputError(
                 f"encoder {self.name} ranks rows by their Euclidean distance: found kernel "
                 f"{kernel.name}, expected one of "
-                f"{served}. Fix: --encoder kpca-pq"
+                f"{served}. Fix: {setting(encoder='kpca-pq')}"
             )
         if self.metric in METRICS and self.metric not in kernel.raw_metrics:
             ranked = kernel.raw_metrics[0]
             raise InputError(
                 f"kernel {kernel.name} is a function of the {ranked}: found metric {self.metric}. "
-                f"Fix: --metric {ranked}"
+                f"Fix: {setting(metric=ranked)}"
             )
 
 
@@ -299,7 +302,9 @@ class PqSpec(RowQuantizer):
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range, and kernels that no metric of the rows ranks like."""
         self.check_metric(kernel)
-        self.check_quantizer(vectors.dims, fix=f"--subquantizers {greatest_divisor(vectors.dims)}")
+        self.check_quantizer(
+            vectors.dims, fix=setting(subquantizers=greatest_divisor(vectors.dims))
+        )
 
     def fit(self, vectors: "Vectors", kernel: Kernel) -> dict[str, NDArray[Any]]:
         """Return the codebooks, and what proofs need."""

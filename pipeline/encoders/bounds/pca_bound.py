@@ -31,6 +31,7 @@ from mercore.pipeline.encoders.encoder import (
 from mercore.pipeline.encoders.kpca import COMPONENTS, random_rotation
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.errors import InputError
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.pipeline.scanners.bounds.byte_bounds import BoundScanner
@@ -84,14 +85,16 @@ class PcaBoundSpec(EncoderSpec):
         if kernel.normalised:
             raise InputError(
                 f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. "
-                "Fix: --encoder kpca-bound"
+                f"Fix: {setting(encoder='kpca-bound')}"
             )
         super().check_kernel(kernel)
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range; components beyond the dimensions are zero."""
-        check_range("components", self.n_components, (1, MAX_COMPONENTS), "--components 64")
-        check_range("training rows", self.n_training, (1, 1 << 20), "leave --training-rows out.")
+        check_range("components", self.n_components, (1, MAX_COMPONENTS), setting(components=64))
+        check_range(
+            "training rows", self.n_training, (1, 1 << 20), f"leave {option('training_rows')} out."
+        )
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:

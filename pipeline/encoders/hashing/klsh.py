@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import Default, check_range, option, shrunk
+from mercore.pipeline.encoders.encoder import Default, check_range, declared, shrunk
 from mercore.pipeline.encoders.hashing.signs import BITS, Hyperplanes
 from mercore.pipeline.encoders.kpca import LANDMARKS, gram_matrix, principal_components
 from mercore.pipeline.kernels import Kernel
+from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
@@ -33,11 +34,11 @@ class Whitened(Hyperplanes):
     n_bits: int = field(default=300, metadata=BITS)
     n_subset: int = field(
         default=Default(30),
-        metadata=option("subset", "Landmarks t that a hyperplane is the sum of."),
+        metadata=declared("subset", "Landmarks t that a hyperplane is the sum of."),
     )
     rank: int = field(
         default=ALL,
-        metadata=option(
+        metadata=declared(
             "rank", "Components r of the landmarks that are kept.", shown_default="all"
         ),
     )
@@ -57,9 +58,11 @@ class Whitened(Hyperplanes):
         self.check_landmark_count(vectors.rows)
         why = ", the landmarks"
         limits = (1, self.n_landmarks)
-        check_range("subset", self.n_subset, limits, f"--subset {min(30, limits[1])}", why=why)
+        check_range("subset", self.n_subset, limits, setting(subset=min(30, limits[1])), why=why)
         limits = (ALL, self.n_landmarks)
-        check_range("rank", self.rank, limits, "leave --rank out.", why=f"{why}; 0 keeps all")
+        check_range(
+            "rank", self.rank, limits, f"leave {option('rank')} out.", why=f"{why}; 0 keeps all"
+        )
 
     def size_fits(self, dims: int) -> bool:
         """Return whether there are as many landmarks as the subset and the rank need."""
