@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.encoders.bounds.by_distance import of_features
 from mercore.pipeline.encoders.bounds.kpca_bound import LEAST_EIGENVALUE, projection_slack
-from mercore.pipeline.encoders.bounds.points import KernelSpace
-from mercore.pipeline.encoders.bounds.proof import Proof, SimilarityOf, grid_of, proof_columns
+from mercore.pipeline.encoders.bounds.points import KernelEmbedding
+from mercore.pipeline.encoders.bounds.proof import ErrorBounds, SimilarityOf, grid_of, proof_columns
 from mercore.pipeline.encoders.codebooks import CENTROIDS
 from mercore.pipeline.encoders.encoder import CodeColumn, Default, Memory, Model
 from mercore.pipeline.encoders.kpca import (
@@ -77,11 +77,11 @@ class KpcaPqSpec(Landmarks, ComponentQuantizer):
         """Return the cell, e and R."""
         return proof_columns("float16", "residual")
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of kernel PCA's coordinates, and what a distance says about a score."""
         slack = float(model["slack"][0])
-        space = KernelSpace(kernel, model["landmarks"], model["projection"], slack)
-        proof = Proof(space=space, kind="float16", model=model)
+        space = KernelEmbedding(kernel, model["landmarks"], model["projection"], slack)
+        proof = ErrorBounds(space=space, kind="float16", model=model)
         return proof, lambda _: of_features(kernel)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:

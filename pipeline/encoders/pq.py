@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32, Float64
 from mercore.pipeline.encoders.bounds.by_distance import of_rows
-from mercore.pipeline.encoders.bounds.points import KernelSpace, RowSpace
+from mercore.pipeline.encoders.bounds.points import KernelEmbedding, RowEmbedding
 from mercore.pipeline.encoders.bounds.proof import (
     BLOCK_ROWS,
     SAMPLE_ROWS,
-    Proof,
+    ErrorBounds,
     SimilarityOf,
     grid_of,
     learn_proof,
@@ -50,7 +50,7 @@ from mercore.stores.spec import ABSENT
 from mercore.stores.wording import option, setting
 
 if TYPE_CHECKING:
-    from mercore.pipeline.scanners.bounds.grid import GridBounds
+    from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
     from mercore.pipeline.scanners.pq import PqScanner
     from mercore.stores.vectors import Vectors
 
@@ -179,7 +179,7 @@ class Quantizer(EncoderSpec):
         vectors: "Vectors",
         kernel: Kernel,
         codebooks: Float32,
-        proof: Proof,
+        proof: ErrorBounds,
         similarity: SimilarityOf,
     ) -> dict[str, NDArray[Any]]:
         """Return the model arrays of proofs, learned from a sample of the vectors."""
@@ -188,7 +188,7 @@ class Quantizer(EncoderSpec):
         rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))
         ranking = kernel.ranking
         scores = sample_scores(ranking, ranking.prepare(rows))
-        of_space = kernel if isinstance(proof.space, KernelSpace) else None
+        of_space = kernel if isinstance(proof.space, KernelEmbedding) else None
         return learn_proof(proof, codebooks, Sample(rows, scores), similarity, of_space)
 
 
@@ -328,10 +328,10 @@ class PqSpec(RowQuantizer):
         """Return the cell and e, and for products the norm."""
         return proof_columns("float32", "norm" if self.metric == "product" else "none")
 
-    def _proof(self, kernel: Kernel, model: Model) -> tuple[Proof, SimilarityOf]:
+    def _proof(self, kernel: Kernel, model: Model) -> tuple[ErrorBounds, SimilarityOf]:
         """Return the proof of prepared rows, and what a distance says about a score."""
         form = "norm" if self.metric == "product" else "none"
-        proof = Proof(space=RowSpace(kernel, form), kind="float32", model=model)
+        proof = ErrorBounds(space=RowEmbedding(kernel, form), kind="float32", model=model)
         return proof, lambda points: of_rows(kernel, points.apart if form == "norm" else None)
 
     def memory(self, dims: int, rows: int = 0) -> Memory:
@@ -367,9 +367,9 @@ class Pq(BoundEncoder):
         self.metric = spec.metric
         self.raw = raw
         self.codebooks = codebooks.reshape(spec.n_subquantizers, CENTROIDS, -1)
-        self.proof: Proof | None = None
+        self.proof: ErrorBounds | None = None
 
-    def proving(self, proof: Proof, similarity: SimilarityOf) -> Self:
+    def proving(self, proof: ErrorBounds, similarity: SimilarityOf) -> Self:
         """Return this encoder, whose codes then carry the numbers of a proof."""
         self.proof, self._similarity = proof, similarity
         return self
@@ -400,7 +400,7 @@ class Pq(BoundEncoder):
 
         return PqScanner(self.tables(queries))
 
-    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "GridBounds":
+    def bound_scanner(self, queries: NDArray[Any], beta: float = 1.0) -> "PqBoundScanner":
         """Return the scanner of queries that bounds their scores."""
         assert self.proof is not None
         points = self.proof.space(queries, label="query")

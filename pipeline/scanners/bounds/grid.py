@@ -45,7 +45,7 @@ SPREAD = 1.2  # cells whose limit exceeds the median by this factor take all row
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 
 
-class Boxes(NamedTuple):
+class ErrorCells(NamedTuple):
     """The cells as boxes, float64[256] each: the greatest e, the least and the greatest R.
 
     The cell of the rows outside of all boxes has no limit: its greatest e is ∞.
@@ -146,7 +146,7 @@ class Limits(NamedTuple):
     tables: tuple[LookUps, ...] = ()
 
 
-class GridBounds:
+class PqBoundScanner:
     """The scanner of upper bounds by product-quantisation codes; see the module.
 
     Parameters
@@ -161,7 +161,12 @@ class GridBounds:
     names: tuple[str, ...] = ("code", "cell", "numbers")
 
     def __init__(
-        self, queries: GridQueries, grid: Grid, boxes: Boxes, similarity: ScoreByDistance, form: str
+        self,
+        queries: GridQueries,
+        grid: Grid,
+        boxes: ErrorCells,
+        similarity: ScoreByDistance,
+        form: str,
     ) -> None:
         self.nq = len(queries.points)
         self.similarity, self._queries, self._boxes = similarity, queries, boxes

@@ -23,7 +23,7 @@ from mercore.pipeline.encoders.kpca_pq import KpcaPqSpec
 from mercore.pipeline.encoders.pq import PREPROCESSING, Pq, PqSpec, greatest_divisor, prepared_rows
 from mercore.pipeline.encoders.pq_numba import assign, lay_out_codebooks
 from mercore.pipeline.kernels import KINDS, Kernel, make_kernel
-from mercore.pipeline.scanners.bounds.grid import GridBounds
+from mercore.pipeline.scanners.bounds.grid import PqBoundScanner
 from mercore.stores.errors import InputError
 from mercore.stores.rows import SourceVectors
 from mercore.stores.vectors import Vectors
@@ -300,7 +300,7 @@ def test_components_that_are_zero_cost_a_proof_nothing(preprocessing: str) -> No
     assert 0 < model["slack"][0] < 1e-7
     bounds = spec.encoder(CHI2, model).bound_scanner(rows[:5])
     columns = quantizer(spec, rows, CHI2).encode(rows)
-    assert isinstance(bounds, GridBounds)
+    assert isinstance(bounds, PqBoundScanner)
     scores = CHI2.exact(CHI2.prepare(rows), np.ascontiguousarray(CHI2.prepare(rows[:5]).T))
     np.testing.assert_allclose(bounds.bounds(columns), scores, atol=0.02)
 
