@@ -15,21 +15,21 @@ from contextlib import suppress
 from typing import Any
 
 from mercore.pipeline.encoders import EncoderSpec
-from mercore.pipeline.encoders.aska import Dictionary
+from mercore.pipeline.encoders.aska import AskaParams
 from mercore.pipeline.encoders.bounds.kpca_bound import KpcaBoundSpec
 from mercore.pipeline.encoders.bounds.pca_bound import PcaBoundSpec
-from mercore.pipeline.encoders.pq import Quantizer
+from mercore.pipeline.encoders.pq import PqParams
 
 
 def before_encoding(spec: EncoderSpec) -> None:
     """Compile, in a second process, the functions that encoding needs after fitting."""
-    if isinstance(spec, Dictionary):
+    if isinstance(spec, AskaParams):
         from mercore.pipeline.encoders.pursuit_numba import pursue
 
         _compile_beside(
             pursue, "pursuit", recursive=spec.pursuit == "ormp", int8=spec.weights == "int8"
         )
-    elif isinstance(spec, Quantizer):
+    elif isinstance(spec, PqParams):
         from mercore.pipeline.encoders.pq_numba import assign
 
         _compile_beside(assign, "assignment")
@@ -48,13 +48,13 @@ def before_scanning(spec: EncoderSpec, nq: int) -> None:
     """Compile, in a second process, the filters for ``nq`` queries; one query compiles fast."""
     if nq == 1:
         return
-    if isinstance(spec, Dictionary) and spec.weights == "int8":
+    if isinstance(spec, AskaParams) and spec.weights == "int8":
         from mercore.pipeline.scanners import sparse_filter_numba, sparse_layout
 
         nq = _alike(nq, sparse_layout.GROUP)
         options = {"alpha": spec.n_nonzero_coefs, "residuals": spec.metric == "distance"}
         _compile_beside(sparse_filter_numba.scan_filtered, "sparse", nq=nq, **options)
-    elif isinstance(spec, Quantizer):
+    elif isinstance(spec, PqParams):
         from mercore.pipeline.scanners import pq, pq_numba
 
         nq = _alike(nq, pq.GROUP)

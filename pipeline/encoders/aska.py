@@ -45,7 +45,7 @@ RESIDUAL_TOLERANCE = 1e-6  # of residual²: float32 correlations tell no less fr
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dictionary(EncoderSpec):
+class AskaParams(EncoderSpec):
     """The parameters of matching pursuit: m atoms drawn with a seed, α non-zeros per row.
 
     The pursuit ``omp`` takes the atom most correlated with the residual, ``ormp`` the one that
@@ -151,7 +151,7 @@ class Dictionary(EncoderSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskaSpec(Dictionary):
+class AskaSpec(AskaParams):
     """Rows as α of m exemplars, in the feature space of the kernel itself."""
 
     name: str = "aska"
@@ -199,7 +199,7 @@ class Aska(Encoder):
     dictionary : dtype[m, d], raw rows of the vector store
     """
 
-    def __init__(self, spec: Dictionary, kernel: Kernel, dictionary: NDArray[Any]) -> None:
+    def __init__(self, spec: AskaParams, kernel: Kernel, dictionary: NDArray[Any]) -> None:
         self.spec = spec
         self.block_rows = BLOCK_ROWS
         self.kernel = kernel

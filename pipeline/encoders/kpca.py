@@ -88,7 +88,7 @@ class LandmarkSpec(EncoderSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Landmarks(LandmarkSpec):
+class KpcaParams(LandmarkSpec):
     """The parameters of kernel PCA: M landmarks, and E components."""
 
     n_components: int = field(default=Default(64), metadata=COMPONENTS)
@@ -136,7 +136,7 @@ class Landmarks(LandmarkSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaSpec(Landmarks):
+class KpcaSpec(KpcaParams):
     """Rows as their E float32 coordinates, with the norm of the rest."""
 
     name: str = "kpca"

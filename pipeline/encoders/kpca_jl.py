@@ -22,7 +22,7 @@ from mercore.pipeline.encoders.encoder import (
     check_range,
     declared,
 )
-from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, Landmarks
+from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, KpcaParams
 from mercore.pipeline.kernels import Kernel
 from mercore.stores.wording import setting
 
@@ -34,7 +34,7 @@ MAX_PROJECTIONS = 1 << 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaJlSpec(Landmarks):
+class KpcaJlSpec(KpcaParams):
     """Rows as b float32 numbers P x̃, P Gaussian with variance 1 / b.
 
     The metric ``distance`` ranks by −‖P x̃ − P ỹ‖², which such projections preserve, and

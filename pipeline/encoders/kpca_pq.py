@@ -15,11 +15,11 @@ from mercore.pipeline.encoders.encoder import CodeColumn, Default, Memory, Model
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
     Embedding,
-    Landmarks,
+    KpcaParams,
     gram_matrix,
     in_blocks,
 )
-from mercore.pipeline.encoders.pq import ComponentQuantizer, Pq, Quantizer
+from mercore.pipeline.encoders.pq import ComponentQuantizer, Pq, PqParams
 from mercore.pipeline.kernels import Kernel
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaPqSpec(Landmarks, ComponentQuantizer):
+class KpcaPqSpec(KpcaParams, ComponentQuantizer):
     """Product quantisation of KPCA's coordinates, plain, rotated or permuted."""
 
     name: str = "kpca-pq"
@@ -36,7 +36,7 @@ class KpcaPqSpec(Landmarks, ComponentQuantizer):
 
     description = "A code holds D bytes: the coordinates of kernel PCA, product-quantised."
     source = "Bourrier et al. 2015, §4.2"
-    size = Quantizer.size
+    size = PqParams.size
 
     def within(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit: components are a multiple of sub-quantizers."""

@@ -27,7 +27,7 @@ from mercore.pipeline.encoders.pq import (
     SUBQUANTIZERS,
     ComponentQuantizer,
     Pq,
-    Quantizer,
+    PqParams,
     RowQuantizer,
 )
 from mercore.pipeline.kernels import Kernel
@@ -55,7 +55,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
 
     description = "A code holds D bytes: the row's principal components, product-quantised."
     source = "Jégou, Douze & Schmid 2011; PCA as by faiss"
-    size = Quantizer.size
+    size = PqParams.size
 
     def within(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""

@@ -64,7 +64,7 @@ SUBQUANTIZERS = declared(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantizer(EncoderSpec):
+class PqParams(EncoderSpec):
     """The parameters of product quantisers: D sub-quantizers of 256 centroids.
 
     The metric ``distance`` ranks by −‖x̃ − q(ỹ)‖² and ``product`` by ⟨x̃, q(ỹ)⟩; the codes are the
@@ -193,7 +193,7 @@ class Quantizer(EncoderSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComponentQuantizer(Quantizer):
+class ComponentQuantizer(PqParams):
     """The parameters of product quantisers of E components, which have an order."""
 
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
@@ -254,7 +254,7 @@ class ComponentQuantizer(Quantizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowQuantizer(Quantizer):
+class RowQuantizer(PqParams):
     """The parameters of product quantisers in the space of prepared rows."""
 
     needs = "a kernel that ranks as distances or products of prepared rows do"
@@ -360,7 +360,7 @@ class Pq(BoundEncoder):
     """
 
     def __init__(
-        self, embed: Embed, codebooks: Float32, spec: Quantizer, *, raw: bool = False
+        self, embed: Embed, codebooks: Float32, spec: PqParams, *, raw: bool = False
     ) -> None:
         self.embed = embed
         self.block_rows = spec.block_rows

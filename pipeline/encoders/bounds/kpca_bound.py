@@ -23,7 +23,7 @@ from mercore.pipeline.encoders.encoder import (
 from mercore.pipeline.encoders.kpca import (
     COMPONENTS,
     MAX_LANDMARKS,
-    Landmarks,
+    KpcaParams,
     gram_matrix,
     principal_components,
     random_rotation,
@@ -45,7 +45,7 @@ BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class KpcaBoundSpec(Landmarks):
+class KpcaBoundSpec(KpcaParams):
     """Rows as E coordinates, one byte each, and five numbers for an upper bound."""
 
     name: str = "kpca-bound"

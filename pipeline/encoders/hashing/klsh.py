@@ -24,7 +24,7 @@ ALL = 0  # rank: as many components as there are
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whitened(Hyperplanes):
+class WhitenedParams(Hyperplanes):
     """Hyperplanes w = K^{-1/2} e_S, where e_S marks t of p landmarks that are drawn per bit.
 
     With a rank r, K is replaced by its best approximation of that rank (Jiang et al., §4.2).
@@ -101,7 +101,7 @@ class Whitened(Hyperplanes):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KlshSpec(Whitened):
+class KlshSpec(WhitenedParams):
     """Hyperplanes through the mean of the landmarks: their Gram matrix is doubly centred."""
 
     name: str = "klsh"
@@ -113,7 +113,7 @@ class KlshSpec(Whitened):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NystromLshSpec(Whitened):
+class NystromLshSpec(WhitenedParams):
     """Hyperplanes of the Nyström approximation: the Gram matrix as it is (Jiang et al., §3)."""
 
     name: str = "nystrom-lsh"
