@@ -127,7 +127,7 @@ def lay_out(
         If a parameter is out of range, or ingest counted rows outside the kernel's domain.
     """
     encoder.check_kernel(kernel)
-    encoder = encoder.within(vectors.rows, vectors.dims)
+    encoder = encoder.with_defaults_for(vectors.rows, vectors.dims)
     encoder.check(vectors, kernel)
     before_encoding(encoder)
     if part_rows is not None and not 1 <= part_rows <= MAX_PART_ROWS:

@@ -84,11 +84,13 @@ class AskaParams(EncoderSpec):
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         atoms = shrunk(self.n_atoms, rows)
         sparsity = shrunk(self.n_nonzero_coefs, atoms)
-        return replace(super().within(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity)
+        return replace(
+            super().with_defaults_for(rows, dims), n_atoms=atoms, n_nonzero_coefs=sparsity
+        )
 
     def check_dictionary(self, rows: int) -> None:
         """Refuse parameters that ``rows`` vectors or the code's format cannot take.

@@ -208,7 +208,7 @@ class EncoderSpec(ABC):
             f"encoder {self.name} needs {self.needs}: found kernel {kernel.name}. Fix: {fix}"
         )
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit ``rows`` rows of ``dims`` numbers.
 
         Fields that were given stay as they are.

@@ -59,6 +59,6 @@ def equal_bytes(
             f"{setting(bytes=least)}"
         )
     sizes = range(kind.size.most, 0, -1)
-    specs = (kind.of_size(value, given).within(rows, dims) for value in sizes)
+    specs = (kind.of_size(value, given).with_defaults_for(rows, dims) for value in sizes)
     fitting = (spec for spec in specs if spec.size_fits(dims) and code_bytes(spec) <= budget)
     return next(fitting, smallest)  # if no size is possible, the check of the smallest one says why

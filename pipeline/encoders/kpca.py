@@ -50,9 +50,9 @@ class LandmarkSpec(EncoderSpec):
         """Rows that are best encoded at once."""
         return rows_of_block(self.n_landmarks)
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_landmarks=shrunk(spec.n_landmarks, rows))
 
     def check_landmark_count(self, rows: int) -> None:
@@ -93,9 +93,9 @@ class KpcaParams(LandmarkSpec):
 
     n_components: int = field(default=Default(64), metadata=COMPONENTS)
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_components=shrunk(spec.n_components, spec.n_landmarks))
 
     def check_landmarks(self, rows: int) -> None:

@@ -38,9 +38,9 @@ class KpcaPqSpec(KpcaParams, ComponentQuantizer):
     source = "Bourrier et al. 2015, §4.2"
     size = PqParams.size
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit: components are a multiple of sub-quantizers."""
-        return super().within(rows, dims).divided()
+        return super().with_defaults_for(rows, dims).divided()
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
         """Refuse parameters out of range."""

@@ -57,7 +57,7 @@ class PcaPqSpec(RowQuantizer, ComponentQuantizer):
     source = "Jégou, Douze & Schmid 2011; PCA as by faiss"
     size = PqParams.size
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_components=shrunk(self.n_components, dims)).divided()
 

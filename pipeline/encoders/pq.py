@@ -295,7 +295,7 @@ class PqSpec(RowQuantizer):
     description = "A code holds D bytes: the row itself, product-quantised as by faiss."
     source = "Jégou, Douze & Schmid 2011"
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_subquantizers=self.divide(dims))
 

@@ -79,7 +79,7 @@ class BinBoundSpec(EncoderSpec):
         """Rows that are best encoded at once."""
         return BLOCK_ROWS
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
         return replace(self, n_groups=shrunk(self.n_groups, dims))
 

@@ -46,9 +46,9 @@ class WhitenedParams(Hyperplanes):
     centred: ClassVar[bool]
     """Whether the landmarks are centred in feature space."""
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit: a subset of all landmarks gives equal bits."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         p = spec.n_landmarks
         return replace(spec, n_subset=shrunk(spec.n_subset, p // 2 if spec.n_subset >= p else p))
 

@@ -44,9 +44,9 @@ class RmmhSpec(Hyperplanes):
         """Make the penalty a float: 2 and 2.0 are the same spec."""
         object.__setattr__(self, "penalty", float(self.penalty))
 
-    def within(self, rows: int, dims: int) -> Self:
+    def with_defaults_for(self, rows: int, dims: int) -> Self:
         """Return the spec with defaults that fit (see the EncoderSpec contract)."""
-        spec = super().within(rows, dims)
+        spec = super().with_defaults_for(rows, dims)
         return replace(spec, n_samples=shrunk(spec.n_samples, spec.n_landmarks // 2 * 2))
 
     def check(self, vectors: "Vectors", kernel: Kernel) -> None:
