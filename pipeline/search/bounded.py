@@ -49,7 +49,7 @@ class Bounded:
         self._claims = pairs_of(np.empty((self.nq, 0), np.int64))
         self._claimed_kth = np.full(self.nq, np.float32(-np.inf))
 
-    def seed_by_bounds(self) -> None:
+    def score_initial_topk_by_bounds(self) -> None:
         """Score the rows of greatest bounds in a sample from all over the store."""
         most = max(FEW_PARTS, self.scorer.vectors.parts // READ_SHARE)
         parts, first_rows = seed_parts(self.codes.parts, self._part_rows, self.codes.rows, most)
@@ -65,13 +65,13 @@ class Bounded:
         self._remember(rows, queries)
         self._first_share = FIRST_SHARE
 
-    def seed(self, lists: NDArray[np.int64]) -> None:
+    def score_initial_topk(self, lists: NDArray[np.int64]) -> None:
         """Score the given rows of each query, int64[nq, R], no row twice, −1 for none."""
         rows, queries = pairs_of(lists)
         self.scored.add(queries, rows, self.batch.scores(rows, queries))
         self._remember(rows, queries)
 
-    def trust(self, lists: NDArray[np.int64], kth: Float32) -> None:
+    def accept_thresholds(self, lists: NDArray[np.int64], kth: Float32) -> None:
         """Take claimed k-th scores as thresholds until the claimed rows are scored.
 
         So the rows are fetched once. A query whose claim proves too high is given up at the end.
