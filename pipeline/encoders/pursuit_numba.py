@@ -298,7 +298,7 @@ def orthogonalise(
 
 
 @jit(inline="always")
-def take(
+def add_direction(
     start: Singles,
     gram: Singles,
     support: Places,
@@ -417,7 +417,7 @@ def pursue(
         if apart >= DEPENDENT:
             support[own + count], atoms[row, count] = atom * size, atom
             ahead = atom * size
-            left[turn] -= take(
+            left[turn] -= add_direction(
                 start,
                 gram,
                 support,

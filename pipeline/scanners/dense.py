@@ -44,7 +44,7 @@ class DenseScanner:
             cold = bool(np.isneginf(best.kth).any())
             stop = start + (min(few, self.rows) if cold else self.rows)
             block = float32_rows(values[start:stop])
-            take(self.scores(block), first + start, best)
+            insert_scores(self.scores(block), first + start, best)
             start = stop
 
     def scores(self, rows: Float32) -> Float32:
@@ -79,7 +79,7 @@ def one_by_one(rows: Float32, points: Float32) -> Float32:
     return np.ascontiguousarray(out[:, :n].T)
 
 
-def take(scores: Float32, first: int, top_k: TopK) -> None:
+def insert_scores(scores: Float32, first: int, top_k: TopK) -> None:
     """Insert the scores [n, nq] of rows ``first``… that may be among the k best."""
     kth = top_k.kth.astype(np.float32)
     # an equal score enters only where the list has a later row, or is not full

@@ -1,7 +1,7 @@
 """Jitted functions that scan binary codes of whole 64-bit words and keep the k best rows.
 
 Rows pass in tiles. The first step lists the pairs within the k-th distance as it was before the
-tile, eight at a time; ``take`` then counts their distances again and inserts them.
+tile, eight at a time; ``insert_listed`` then counts their distances again and inserts them.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ def batch_scan(count: int) -> Callable[..., None]:
                     words, fixed, np.uint64(start), np.uint64(stop), group, limits, rows, hits
                 )
                 near = words, rows[:n_listed], hits
-                take(
+                insert_listed(
                     near,
                     group,
                     EIGHT,
@@ -146,7 +146,7 @@ def one_scan(count: int) -> Callable[..., None]:
                     (np.uint64(1) << (np.uint64(stop) - whole)) - np.uint64(1),
                 )
                 n_listed += np.uint64(1)
-            take(
+            insert_listed(
                 (words, rows[:n_listed], hits),
                 query[:count],
                 1,
@@ -232,7 +232,7 @@ def set_limits(
 
 
 @jit
-def take(
+def insert_listed(
     near: tuple[Words, Words, Words],
     queries: Words,
     lanes: int,

@@ -19,7 +19,7 @@ from mercore.pipeline.scanners.pq_numba import (
     scan_one,
     scan_one_by_words,
 )
-from mercore.pipeline.scanners.pq_one_numba import CODES, pays, scan_one_filtered
+from mercore.pipeline.scanners.pq_one_numba import CODES, beats_plain_scan, scan_one_filtered
 from mercore.pipeline.simd.aligned import aligned, in_panels
 from mercore.pipeline.topk import TopK
 from mercore.stores.errors import InputError, ShapeError
@@ -218,7 +218,7 @@ class PqBatch(Group):
 
 def filters_one(n_codes: int) -> bool:
     """Return whether filtering the codes for one query beats plain scoring on this processor."""
-    return n_codes % CODES == 0 and pays()
+    return n_codes % CODES == 0 and beats_plain_scan()
 
 
 def ceilings(tables: Float32) -> Float64:

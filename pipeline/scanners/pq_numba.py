@@ -212,15 +212,15 @@ def reaching_of(fixed: int) -> Any:
         M = np.uint64(fixed if fixed else width)
         if wide:
             vectors, lanes = (load_64_bytes(limits, 0), zero_64_bytes()), np.uint64(WIDE)
-            return listed(codes, M, start, stop, table, vectors, lanes, rows, bits, at)
+            return list_hits(codes, M, start, stop, table, vectors, lanes, rows, bits, at)
         half_vectors, half_lanes = (load_32_bytes(limits, 0), zero_32_bytes()), np.uint64(NARROW)
-        return listed(codes, M, start, stop, table, half_vectors, half_lanes, rows, bits, at)
+        return list_hits(codes, M, start, stop, table, half_vectors, half_lanes, rows, bits, at)
 
     return reaching
 
 
 @jit(inline="always")
-def listed(
+def list_hits(
     codes: Any,
     M: Any,
     start: int,

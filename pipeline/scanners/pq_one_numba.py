@@ -27,7 +27,7 @@ ORDER, ORDER_OF_TWO = np.array(ROW_OF_BYTE), np.array(ROW_OF_BYTE_OF_TWO)
 
 
 @jit
-def pays() -> bool:
+def beats_plain_scan() -> bool:
     """Return whether this filter is faster than plain scoring on this processor."""
     return bool(bytes_are_looked_up())
 

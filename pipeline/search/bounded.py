@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
-from mercore.pipeline.scanners.scanner import Pairs, chosen, joined
+from mercore.pipeline.scanners.scanner import Pairs, joined, select_pairs
 from mercore.pipeline.search.answers import ExactAnswers, Scored
 from mercore.pipeline.search.collect import PairBudget, too_many
 from mercore.pipeline.search.exact_scorer import ExactScorer
@@ -129,7 +129,9 @@ class Bounded:
         """Score the pairs of a window: the greatest bounds first, then those that still reach."""
         first, end = self._bounds(parts[0])[0], self._bounds(parts[-1])[1]
         known = self._known(pairs, first, end)
-        pairs = joined([self._claimed(first, end), chosen(pairs, ~known) if known.any() else pairs])
+        pairs = joined(
+            [self._claimed(first, end), select_pairs(pairs, ~known) if known.any() else pairs]
+        )
         fetched = np.zeros(end - first, np.bool_)
         fetched[pairs.rows - first] = True
         distinct = np.flatnonzero(fetched)
@@ -148,13 +150,13 @@ class Bounded:
             )
 
         ahead = self._few(pairs, pairs.bounds >= greatest.kth[pairs.queries])
-        score(chosen(pairs, ahead))
+        score(select_pairs(pairs, ahead))
         least = self.scored.least
         left = ~ahead & (pairs.bounds >= least[pairs.queries])
         self.failing |= too_many(
             np.bincount(pairs.queries[left], minlength=self.nq), end - first, self.budget
         )
-        score(chosen(pairs, left & ~self.failing[pairs.queries]))
+        score(select_pairs(pairs, left & ~self.failing[pairs.queries]))
         self.greatest = np.maximum(self.greatest, np.maximum(least, self._claimed_kth))
 
     def _claimed(self, first: int, end: int) -> Pairs:

@@ -93,7 +93,7 @@ def test_log2_of_powers_of_two_is_exact_and_of_infinity_1024() -> None:
 def cross(terms: str, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[Any]:
     out = np.full((len(X), len(Y)), np.nan, X.dtype)
     with as_the_machine_does():
-        pair_sums_numba.cross(
+        pair_sums_numba.sum_terms(
             getattr(terms_numba, terms), X, np.ascontiguousarray(Y.T), X.dtype.type(TINY), out
         )
     return out

@@ -127,7 +127,7 @@ class InnerProduct(RawKernel):
         from mercore.pipeline.kernels.raw import products_numba
 
         out = np.empty((X.shape[0], YT.shape[1]))
-        products_numba.cross(np.ascontiguousarray(X), np.ascontiguousarray(YT.T), out)
+        products_numba.multiply_rows(np.ascontiguousarray(X), np.ascontiguousarray(YT.T), out)
         return out
 
     def exact_pairs(

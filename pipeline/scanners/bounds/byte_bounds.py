@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from mercore.pipeline.arrays import Float32
 from mercore.pipeline.scanners.bounds.layout import FEW_ROWS, PairBuffer
 from mercore.pipeline.scanners.bounds.queries import bound_block, bound_hits, pack_queries
-from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, take
+from mercore.pipeline.scanners.dense import BLOCK_BYTES, MOST_ROWS, float32_rows, insert_scores
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
@@ -65,7 +65,9 @@ class BoundScanner:
         while start < len(codes):
             if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + min(few, self.rows)
-                take(self.bounds(codes[start:stop], terms[start:stop]), first + start, best)
+                insert_scores(
+                    self.bounds(codes[start:stop], terms[start:stop]), first + start, best
+                )
             else:
                 stop = start + SCANNED_ROWS
                 pairs = self._reaching(

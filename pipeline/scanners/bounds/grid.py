@@ -27,10 +27,15 @@ from mercore.pipeline.scanners.bounds.grid_numba import (
     Tests,
     list_near,
 )
-from mercore.pipeline.scanners.bounds.grid_one_numba import CODES, LookUps, list_near_one, pays
+from mercore.pipeline.scanners.bounds.grid_one_numba import (
+    CODES,
+    LookUps,
+    beats_decoding,
+    list_near_one,
+)
 from mercore.pipeline.scanners.bounds.layout import FEW_ROWS
 from mercore.pipeline.scanners.bounds.queries import pack_queries
-from mercore.pipeline.scanners.dense import float32_rows, take
+from mercore.pipeline.scanners.dense import float32_rows, insert_scores
 from mercore.pipeline.scanners.scanner import GiveUp, Pairs, joined
 from mercore.pipeline.topk import TopK
 
@@ -174,7 +179,7 @@ class PqBoundScanner:
         self._books = _in_units(grid.books)
         self._points = _packed(queries, grid.step)
         self._squares = np.square(queries.points, dtype=np.int64).sum(axis=1)
-        one_by_one = self.nq <= FEW and len(grid.books) % CODES == 0 and pays()
+        one_by_one = self.nq <= FEW and len(grid.books) % CODES == 0 and beats_decoding()
         self._look_ups = _look_ups(grid.books, queries) if one_by_one else None
         self._limits = lru_cache(2)(self._limits_of)
 
@@ -184,7 +189,7 @@ class PqBoundScanner:
         while start < rows:
             if np.isneginf(best.kth).any():  # lists that are not full take all pairs
                 stop = start + few
-                take(self.bounds(_rows(columns, start, stop)), first + start, best)
+                insert_scores(self.bounds(_rows(columns, start, stop)), first + start, best)
             else:
                 stop = start + SCANNED_ROWS
                 least = best.kth.astype(np.float32)

@@ -48,7 +48,7 @@ class LookUps(NamedTuple):
 
 
 @jit
-def pays() -> bool:
+def beats_decoding() -> bool:
     """Return whether these look-ups are faster than decoding, on this processor."""
     return bool(bytes_are_looked_up())
 
