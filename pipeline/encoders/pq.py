@@ -44,7 +44,7 @@ from mercore.pipeline.encoders.encoder import (
 from mercore.pipeline.encoders.kpca import COMPONENTS, Embed, random_rotation
 from mercore.pipeline.kernels import KINDS, Kernel
 from mercore.pipeline.kernels.sums import Cosine
-from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.spec import ABSENT
 from mercore.stores.wording import option, setting
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
-FEWEST = 64  # components of codes whose size is chosen
+MIN_COMPONENTS = 64  # components of codes whose size is chosen
 SUBQUANTIZERS = declared(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
@@ -137,7 +137,7 @@ class PqParams(EncoderSpec):
         check_choice("metric", self.metric, METRICS)
         check_choice("proof", self.proof, PROOFS)
         if self.proves:
-            check_range("coordinates", width, (1, MOST_BYTES), setting(proof="none"))
+            check_range("coordinates", width, (1, MAX_ROW_BYTES), setting(proof="none"))
         check_random_state(self.random_state)
 
     def code_columns(self) -> list[CodeColumn]:
@@ -231,7 +231,7 @@ class ComponentQuantizer(PqParams):
         spec = super().of_size(value, given)
         if "n_components" in given:
             return spec
-        return replace(spec, n_components=Default(-(-FEWEST // value) * value))
+        return replace(spec, n_components=Default(-(-MIN_COMPONENTS // value) * value))
 
     def preprocess(self, components: Float64, rng: np.random.Generator) -> Float64:
         """Return the components [M, E] as they are, permuted, or rotated.

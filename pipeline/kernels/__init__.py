@@ -47,7 +47,7 @@ KERNELS = tuple(KINDS)
 UNIT_KERNELS = tuple(name for name, kind in KINDS.items() if kind.normalised)
 ALIASES = {alias: name for name, kind in KINDS.items() for alias in kind.aliases}
 MEDIAN = "median"  # in place of γ: 1 / the median squared distance of a sample of the rows
-LEAST, MOST = 1e-30, 1e30  # range of gamma and s: beyond it float32 blocks over- or underflow
+MIN_PARAMETER, MAX_PARAMETER = 1e-30, 1e30  # of γ and s: beyond, float32 blocks over- or underflow
 
 
 def make_kernel(
@@ -65,10 +65,10 @@ def make_kernel(
         If the name is unknown, or a parameter is missing, out of range, or of another kernel.
     """
     for parameter, value in (("gamma", gamma), ("transform", transform)):
-        if value is not None and not LEAST <= value <= MOST:
+        if value is not None and not MIN_PARAMETER <= value <= MAX_PARAMETER:
             raise InputError(
-                f"{parameter} is out of range: found {value}, expected {LEAST:g} to {MOST:g}. Fix: "
-                f"{setting(**{parameter: 1})}"
+                f"{parameter} is out of range: found {value}, expected {MIN_PARAMETER:g} to "
+                f"{MAX_PARAMETER:g}. Fix: {setting(**{parameter: 1})}"
             )
     kernel = _untransformed(name, gamma, custom)
     if transform is None:

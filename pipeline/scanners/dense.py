@@ -14,7 +14,8 @@ from mercore.pipeline.topk_numba import survivors
 
 BLOCK_BYTES = 1 << 20  # scores per block: they are compared while they are in L2
 FEW = 6  # up to 6 points are scored faster one by one than together
-MOST_ROWS, FIRST_ROWS = 1 << 14, 1 << 8  # rows per block; rows of the first, which sets k-th scores
+MAX_BLOCK_ROWS = 1 << 14
+FIRST_ROWS = 1 << 8  # rows of the first block, which sets k-th scores
 
 
 class DenseScanner:
@@ -34,7 +35,7 @@ class DenseScanner:
         self.offsets = offsets
         self.points = np.ascontiguousarray(points, np.float32)
         self._columns = pack_products(self.points.T) if len(points) > FEW else None
-        self.rows = max(1, min(MOST_ROWS, BLOCK_BYTES // (4 * len(points))))
+        self.rows = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // (4 * len(points))))
 
     def scan(self, columns: Mapping[str, NDArray[Any]], first: int, best: TopK) -> None:
         """Insert the scores of one part, whose first row is ``first``, into the top-k lists."""

@@ -25,7 +25,7 @@ from mercore.pipeline.simd.bits import (
 from mercore.pipeline.simd.vectors import lowest_bit, prefetch, store
 from mercore.pipeline.topk_numba import insert
 
-MOST_WORDS = 8  # words per code, up to which functions are unrolled
+MAX_UNROLLED_WORDS = 8  # words per code, up to which functions are unrolled
 TILE, FIRST_TILE = 1 << 12, 1 << 8  # rows: 128 KB of 256-bit codes stay in L2 for all queries
 ROWS = 4  # rows compared with eight queries before one branch
 AHEAD = 512  # words that are prefetched

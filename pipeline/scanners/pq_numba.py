@@ -28,7 +28,7 @@ from mercore.pipeline.topk_numba import ZERO, insert
 ENTRIES = 256  # per sub-quantizer
 PANEL = FLOAT32.count  # queries per vector of sums
 WIDE, NARROW = 64, 32  # queries per vector of bytes
-ROOM = 253  # Δ = D / 253: one below 254, the most below 255, for the rounding of ⌊D / Δ⌋
+BYTE_STEPS = 253  # Δ = D / 253: one below 254, the most below 255, for the rounding of ⌊D / Δ⌋
 MARGIN = 1 + 1e-9  # more than float64 can round here
 TILE = 1 << 12  # rows whose hits are rescored together, under older limits
 AHEAD = 1 << 8  # rows whose codes are prefetched

@@ -17,7 +17,7 @@ from mercore.pipeline.topk import TopK
 from mercore.stores.codes import CodeStore
 
 # seeds: 1 row in 64; of small stores more, up to 1 in 8
-SEED_SHARE, SEED_ROWS, MOST_SEEDS = 64, 1 << 14, 8
+SEED_SHARE, SEED_ROWS, MIN_ROWS_PER_SEED = 64, 1 << 14, 8
 # seeds come from 8 parts; from 2 if 8 were over a third of all
 SEED_PARTS, FEW_PARTS, READ_SHARE = 8, 2, 3
 WINDOW_PAIRS = 1 << 26  # pairs (query, row) whose bounds are compared before k-th scores are raised
@@ -204,7 +204,7 @@ def seed_parts(
 ) -> tuple[list[int], int]:
     """Return at most ``most`` parts from all over a store, and the number of seeds from each."""
     count = min(parts, SEED_PARTS, most)
-    each = -(-max(min(SEED_ROWS, rows // MOST_SEEDS), rows // SEED_SHARE, 1) // count)
+    each = -(-max(min(SEED_ROWS, rows // MIN_ROWS_PER_SEED), rows // SEED_SHARE, 1) // count)
     return [number * parts // count for number in range(count)], min(each, part_rows)
 
 

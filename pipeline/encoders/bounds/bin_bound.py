@@ -34,7 +34,7 @@ from mercore.pipeline.encoders.encoder import (
     shrunk,
 )
 from mercore.pipeline.kernels import KINDS, Kernel
-from mercore.pipeline.scanners.bounds.layout import MOST_BYTES
+from mercore.pipeline.scanners.bounds.layout import MAX_ROW_BYTES
 from mercore.stores.errors import InputError
 from mercore.stores.wording import option, setting
 
@@ -93,7 +93,8 @@ class BinBoundSpec(EncoderSpec):
                 f"Fix: {setting(encoder='kpca-bound')}"
             )
         most, why = min(
-            (vectors.dims, ", the bins"), (MOST_BYTES, ", for an int32 holds the sums of no more")
+            (vectors.dims, ", the bins"),
+            (MAX_ROW_BYTES, ", for an int32 holds the sums of no more"),
         )
         check_range("groups", self.n_groups, (1, most), setting(groups=min(64, most)), why=why)
         check_range(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mercore.stores.vectors import Vectors
 
 U = 2.0**-53
-BIAS, MOST = 128, 127  # added to the bytes of a row; the greatest byte of a query
+BIAS, MAX_BYTE = 128, 127  # added to the bytes of a row; the greatest byte of a query
 LEAST_SCALE = 2.0**-100
 MAX_COMPONENTS = 1 << 12
 BLOCK_ROWS = 256
@@ -267,8 +267,8 @@ def _steps(points: Float64) -> tuple[Float64, Float64]:
     """
     largest = np.abs(points).max(axis=1)
     largest = np.where(largest < math.sqrt(LARGEST), largest, 0)
-    step = float32_above(np.maximum(largest / MOST, LEAST_SCALE)).astype(np.float64)
-    return step, np.clip(np.rint(points / step[:, None]), -MOST, MOST)
+    step = float32_above(np.maximum(largest / MAX_BYTE, LEAST_SCALE)).astype(np.float64)
+    return step, np.clip(np.rint(points / step[:, None]), -MAX_BYTE, MAX_BYTE)
 
 
 def _beyond(squared: Float64, own: Float64) -> NDArray[np.bool_]:

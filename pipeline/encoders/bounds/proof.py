@@ -124,11 +124,11 @@ def grid_of(codebooks: Float32) -> dict[str, NDArray[Any]]:
     ``centre`` float64[E] is the middle of the centroids' range, ``step`` float64[1] a 127th of the
     greatest half range, and ``grid`` int8[M · 256, E / M] the nearest points.
     """
-    from mercore.pipeline.scanners.bounds.grid import MOST, Grid
+    from mercore.pipeline.scanners.bounds.grid import MAX_COORDINATE, Grid
 
     books = codebooks.astype(np.float64)
     low, high = books.min(axis=1), books.max(axis=1)
-    step = max(float((high / 2 - low / 2).max()) / MOST, LEAST_STEP)
+    step = max(float((high / 2 - low / 2).max()) / MAX_COORDINATE, LEAST_STEP)
     centre = low / 2 + high / 2
     grid = Grid(centre=centre[:, None], step=step, books=np.empty((0, 0, 0), np.int8))
     return {

@@ -41,11 +41,11 @@ from mercore.pipeline.topk import TopK
 
 BLOCK_ROWS = 1 << 13  # rows per list of pairs
 FEW = 2  # queries that are looked up one by one, at most: three are faster together
-ROOM = 16  # a list has room for one in 16 pairs at first
+PAIRS_PER_SLOT = 16  # a list has room for one in 16 pairs at first
 SAFE = 1 + 1e-9  # more than float64 can round in a limit
-MOST = 127  # the greatest coordinate on the grid
+MAX_COORDINATE = 127  # the greatest coordinate on the grid
 LIMITS = np.iinfo(np.int32)
-FINEST, MOST_OF_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
+FINEST, MAX_BYTE = 254, 255  # steps of a limit; the greatest limit takes all sums
 SPREAD = 1.2  # cells whose limit exceeds the median by this factor take all rows
 FORMS = {"none": NONE, "residual": RESIDUAL, "norm": NORM}
 
@@ -88,13 +88,15 @@ class Grid:
         """Return the nearest points on the grid, int8[n, E]."""
         with np.errstate(over="ignore", invalid="ignore"):
             whole = np.rint((points - self.centre) / self.step)
-        return np.asarray(np.nan_to_num(np.clip(whole, -MOST, MOST)), np.int8)
+        return np.asarray(np.nan_to_num(np.clip(whole, -MAX_COORDINATE, MAX_COORDINATE)), np.int8)
 
     def rest(self, points: Float64, whole: NDArray[np.int8]) -> NDArray[np.int8]:
         """Return what is left of points, in parts of a step, int8[n, E]."""
         with np.errstate(over="ignore", invalid="ignore"):
             left = ((points - self.centre) / self.step - whole) * FINE
-        return np.asarray(np.nan_to_num(np.clip(np.rint(left), -MOST, MOST)), np.int8)
+        return np.asarray(
+            np.nan_to_num(np.clip(np.rint(left), -MAX_COORDINATE, MAX_COORDINATE)), np.int8
+        )
 
     @staticmethod
     def finely(whole: NDArray[np.int8], rest: NDArray[np.int8]) -> Float64:
@@ -244,7 +246,7 @@ class PqBoundScanner:
         limits: Limits,
     ) -> Near:
         """Return the pairs within reach."""
-        room, points = max(1024, len(codes) * self.nq // ROOM), self._points
+        room, points = max(1024, len(codes) * self.nq // PAIRS_PER_SLOT), self._points
         least, tests, tables = limits
         while True:
             near, count = (
@@ -351,8 +353,8 @@ def _with_limits(
     greatest = by_code.max(axis=1, keepdims=True)
     room = np.maximum(greatest.sum() - least.astype(np.int64), 0)  # of a sum below the greatest
     step = max(1, -(-int(min(room.max(), SPREAD * np.median(room))) // FINEST))
-    small = np.minimum((greatest - by_code) // step, MOST_OF_BYTE).astype(np.uint8).reshape(-1)
-    most = np.minimum(room // step, MOST_OF_BYTE).astype(np.uint8)
+    small = np.minimum((greatest - by_code) // step, MAX_BYTE).astype(np.uint8).reshape(-1)
+    most = np.minimum(room // step, MAX_BYTE).astype(np.uint8)
     return LookUps(own, fine, norms, small, most, least)
 
 
