@@ -21,7 +21,7 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
-    declared,
+    declare_option,
     draw_rows,
     read_rows,
     shrunk,
@@ -54,15 +54,17 @@ class AskaParams(EncoderSpec):
     ``product``.
     """
 
-    n_atoms: int = field(default=Default(8192), metadata=declared("atoms", "Dictionary size m."))
+    n_atoms: int = field(
+        default=Default(8192), metadata=declare_option("atoms", "Dictionary size m.")
+    )
     n_nonzero_coefs: int = field(
-        default=Default(8), metadata=declared("sparsity", "Non-zeros per row, α.")
+        default=Default(8), metadata=declare_option("sparsity", "Non-zeros per row, α.")
     )
     pursuit: str = field(
         default="ormp",
         metadata={
             ABSENT: "omp",
-            **declared(
+            **declare_option(
                 "pursuit",
                 "Choice of the next atom: ormp takes the one that leaves the smallest residual, "
                 "omp the one "
@@ -73,7 +75,7 @@ class AskaParams(EncoderSpec):
     )
     weights: str = field(
         default="int8",
-        metadata=declared("weights", "int8 (with a scale per row), float16 or float32."),
+        metadata=declare_option("weights", "int8 (with a scale per row), float16 or float32."),
     )
     metric: str = field(default="product", metadata={ABSENT: "product", **METRIC})
 

@@ -89,20 +89,20 @@ class Size(NamedTuple):
     worth: Fraction = Fraction(1)
 
 
-def declared(
+def declare_option(
     name: str, text: str, *, choices: tuple[str, ...] = (), shown_default: str | None = None
 ) -> dict[str, Any]:
     """Return the metadata that makes a spec's field a command-line option."""
     return {OPTION: Option(name, text, choices, shown_default)}
 
 
-METRIC = declared(
+METRIC = declare_option(
     "metric",
     "Rank by −‖x̃ − ŷ‖² or ⟨x̃, ŷ⟩, where ŷ is the decoded row. With aska, distance ranks rows that "
     "are atoms low.",
     choices=METRICS,
 )
-TRAINING_ROWS = declared("training_rows", "Rows that the codes are learned from.")
+TRAINING_ROWS = declare_option("training_rows", "Rows that the codes are learned from.")
 
 
 class Encoder(ABC):
@@ -155,7 +155,7 @@ class EncoderSpec(ABC):
     name: str = ""
     version: int = 1
     random_state: int = field(
-        default=0, metadata=declared("random_state", "Seed of every random choice.")
+        default=0, metadata=declare_option("random_state", "Seed of every random choice.")
     )
 
     description: ClassVar[str]

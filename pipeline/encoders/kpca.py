@@ -19,7 +19,7 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_random_state,
     check_range,
-    declared,
+    declare_option,
     draw_rows,
     read_rows,
     rows_of_block,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Embed = Callable[..., Float32]  # raw rows to coordinates
 MAX_LANDMARKS = 1 << 15
 LEAST_EIGENVALUE = 1e-6  # K(x, x) = 1: smaller ones drown in the rounding of float32 kernel values
-LANDMARKS = declared("landmarks", "Rows M that kernel PCA learns from.")
-COMPONENTS = declared("components", "Coordinates E of a row in kernel PCA.")
+LANDMARKS = declare_option("landmarks", "Rows M that kernel PCA learns from.")
+COMPONENTS = declare_option("components", "Coordinates E of a row in kernel PCA.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_choice,
     check_range,
-    declared,
+    declare_option,
 )
 from mercore.pipeline.encoders.kpca import COMPONENTS, LANDMARKS, Embedding, KpcaParams
 from mercore.pipeline.kernels import Kernel
@@ -45,7 +45,9 @@ class KpcaJlSpec(KpcaParams):
     version: int = 1
     n_landmarks: int = field(default=Default(8192), metadata=LANDMARKS)
     n_components: int = field(default=Default(128), metadata=COMPONENTS)
-    n_projections: int = field(default=32, metadata=declared("projections", "Numbers of a code."))
+    n_projections: int = field(
+        default=32, metadata=declare_option("projections", "Numbers of a code.")
+    )
     metric: str = field(default="distance", metadata=METRIC)
 
     description = (

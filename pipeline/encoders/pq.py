@@ -37,7 +37,7 @@ from mercore.pipeline.encoders.encoder import (
     check_choice,
     check_random_state,
     check_range,
-    declared,
+    declare_option,
     draw_rows,
     read_rows,
 )
@@ -58,7 +58,7 @@ MAX_SUBQUANTIZERS = 256
 PREPROCESSING = ("balanced", "permutation", "rotation", "none")
 PROOFS = ("bounds", "none")
 MIN_COMPONENTS = 64  # components of codes whose size is chosen
-SUBQUANTIZERS = declared(
+SUBQUANTIZERS = declare_option(
     "subquantizers", "Bytes of a code, D: each is one of 256 centroids of E / D coordinates."
 )
 
@@ -81,7 +81,7 @@ class PqParams(EncoderSpec):
         default="bounds",
         metadata={
             ABSENT: "none",
-            **declared(
+            **declare_option(
                 "proof",
                 "Whether codes carry the numbers that an exact search needs.",
                 choices=PROOFS,
@@ -200,7 +200,7 @@ class ComponentQuantizer(PqParams):
     n_subquantizers: int = field(default=Default(64), metadata=SUBQUANTIZERS)
     preprocessing: str = field(
         default="balanced",
-        metadata=declared(
+        metadata=declare_option(
             "preprocessing",
             "Map of the coordinates before they are quantised.",
             choices=PREPROCESSING,

@@ -28,7 +28,7 @@ from mercore.pipeline.encoders.encoder import (
     Size,
     check_random_state,
     check_range,
-    declared,
+    declare_option,
     draw_rows,
     read_rows,
     shrunk,
@@ -57,7 +57,7 @@ class BinBoundSpec(EncoderSpec):
     version: int = 1
     n_groups: int = field(
         default=Default(64),
-        metadata=declared("groups", "Groups of bins that are added together, one byte each."),
+        metadata=declare_option("groups", "Groups of bins that are added together, one byte each."),
     )
     n_training: int = field(default=8192, metadata=TRAINING_ROWS)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import Default, check_range, declared, shrunk
+from mercore.pipeline.encoders.encoder import Default, check_range, declare_option, shrunk
 from mercore.pipeline.encoders.hashing.signs import BITS, Hyperplanes
 from mercore.pipeline.encoders.kpca import LANDMARKS, gram_matrix, principal_components
 from mercore.pipeline.kernels import Kernel
@@ -34,11 +34,11 @@ class WhitenedParams(Hyperplanes):
     n_bits: int = field(default=300, metadata=BITS)
     n_subset: int = field(
         default=Default(30),
-        metadata=declared("subset", "Landmarks t that a hyperplane is the sum of."),
+        metadata=declare_option("subset", "Landmarks t that a hyperplane is the sum of."),
     )
     rank: int = field(
         default=ALL,
-        metadata=declared(
+        metadata=declare_option(
             "rank", "Components r of the landmarks that are kept.", shown_default="all"
         ),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mercore.pipeline.arrays import Float64
-from mercore.pipeline.encoders.encoder import Default, check_range, declared, shrunk
+from mercore.pipeline.encoders.encoder import Default, check_range, declare_option, shrunk
 from mercore.pipeline.encoders.hashing.signs import Hyperplanes
 from mercore.pipeline.encoders.kpca import gram_matrix
 from mercore.pipeline.kernels import Kernel
@@ -29,10 +29,10 @@ class RmmhSpec(Hyperplanes):
     version: int = 1
     n_samples: int = field(
         default=Default(32),
-        metadata=declared("samples", "Landmarks per bit, half of either label; even."),
+        metadata=declare_option("samples", "Landmarks per bit, half of either label; even."),
     )
     penalty: float = field(
-        default=1.0, metadata=declared("penalty", "C of the support vector machines.")
+        default=1.0, metadata=declare_option("penalty", "C of the support vector machines.")
     )
 
     description = (

@@ -16,7 +16,7 @@ from mercore.pipeline.encoders.encoder import (
     Model,
     Size,
     check_range,
-    declared,
+    declare_option,
 )
 from mercore.pipeline.encoders.kpca import Embedding, LandmarkSpec
 from mercore.pipeline.kernels import Kernel
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mercore.pipeline.scanners.hamming import HammingScanner
 
 MAX_BITS = 1 << 12
-BITS = declared("bits", "Bits of a code, B.")
+BITS = declare_option("bits", "Bits of a code, B.")
 BITS_PER_LOOKUP = Fraction(300, 8)  # Davis et al. 2014, §3.2
 
 
