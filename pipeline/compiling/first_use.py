@@ -75,7 +75,7 @@ def before_bounding(spec: EncoderSpec) -> None:
 
 
 def _alike(nq: int, group: int) -> int:
-    """Return the fewest queries that need the same functions as ``nq``: whole groups are alike."""
+    """Return the fewest queries that need the same functions as ``nq``: full groups are alike."""
     return nq if nq <= group else group + nq % group
 
 

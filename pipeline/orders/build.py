@@ -83,7 +83,7 @@ class OrderBuilder:
     ) -> tuple[Keys, NDArray[np.unsignedinteger]]:
         """Return keys uint64 and rows of the places [start, stop) of an order.
 
-        Only these rows are held in memory. If they are not the whole order, the codes are read a
+        Only these rows are held in memory. If the order has more rows, the codes are read a
         few times to find the keys at its ends.
         """
         whole = start == 0 and stop == self.codes.rows

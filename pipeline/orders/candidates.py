@@ -76,7 +76,7 @@ class _Order:
         return values[: self.store.rows - place * self.store.part_rows]
 
     def places(self, keys: Keys) -> Rows:
-        """Return how many rows have a lesser key, int64[nq]; ``keys`` ascend."""
+        """Return the number of rows with a lesser key, int64[nq]; ``keys`` ascend."""
         size, first_keys = self.store.part_rows, self.store.first_keys[self.order]
         part = np.searchsorted(first_keys, keys, side="left") - 1  # its first key is lesser
         places = np.zeros(len(keys), np.int64)
@@ -104,7 +104,7 @@ def _look_up(order: _Order, keys: Keys, out: NDArray[np.unsignedinteger]) -> Non
 
 
 def _groups(ascending: Rows) -> Iterator[tuple[int, slice]]:
-    """Yield each value of an ascending array, and where it stands."""
+    """Yield each value of an ascending array, and its places."""
     values, starts = np.unique(ascending, return_index=True)
     stops = [*starts[1:].tolist(), len(ascending)]
     for value, start, stop in zip(values.tolist(), starts.tolist(), stops, strict=True):

@@ -67,7 +67,7 @@ class QueryBatch(Protocol):
 
 
 class SingleWorker(Protocol):
-    """One worker of an executor that searches for whole batches of queries."""
+    """One worker of an executor, which searches for complete batches of queries."""
 
     def answer(self, queries: NDArray[Any], k: int, rerank: int | None) -> "TopK":
         """Return the top k of each query, as ``batch_search.answer`` does."""

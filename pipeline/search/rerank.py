@@ -138,7 +138,7 @@ class TopKPrefilter:
 
 
 def float32_slack(prepared: Prepared, dims: int, kth: NDArray[np.floating]) -> Float64:
-    """Return how far the float32 score of one of the k best may be below the k-th float32 score."""
+    """Return the most by which one of the k best is below the k-th score in float32."""
     assert prepared.prefilter is not None
     return 2 * prepared.prefilter.error_at(kth) + prepared.kernel.slack(dims, kth)
 

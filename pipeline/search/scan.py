@@ -111,7 +111,7 @@ class FirstPass(NamedTuple):
 def _first_pass(
     codes: OpenCodes, scanned: tuple[Sequence[int], int | None], k: int
 ) -> FirstPass | None:
-    """Return what to scan first for k of the scanned rows, or None if that does not pay."""
+    """Return the sample to scan first for k rows, or None if a sample costs more than it saves."""
     (parts, rows), store = scanned, codes.store.store
     most = store.layout.part_rows if rows is None else min(rows, store.layout.part_rows)
     every, step = len(parts) * most, max(1, min(len(parts) // FIRST_PARTS, FIRST_PARTS))

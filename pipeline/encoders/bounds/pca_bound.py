@@ -106,7 +106,7 @@ class PcaBoundSpec(EncoderSpec):
         return self.turned(self.learn(vectors, kernel), kernel)
 
     def learn(self, vectors: "Vectors", kernel: Kernel) -> "Principal":
-        """Return what the bounds of at most E components share."""
+        """Return the centre, the axes and the sample that bounds of at most E components share."""
         rng = np.random.default_rng(self.random_state)
         count = min(self.n_training, vectors.rows)
         rows = rng.permutation(read_rows(vectors, draw_rows(rng, vectors.rows, count)))

@@ -91,7 +91,7 @@ class Grid:
         return np.asarray(np.nan_to_num(np.clip(whole, -MAX_COORDINATE, MAX_COORDINATE)), np.int8)
 
     def rest(self, points: Float64, whole: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Return what is left of points, in parts of a step, int8[n, E]."""
+        """Return the distance of points from their grid points, in parts of a step, int8[n, E]."""
         with np.errstate(over="ignore", invalid="ignore"):
             left = ((points - self.centre) / self.step - whole) * FINE
         return np.asarray(
@@ -308,7 +308,7 @@ def _rows(columns: Mapping[str, NDArray[Any]], start: int, stop: int) -> dict[st
 
 
 def _never(counts: NDArray[np.int64], _: int) -> NDArray[np.bool_]:
-    """Return that no query is given up."""
+    """Return the queries that are given up: none, bool[nq]."""
     return np.zeros(len(counts), np.bool_)
 
 
