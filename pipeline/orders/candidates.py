@@ -80,10 +80,10 @@ class _Order:
         size, first_keys = self.store.part_rows, self.store.first_keys[self.order]
         part = np.searchsorted(first_keys, keys, side="left") - 1  # its first key is lesser
         places = np.zeros(len(keys), np.int64)
-        for number, here in _groups(part):
+        for number, queries in _groups(part):
             if number >= 0:
-                within = np.searchsorted(self.chunk("keys", number), keys[here], side="left")
-                places[here] = number * size + within
+                within = np.searchsorted(self.chunk("keys", number), keys[queries], side="left")
+                places[queries] = number * size + within
         return places
 
 
@@ -96,10 +96,10 @@ def _look_up(order: _Order, keys: Keys, out: NDArray[np.unsignedinteger]) -> Non
     steps = np.array([*range(0, each, size), each - 1])  # at least one place in every part
     for number in np.unique(np.clip(starts[:, None] + steps, 0, n - 1) // size).tolist():
         first, last = number * size, min((number + 1) * size, n)
-        here = slice(*np.searchsorted(starts, [first - each + 1, last]))
-        place = starts[here, None] + np.arange(each)
+        window = slice(*np.searchsorted(starts, [first - each + 1, last]))
+        place = starts[window, None] + np.arange(each)
         inside = (place >= first) & (place < last)
-        found[here][inside] = order.chunk("rows", number)[place[inside] - first]
+        found[window][inside] = order.chunk("rows", number)[place[inside] - first]
     out[ascending] = found
 
 

@@ -162,8 +162,8 @@ class Bounded:
     def _claimed(self, first: int, end: int) -> Pairs:
         """Return the claimed pairs of rows [first, end), with bounds of ∞: they come first."""
         rows, queries = self._claims
-        here = slice(*np.searchsorted(rows, [first, end]))
-        return Pairs(queries[here], rows[here], np.full(len(rows[here]), np.inf, np.float32))
+        window = slice(*np.searchsorted(rows, [first, end]))
+        return Pairs(queries[window], rows[window], np.full(len(rows[window]), np.inf, np.float32))
 
     def _few(self, pairs: Pairs, some: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Keep those of some pairs whose query has few of them: equal bounds may make them many."""
@@ -175,8 +175,8 @@ class Bounded:
         rows = self.scorer.vectors.rows
         # a fast test, by the row alone: most rows are seeds of no query
         seeded = np.zeros(end - first, np.bool_)
-        here = slice(*np.searchsorted(self._seed_rows, [first, end]))
-        seeded[self._seed_rows[here] - first] = True
+        window = slice(*np.searchsorted(self._seed_rows, [first, end]))
+        seeded[self._seed_rows[window] - first] = True
         known = seeded[pairs.rows - first]
         some = np.flatnonzero(known)
         known[some] = np.isin(pairs.queries[some] * rows + pairs.rows[some], self._seeds)

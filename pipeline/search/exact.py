@@ -44,14 +44,14 @@ class ExactSearch:
     def executor(self) -> Executor:
         """The executor of the search."""
         scorer = self.scorer
-        here = ThreadExecutor(
+        local = ThreadExecutor(
             kernel=scorer.kernel,
             threads=scorer.threads,
             batches=self.batches,
             vectors=scorer.vectors,
             codes=self.bounds,
         )
-        return self.remote or here
+        return self.remote or local
 
     def share(self) -> "ExactSearch":
         """Return the search of the next batch: it has a share of the threads."""
